@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# Flags that every target of ours is built with.
+add_library(braid_options INTERFACE)
+target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+if(BRAID_SANITIZE)
+  string(REPLACE ";" "," braid_sanitizers "${BRAID_SANITIZE}")
+  target_compile_options(braid_options INTERFACE -fsanitize=${braid_sanitizers} -fno-omit-frame-pointer -g)
+  target_link_options(braid_options INTERFACE -fsanitize=${braid_sanitizers})
+endif()
+find_package(Threads REQUIRED)
+target_link_libraries(braid_options INTERFACE Threads::Threads)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log sink, the only global of the core. Nothing in csrc/ prints.
+#pragma once
+
+#include <string>
+
+namespace braid {
+
+enum class LogLevel { kInfo, kWarning };
+
+// Called from any thread. The default sink writes warnings to standard error, one line each, and drops the rest.
+using LogSink = void (*)(LogLevel level, const char* line);
+void set_log_sink(LogSink sink);
+
+void log(LogLevel level, const std::string& line);
+
+}  // namespace braid

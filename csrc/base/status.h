@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors as values. What the world can do to us (a lost peer, a timeout, wrong arguments) travels as a
+// Status by value, across threads; exceptions are made only at the Python and torch edges.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace braid {
+
+enum class Code : uint8_t {
+  kOk,
+  kInvalidArgument,  // the caller's arguments are wrong; the group is unharmed
+  kMismatch,         // ranks disagree about the operation they are in
+  kTimeout,          // a deadline passed
+  kPeerLost,         // a peer process died or its connection broke
+  kAborted,          // the group failed earlier, or was shut down
+  kUnsupported,      // this build or this machine cannot do it
+  kSystem,           // the operating system refused something
+  kInternal,         // a mistake of braid itself
+};
+
+const char* name_of(Code code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message, int rank = -1)
+      : code_(code), rank_(rank), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  // The rank at fault, or -1 where no single rank is.
+  int rank() const { return rank_; }
+  const std::string& message() const { return message_; }
+
+  // The same error, its message led by what was being done: "<context>: <message>".
+  Status within(const std::string& context) const;
+
+ private:
+  Code code_ = Code::kOk;
+  int rank_ = -1;
+  std::string message_;
+};
+
+// kSystem with the text of errno appended.
+Status system_error(const std::string& what, int error_number);
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}                  // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {}           // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return std::holds_alternative<T>(state_); }
+  Status status() const { return ok() ? Status() : std::get<Status>(state_); }
+  // REQUIRES: ok().
+  T& value() & { return std::get<T>(state_); }
+  const T& value() const& { return std::get<T>(state_); }
+  T&& value() && { return std::get<T>(std::move(state_)); }
+
+ private:
+  std::variant<T, Status> state_;
+};
+
+}  // namespace braid

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise reduction of k sources in one pass over memory, on the host. The vector width (baseline, AVX2,
+// AVX-512) is picked once per process from what the CPU has; all widths give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/dtype.h"
+
+namespace braid {
+
+// target[i] = sources[0][i] op sources[1][i] op ..., combined in the order listed, for i in [0, count).
+//
+// kAvg adds like kSum; where `divisor` > 1 the finished sum is divided by it, and only then rounded to the dtype.
+// Other ops ignore `divisor`. float16 and bfloat16 are combined in float32 and rounded once per call (to nearest
+// even). Integers wrap around modulo 2^bits; an integer average truncates toward zero; AVG of bool is kept a bool
+// ("any"). bool: SUM and MAX are OR, PRODUCT and MIN are AND, and any non-zero byte counts as true; results are 0 or 1.
+// MIN and MAX give NaN when any source is NaN, in any position.
+//
+// REQUIRES: sources.size() >= 1; every pointer valid for `count` elements and aligned to the element; target is
+// the same memory as a source or overlaps none.
+void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::byte* const> sources, size_t count,
+            int divisor = 1);
+
+// "avx512", "avx2" or "baseline": what reduce() uses in this process.
+std::string_view reduce_instruction_set();
+// Forces a width for tests and benchmarks; false (and no change) when this CPU lacks it.
+bool set_reduce_instruction_set(std::string_view name);
+
+}  // namespace braid

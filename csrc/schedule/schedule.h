@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// THE idea of braid: a collective algorithm is data. A Schedule holds a short program for every node, made of
+// four operations on chunks. Planners draw it, the verifier proves it, cost prices it, the executor runs one
+// node's part of it. Nothing else in the tree lists operations. See docs/schedule.md for one full dump.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schedule/collective.h"
+
+namespace braid {
+
+// Three memories of a node. Input is only read. Input and output may be the same memory (an in-place call);
+// a schedule must be right in both cases, and the verifier proves both. Scratch mirrors the larger of the two:
+// chunk k of scratch has the size of chunk k.
+enum class Buffer : uint8_t { kInput, kOutput, kScratch };  // "i", "o", "t" in the text form
+
+// A run of consecutive chunks of one memory. Runs longer than 1 exist only in vector collectives.
+struct Ref {
+  Buffer buffer = Buffer::kInput;
+  int32_t first = 0;
+  int32_t count = 1;
+
+  bool operator==(const Ref&) const = default;
+};
+
+// What a reduce or copy reads: a local ref, or a message from another node.
+struct Source {
+  Node from = -1;  // the sending node, or -1 for a local ref
+  Ref ref;         // local only
+
+  bool is_remote() const { return from >= 0; }
+  bool operator==(const Source&) const = default;
+};
+
+// | op     | reads            | writes | what it does                                                     |
+// | send   | target           | -      | target goes to `peer` as one message                             |
+// | recv   | a message        | target | the next message from `peer` lands in target                     |
+// | reduce | sources (>= 2)   | target | target = sources combined, in the order listed, in one pass      |
+// | copy   | one local source | target | target = source (nothing to do when both are the same memory)    |
+enum class Op : uint8_t { kSend, kRecv, kReduce, kCopy };
+
+struct Step {
+  Op op = Op::kSend;
+  Ref target;
+  Node peer = -1;               // send, recv
+  std::vector<Source> sources;  // reduce, copy
+
+  bool operator==(const Step&) const = default;
+};
+
+// One round of one node. First all messages of the round move, at the same time and in any order: those of
+// send, recv, and of the remote sources of reduce, which land in memory of the executor's own. When they all
+// have, the round's reduce and copy steps run in the order listed. Then the node's next round begins.
+// So a send reads what was there before the round, and a reduce may overwrite what was sent in its own round.
+// Rounds of different nodes are tied by messages alone: the k-th message that s sends to d is the k-th that d
+// takes from s (counted over all rounds; inside a round in step order, inside a step in source order).
+using Round = std::vector<Step>;
+using Program = std::vector<Round>;  // one node's part
+
+struct Schedule {
+  Collective collective;
+  std::string family;             // the planner's name: "ring", "direct", ...
+  int chunks = 1;
+  std::vector<uint64_t> shares;   // one weight per chunk (vector collectives); empty means equal shares
+  std::vector<Program> programs;  // one per node
+
+  bool operator==(const Schedule&) const = default;
+};
+
+// Cuts `count` elements into the schedule's chunks by its shares: chunks + 1 offsets, the first 0 and the last
+// `count`. Integer arithmetic only, so all ranks agree; equal shares differ by at most one element.
+std::vector<int64_t> chunk_offsets(const Schedule& schedule, int64_t count);
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proves a schedule before anything may run it. The executor accepts no other type than VerifiedSchedule, and
+// only verify() can make one.
+//
+// What is proved, for separate and for shared input and output memory alike:
+//   1. well formed: every ref exists on its node, every peer is another node of the group;
+//   2. no race: inside a round nothing that a message lands in is also sent, or landed in twice;
+//   3. matched: messages pair up in number and in content (so in size, too);
+//   4. no deadlock, even when a send cannot complete before its receiver has reached the matching round;
+//   5. result: every node ends with what the collective promises, each contribution counted exactly once;
+//   6. bit-identical: where several nodes end with the same chunk, it was computed by the same expression
+//      (two-operand sums may differ in order: IEEE addition is commutative).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+
+namespace braid {
+
+class VerifiedSchedule {
+ public:
+  const Schedule& schedule() const { return *schedule_; }
+
+  // Facts the proof yields, for one step of one node, in the schedule's order (node, round, step).
+  struct StepFacts {
+    // For send and recv: the number of this message among those from its sender to its receiver (0, 1, ...).
+    // For reduce: one number per remote source, in order; local sources have -1.
+    std::vector<int32_t> message;
+    // For reduce: its target now holds every rank's contribution (the place to divide for an average).
+    bool completes = false;
+  };
+  const StepFacts& facts(Node node, size_t round, size_t step) const { return facts_[node][round][step]; }
+
+  // 64-bit digest of the text form: equal on all ranks iff they run the same schedule.
+  uint64_t digest() const { return digest_; }
+
+ private:
+  friend Result<VerifiedSchedule> verify(Schedule schedule);
+  VerifiedSchedule() = default;
+
+  std::shared_ptr<const Schedule> schedule_;
+  std::vector<std::vector<std::vector<StepFacts>>> facts_;
+  uint64_t digest_ = 0;
+};
+
+// kInvalidArgument with node, round, step and the reason, in the text form's words.
+Result<VerifiedSchedule> verify(Schedule schedule);
+
+}  // namespace braid
