@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group of ranks: ordered collectives and point-to-point messages on plain memory. The c10d adapter and the array
+// API are thin layers over this.
+//
+// Thread safety: all functions may be called from any thread, but all ranks must start a group's collectives in the
+// same order. A failed communicator stays failed: every later call reports the first failure. Wrong arguments
+// (kInvalidArgument) are refused before anything moves and harm nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/span.h"
+#include "communicator/engine.h"
+#include "communicator/options.h"
+#include "communicator/store.h"
+#include "communicator/work.h"
+#include "schedule/collective.h"
+
+namespace braid {
+
+// One collective call on this rank. All memory stays valid until the work is done.
+// Vector collectives (all_reduce, broadcast, reduce) take one input and one output block, block collectives one per
+// rank where docs/schedule.md says the node has them (all_gather: 1 input, `ranks` outputs; ...). A block may be
+// empty. Blocks of an all_to_all may differ in size, if sender and receiver agree; so may those of all_gather,
+// gather, scatter and reduce_scatter, if all ranks give the same sizes. Input and output may be the same memory as
+// described in csrc/schedule/schedule.h, and must not overlap otherwise.
+struct Operation {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  DType dtype = DType::kUInt8;
+  ReduceOp op = ReduceOp::kSum;
+  Node root = 0;
+  std::vector<ConstBytes> inputs;
+  std::vector<Bytes> outputs;
+  milliseconds timeout{0};  // 0: the group's
+};
+
+// Counters of one group and collective, by family.
+struct OperationStats {
+  std::string collective;
+  std::string family;
+  uint64_t calls = 0;
+  uint64_t bytes = 0;      // summed size of the operations
+  uint64_t min_bytes = 0;  // smallest and largest operation
+  uint64_t max_bytes = 0;
+  double seconds = 0;      // summed duration
+};
+
+class Communicator {
+ public:
+  // Meets the other ranks through the store; blocks until all are there (options.timeout). `name` tells groups of
+  // one store apart.
+  static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Engine> engine, std::shared_ptr<Store> store,
+                                                      Node rank, int ranks, const std::string& name,
+                                                      const Options& options);
+  virtual ~Communicator() = default;
+
+  virtual Node rank() const = 0;
+  virtual int ranks() const = 0;
+  virtual const std::string& name() const = 0;
+
+  // Starts a collective. With `inline_if_idle` and nothing queued it is carried out by the calling thread before
+  // start() returns; otherwise a progress thread carries it. `on_done` is called once with the outcome.
+  virtual Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) = 0;
+
+  // Point-to-point. Messages between the same two ranks with the same tag arrive in the order sent; different tags
+  // and pairs are independent. The sizes must agree.
+  virtual Result<std::shared_ptr<Work>> send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) = 0;
+  virtual Result<std::shared_ptr<Work>> recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) = 0;
+
+  virtual void set_timeout(milliseconds timeout) = 0;
+  // Sequence number of the last collective started.
+  virtual uint64_t sequence() const = 0;
+  // Fails everything pending and to come, here and, soon, on all ranks.
+  virtual void abort(const std::string& reason) = 0;
+  // Waits for started operations (as long as the timeout), then leaves. Idempotent.
+  virtual void shutdown() = 0;
+  virtual Status failure() const = 0;
+
+  virtual std::vector<OperationStats> stats() const = 0;
+  // One line per peer: which wire joins us, and why not a better one.
+  virtual std::vector<std::string> describe_wires() const = 0;
+};
+
+}  // namespace braid

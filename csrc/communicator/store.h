@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks are introduced to each other: a key-value store that all of them reach (the c10d Store, say).
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace braid {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual Status set(const std::string& key, const std::string& value) = 0;
+  // Blocks until the key exists; kTimeout, naming the key, when it does not within `timeout`.
+  virtual Result<std::string> get(const std::string& key, milliseconds timeout) = 0;
+};
+
+}  // namespace braid

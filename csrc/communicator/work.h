@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A started operation, as its caller holds it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace braid {
+
+class Work {
+ public:
+  explicit Work(std::string what, uint64_t sequence) : what_(std::move(what)), sequence_(sequence) {}
+
+  // "all_reduce #42 (float32, 4194304 bytes, ring)"
+  const std::string& what() const { return what_; }
+  uint64_t sequence() const { return sequence_; }
+
+  bool done() const;
+  // The outcome; ok while not done.
+  Status status() const;
+  // Sleeps until done; kTimeout when the deadline comes first (the operation goes on).
+  Status wait(Deadline deadline) const;
+  // Calls back once with the outcome: now, if done, else from the thread that finishes the operation.
+  void on_done(std::function<void(const Status&)> callback);
+  // From start to finish. REQUIRES: done().
+  std::chrono::nanoseconds duration() const;
+
+  // By the communicator, once.
+  void finish(Status status);
+
+ private:
+  const std::string what_;
+  const uint64_t sequence_;
+  const Clock::time_point started_ = Clock::now();
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+  Clock::time_point finished_;
+  std::vector<std::function<void(const Status&)>> callbacks_;
+};
+
+}  // namespace braid

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface a transport implements: one peer's wire, as a mailbox sees it. The contract suite
+// (tests/cpp/transport) runs on every implementation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "base/span.h"
+#include "base/status.h"
+#include "transport/frame.h"
+
+namespace braid {
+
+// One pending send or receive. Owned by whoever started it, at a fixed address, until done() is true.
+class Request {
+ public:
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // REQUIRES: done().
+  const Status& status() const { return status_; }
+
+  void start() {
+    status_ = Status();
+    done_.store(false, std::memory_order_relaxed);
+  }
+  // After this call the request may already be gone.
+  void finish(Status status) {
+    status_ = std::move(status);
+    done_.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> done_{true};
+  Status status_;
+};
+
+// What channels report to: the group's mailbox. Every call REQUIRES mutex() to be held by the caller.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+
+  // One lock for the whole group: channels, their queues and the mailbox.
+  virtual std::mutex& mutex() = 0;
+  // Where the payload of a frame that is arriving must be put: exactly frame.payload_bytes, valid until
+  // arrived() or until the mutex is released and taken again with the mailbox failed. An error means the frame
+  // is against the protocol: the channel must report the peer lost.
+  virtual Result<Bytes> landing(Node from, const Frame& frame) = 0;
+  // The frame is complete and its payload in place.
+  virtual void arrived(Node from, const Frame& frame) = 0;
+  // The payload of a posted frame has left; `request` is the one given to post().
+  virtual void written(Request* request) = 0;
+  // Nothing more will come from this peer and nothing more can go there.
+  virtual void lost(Node peer, Status why) = 0;
+};
+
+struct ChannelTraits {
+  size_t eager_bytes = 0;   // a message up to this size goes as one kMessage frame
+  size_t piece_bytes = 0;   // payload limit of one kPiece frame
+  bool peer_reads = false;  // the peer can read my memory: large messages go as kOffer
+  bool reads_peer = false;  // I can read the peer's memory: pull() works
+};
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  virtual const ChannelTraits& traits() const = 0;
+
+  // All calls below REQUIRE the sink's mutex to be held.
+
+  // Sends one frame after those posted before it. Writes at once what fits and queues the rest. `payload` stays
+  // valid until sink.written(request) is called (from inside post() when it all fits); with no request the
+  // payload is copied.
+  virtual void post(const Frame& frame, ConstBytes payload, Request* request) = 0;
+  // Moves queued frames out and hands arrived frames to the sink, without blocking. True when anything moved.
+  virtual bool poll() = 0;
+  // Reads `into.size()` bytes at `address` of the peer's memory. REQUIRES: traits().reads_peer.
+  virtual Status pull(uint64_t address, Bytes into) = 0;
+  // The stream the peer last began, when the wire can tell without the peer's help.
+  virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
+  // Stops: drops the queue, never touches a posted payload or the sink again.
+  virtual void close() = 0;
+};
+
+}  // namespace braid

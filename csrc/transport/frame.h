@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels between two members of a group, on every wire. One frame is one Frame header and its payload.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "schedule/collective.h"
+
+namespace braid {
+
+// Names one message from one sender to one receiver inside a group. Collectives use their sequence number as
+// stream; point-to-point messages use streams with the top bit set.
+struct Tag {
+  uint64_t stream = 0;
+  uint64_t index = 0;
+
+  auto operator<=>(const Tag&) const = default;
+};
+inline constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
+inline bool is_collective(const Tag& tag) { return (tag.stream & kPointToPoint) == 0; }
+
+// What the sender believes it is doing. Ranks whose intents for one stream differ are told so, by name.
+struct Intent {
+  uint8_t kind = 0;  // CollectiveKind
+  uint8_t dtype = 0;
+  uint8_t op = 0;
+  uint8_t family = 0;  // digest of the schedule, truncated
+  Node root = 0;
+  uint64_t bytes = 0;  // size of the whole operation; 0 where ranks may differ
+
+  bool operator==(const Intent&) const = default;
+};
+std::string describe(const Intent& intent);  // "all_reduce sum of 4096 bytes of float32"
+
+enum class FrameKind : uint8_t {
+  kMessage = 1,  // a whole message, small enough to be kept when nobody waits for it yet
+  kReady = 2,    // receiver to sender: memory for this tag is posted, send the pieces
+  kPiece = 3,    // a part of a message at `offset`; only after kReady
+  kOffer = 4,    // sender to receiver: the message lies at `offset` in my memory, read it yourself
+  kTaken = 5,    // receiver to sender: the offer was read; the memory is yours again
+  kFail = 6,     // the group has failed; payload: a packed Status
+  kLeave = 7,    // the sender has closed the group in good order
+  kAsk = 8,      // which stream are you in?
+  kTell = 9,     // the answer, in tag.stream
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::kMessage;
+  uint8_t reserved[3] = {};
+  uint32_t payload_bytes = 0;
+  Tag tag;
+  uint64_t message_bytes = 0;  // size of the whole message
+  uint64_t offset = 0;
+  Intent intent;
+};
+static_assert(sizeof(Intent) == 16 && sizeof(Frame) == 56);
+
+std::string pack_status(const Status& status);
+Status unpack_status(const std::string& packed);
+
+}  // namespace braid

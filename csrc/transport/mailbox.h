@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group's messages: matches sends with receives by tag, over one channel per peer. Small messages go at once and
+// wait at the receiver if need be; large ones wait at the sender until the receiver has posted memory (kReady), or
+// are read by the receiver out of the sender's memory (kOffer). Nothing of unbounded size is ever buffered.
+//
+// Thread safety: all public functions may be called from any thread. Nothing blocks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/channel.h"
+#include "transport/doorbell.h"
+
+namespace braid {
+
+class Mailbox final : public FrameSink {
+ public:
+  // `bell` is rung whenever a request finishes; it must outlive the mailbox.
+  Mailbox(Node rank, int ranks, DoorbellWord& bell);
+  ~Mailbox() override;
+
+  // Gives the wire to `peer`. Once per peer, before the first message to it.
+  void attach(Node peer, std::unique_ptr<Channel> channel);
+
+  // Start a message. The memory stays valid and, for send, unchanged until the request is done. After a failure
+  // requests finish at once with it. Sizes must agree, or the group fails with kMismatch.
+  void send(Node to, Tag tag, ConstBytes bytes, Request* request);
+  void recv(Node from, Tag tag, Bytes bytes, Request* request);
+
+  // Announces that this rank is now in collective `stream`; peers' messages for it must carry the same intent.
+  void begin(uint64_t stream, const Intent& intent);
+  void end(uint64_t stream);
+
+  // Moves what can move. True when anything did.
+  bool poll();
+
+  // Fails everything pending and everything to come, and tells the peers why. The first failure stays.
+  void fail(const Status& why);
+  // Leaves in good order: peers see no failure unless they still wait for this rank.
+  void close();
+  Status failure() const;
+
+  // For the error message of a timeout: asks all peers which stream they are in (ask), later reads what is known
+  // (peer_streams): per peer the last stream it began, or -1 where nothing was heard.
+  void ask();
+  std::vector<int64_t> peer_streams();
+  uint64_t current_stream() const;
+
+  // FrameSink, for channels only.
+  std::mutex& mutex() override { return mutex_; }
+  Result<Bytes> landing(Node from, const Frame& frame) override;
+  void arrived(Node from, const Frame& frame) override;
+  void written(Request* request) override;
+  void lost(Node peer, Status why) override;
+
+ private:
+  struct PostedReceive {
+    Bytes bytes;
+    Request* request = nullptr;
+    size_t received_bytes = 0;
+  };
+  struct WaitingSend {  // large, not yet allowed to go (or offered, not yet taken)
+    ConstBytes bytes;
+    Request* request = nullptr;
+    Intent intent;
+  };
+  struct EarlyFrame {  // arrived before its receive was posted
+    Frame frame;
+    std::vector<std::byte> payload;  // kMessage only
+    bool complete = false;
+  };
+  struct PieceCount {
+    size_t left = 0;
+  };
+  struct Peer {
+    std::unique_ptr<Channel> channel;
+    Status lost;  // why nothing more can be exchanged
+    bool left = false;
+    std::map<Tag, PostedReceive> receives;
+    std::map<Tag, WaitingSend> sends;
+    std::map<Tag, EarlyFrame> early;  // kMessage and kOffer
+    std::map<Tag, Frame> readies;     // kReady that came before the send
+    std::string control;              // payload of an arriving kFail
+    int64_t told_stream = -1;
+  };
+
+  Peer& peer(Node node) { return peers_[static_cast<size_t>(node)]; }
+  Intent intent_of(const Tag& tag) const;
+  void post_control(Node to, FrameKind kind, Tag tag, ConstBytes payload = {});
+  void post_message(Node to, Tag tag, FrameKind kind, ConstBytes whole, Request* request, const Intent& intent);
+  void send_pieces(Node to, Tag tag, const WaitingSend& waiting);
+  void take_offer(Node from, const Frame& offer, Bytes into, Request* request);
+  void finish(Request* request, Status status);
+  void fail_locked(const Status& why, bool tell_peers);
+  bool check_intent(Node from, const Frame& frame);
+  bool check_size(Node from, const Frame& frame, size_t expected_bytes);
+
+  const Node rank_;
+  DoorbellWord& bell_;
+
+  mutable std::mutex mutex_;
+  std::vector<Peer> peers_;
+  std::unordered_map<uint64_t, Intent> streams_;      // begun and not ended
+  std::unordered_map<Request*, size_t> pieces_left_;  // of sends that go in several frames
+  uint64_t current_stream_ = 0;
+  Status failure_;
+  bool closed_ = false;
+};
+
+}  // namespace braid
