@@ -69,7 +69,8 @@ class Channel {
 
   virtual const ChannelTraits& traits() const = 0;
 
-  // All calls below REQUIRE the sink's mutex to be held.
+  // All calls below REQUIRE the sink's mutex to be held. The sink may call post() and close() of this very channel
+  // from inside landing(), arrived() and lost().
 
   // Sends one frame after those posted before it. Writes at once what fits and queues the rest. `payload` stays
   // valid until sink.written(request) is called (from inside post() when it all fits); with no request the
@@ -79,9 +80,14 @@ class Channel {
   virtual bool poll() = 0;
   // Reads `into.size()` bytes at `address` of the peer's memory. REQUIRES: traits().reads_peer.
   virtual Status pull(uint64_t address, Bytes into) = 0;
+  // A message to or from this peer has been started. A wire that connects late begins to connect here, so that a
+  // receive from a dead peer fails soon.
+  virtual void prepare() {}
   // The stream the peer last began, when the wire can tell without the peer's help.
   virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
-  // Stops: drops the queue, never touches a posted payload or the sink again.
+  // Stops: drops queued frames that have a request, never touches a payload or the sink again after it returns. A
+  // frame half written is finished from a copy, and queued frames without a request (a kFail, a kLeave) still go
+  // out behind it as well as the wire can, without blocking.
   virtual void close() = 0;
 };
 

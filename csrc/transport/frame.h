@@ -45,6 +45,7 @@ enum class FrameKind : uint8_t {
   kLeave = 7,    // the sender has closed the group in good order
   kAsk = 8,      // which stream are you in?
   kTell = 9,     // the answer, in tag.stream
+  kAnnounce = 10,  // sender to receiver: a large message waits for kReady (lets a mismatch be seen)
 };
 
 struct Frame {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group's messages: matches sends with receives by tag, over one channel per peer. Small messages go at once and
 // wait at the receiver if need be; large ones wait at the sender until the receiver has posted memory (kReady), or
-// are read by the receiver out of the sender's memory (kOffer). Nothing of unbounded size is ever buffered.
+// are read by the receiver out of the sender's memory (kOffer). Only messages of at most eager_bytes are ever kept
+// for a receiver that has not asked for them yet.
 //
 // Thread safety: all public functions may be called from any thread. Nothing blocks.
 #pragma once
@@ -73,9 +74,11 @@ class Mailbox final : public FrameSink {
     Frame frame;
     std::vector<std::byte> payload;  // kMessage only
     bool complete = false;
+    PostedReceive waiting;  // posted while the payload was still arriving
   };
-  struct PieceCount {
-    size_t left = 0;
+  struct Writing {  // a send handed to the channel
+    Node to = -1;
+    size_t frames_left = 0;
   };
   struct Peer {
     std::unique_ptr<Channel> channel;
@@ -86,19 +89,29 @@ class Mailbox final : public FrameSink {
     std::map<Tag, EarlyFrame> early;  // kMessage and kOffer
     std::map<Tag, Frame> readies;     // kReady that came before the send
     std::string control;              // payload of an arriving kFail
+    bool used = false;                // anything was exchanged with this peer
     int64_t told_stream = -1;
   };
 
   Peer& peer(Node node) { return peers_[static_cast<size_t>(node)]; }
   Intent intent_of(const Tag& tag) const;
-  void post_control(Node to, FrameKind kind, Tag tag, ConstBytes payload = {});
-  void post_message(Node to, Tag tag, FrameKind kind, ConstBytes whole, Request* request, const Intent& intent);
-  void send_pieces(Node to, Tag tag, const WaitingSend& waiting);
+  // False, with the request finished, when nothing may be started with this peer any more.
+  bool admit(Node node, Request* request);
+  void post_control(Node to, FrameKind kind, Tag tag, uint64_t message_bytes, ConstBytes payload = {},
+                    uint64_t offset = 0);
+  void post_whole(Node to, Tag tag, ConstBytes bytes, Request* request);
+  void post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request);
   void take_offer(Node from, const Frame& offer, Bytes into, Request* request);
+  void on_message(Node from, const Frame& frame);
+  void on_ready(Node from, const Frame& frame);
+  void on_piece(Node from, const Frame& frame);
+  void on_offer(Node from, const Frame& frame);
   void finish(Request* request, Status status);
-  void fail_locked(const Status& why, bool tell_peers);
-  bool check_intent(Node from, const Frame& frame);
-  bool check_size(Node from, const Frame& frame, size_t expected_bytes);
+  void fail_locked(const Status& why);
+  void drop_all(const Status& why);  // closes all channels and finishes every request
+  // False, with the group failed, when the peer means another operation or another size than we do.
+  bool agrees(Node from, const Frame& frame);
+  bool fits(Node from, const Frame& frame, size_t expected_bytes);
 
   const Node rank_;
   DoorbellWord& bell_;
@@ -106,7 +119,7 @@ class Mailbox final : public FrameSink {
   mutable std::mutex mutex_;
   std::vector<Peer> peers_;
   std::unordered_map<uint64_t, Intent> streams_;      // begun and not ended
-  std::unordered_map<Request*, size_t> pieces_left_;  // of sends that go in several frames
+  std::unordered_map<Request*, Writing> writing_;
   uint64_t current_stream_ = 0;
   Status failure_;
   bool closed_ = false;

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mailbox.h"
+
+#include <cstring>
+#include <utility>
+
+namespace braid {
+namespace {
+
+std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Mailbox::Mailbox(Node rank, int ranks, DoorbellWord& bell)
+    : rank_(rank), bell_(bell), peers_(static_cast<size_t>(ranks)) {}
+
+Mailbox::~Mailbox() { close(); }
+
+void Mailbox::attach(Node node, std::unique_ptr<Channel> channel) {
+  const std::lock_guard lock(mutex_);
+  peer(node).channel = std::move(channel);
+}
+
+// ---- starting messages
+
+bool Mailbox::admit(Node node, Request* request) {
+  request->start();
+  if (!failure_.ok()) {
+    request->finish(failure_);
+  } else if (closed_) {
+    request->finish({Code::kAborted, "the group was shut down"});
+  } else if (node == rank_ || !peer(node).channel) {
+    request->finish({Code::kInternal, "no wire to " + rank_text(node), node});
+  } else {
+    peer(node).used = true;
+    return true;
+  }
+  return false;
+}
+
+void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
+  const std::lock_guard lock(mutex_);
+  if (!admit(to, request)) return;
+  Peer& p = peer(to);
+  if (!p.lost.ok()) {
+    request->finish(p.lost);
+    fail_locked(p.lost);
+    return;
+  }
+  p.channel->prepare();
+  if (!p.lost.ok() || !failure_.ok()) {
+    request->finish(p.lost.ok() ? failure_ : p.lost);
+    return;
+  }
+  if (bytes.size() <= p.channel->traits().eager_bytes) {
+    post_whole(to, tag, bytes, request);
+    return;
+  }
+  if (const auto ready = p.readies.find(tag); ready != p.readies.end()) {
+    const Frame frame = ready->second;
+    p.readies.erase(ready);
+    if (fits(to, frame, bytes.size())) {
+      post_pieces(to, tag, bytes, request);
+    } else {
+      request->finish(failure_);
+    }
+    return;
+  }
+  p.sends[tag] = {bytes, request, intent_of(tag)};
+  if (p.channel->traits().peer_reads) {
+    post_control(to, FrameKind::kOffer, tag, bytes.size(), {}, reinterpret_cast<uint64_t>(bytes.data()));
+  } else {
+    post_control(to, FrameKind::kAnnounce, tag, bytes.size());
+  }
+}
+
+void Mailbox::recv(Node from, Tag tag, Bytes bytes, Request* request) {
+  const std::lock_guard lock(mutex_);
+  if (!admit(from, request)) return;
+  Peer& p = peer(from);
+  if (const auto found = p.early.find(tag); found != p.early.end()) {
+    EarlyFrame& early = found->second;
+    if (!fits(from, early.frame, bytes.size())) {
+      request->finish(failure_);
+      return;
+    }
+    if (early.frame.kind == FrameKind::kOffer) {
+      const Frame offer = early.frame;
+      p.early.erase(found);
+      take_offer(from, offer, bytes, request);
+    } else if (early.complete) {
+      if (!bytes.empty()) std::memcpy(bytes.data(), early.payload.data(), bytes.size());
+      p.early.erase(found);
+      request->finish({});
+    } else {
+      early.waiting = {bytes, request};
+    }
+    return;
+  }
+  if (!p.lost.ok()) {
+    request->finish(p.lost);
+    fail_locked(p.lost);
+    return;
+  }
+  p.receives[tag] = {bytes, request};
+  p.channel->prepare();
+  if (p.receives.empty()) return;  // prepare() found the peer gone
+  if (bytes.size() > p.channel->traits().eager_bytes && !p.channel->traits().reads_peer) {
+    post_control(from, FrameKind::kReady, tag, bytes.size());
+  }
+}
+
+void Mailbox::begin(uint64_t stream, const Intent& intent) {
+  const std::lock_guard lock(mutex_);
+  streams_[stream] = intent;
+  current_stream_ = stream;
+  for (size_t node = 0; node < peers_.size(); ++node) {
+    Peer& p = peers_[node];
+    const Tag first{stream, 0};
+    if (const auto e = p.early.lower_bound(first); e != p.early.end() && e->first.stream == stream) {
+      if (!agrees(static_cast<Node>(node), e->second.frame)) return;
+    }
+    if (const auto r = p.readies.lower_bound(first); r != p.readies.end() && r->first.stream == stream) {
+      if (!agrees(static_cast<Node>(node), r->second)) return;
+    }
+  }
+}
+
+void Mailbox::end(uint64_t stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.erase(stream);
+}
+
+bool Mailbox::poll() {
+  const std::lock_guard lock(mutex_);
+  bool moved = false;
+  for (Peer& p : peers_) {
+    if (!failure_.ok() || closed_) break;
+    if (p.channel && p.lost.ok()) moved |= p.channel->poll();
+  }
+  return moved;
+}
+
+// ---- frames out
+
+Intent Mailbox::intent_of(const Tag& tag) const {
+  const auto found = streams_.find(tag.stream);
+  return found == streams_.end() ? Intent{} : found->second;
+}
+
+void Mailbox::post_control(Node to, FrameKind kind, Tag tag, uint64_t message_bytes, ConstBytes payload,
+                           uint64_t offset) {
+  Frame frame;
+  frame.kind = kind;
+  frame.payload_bytes = static_cast<uint32_t>(payload.size());
+  frame.tag = tag;
+  frame.message_bytes = message_bytes;
+  frame.offset = offset;
+  frame.intent = intent_of(tag);
+  peer(to).channel->post(frame, payload, nullptr);
+}
+
+void Mailbox::post_whole(Node to, Tag tag, ConstBytes bytes, Request* request) {
+  Frame frame;
+  frame.kind = FrameKind::kMessage;
+  frame.payload_bytes = static_cast<uint32_t>(bytes.size());
+  frame.tag = tag;
+  frame.message_bytes = bytes.size();
+  frame.intent = intent_of(tag);
+  writing_[request] = {to, 1};
+  peer(to).channel->post(frame, bytes, request);
+}
+
+void Mailbox::post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request) {
+  Peer& p = peer(to);
+  const size_t piece_bytes = p.channel->traits().piece_bytes;
+  writing_[request] = {to, (bytes.size() + piece_bytes - 1) / piece_bytes};
+  for (size_t offset = 0; offset < bytes.size(); offset += piece_bytes) {
+    if (!p.lost.ok() || !failure_.ok()) return;  // the request was finished with that
+    const ConstBytes piece = bytes.subspan(offset, std::min(piece_bytes, bytes.size() - offset));
+    Frame frame;
+    frame.kind = FrameKind::kPiece;
+    frame.payload_bytes = static_cast<uint32_t>(piece.size());
+    frame.tag = tag;
+    frame.message_bytes = bytes.size();
+    frame.offset = offset;
+    frame.intent = intent_of(tag);
+    p.channel->post(frame, piece, request);
+  }
+}
+
+void Mailbox::written(Request* request) {
+  const auto found = writing_.find(request);
+  if (found == writing_.end() || --found->second.frames_left > 0) return;
+  writing_.erase(found);
+  finish(request, {});
+}
+
+void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* request) {
+  Channel& channel = *peer(from).channel;
+  if (!channel.traits().reads_peer) {
+    const Status status(Code::kInternal, rank_text(from) + " offered memory that cannot be read here", from);
+    finish(request, status);
+    fail_locked(status);
+    return;
+  }
+  const Status pulled = channel.pull(offer.offset, into);
+  finish(request, pulled);
+  if (pulled.ok()) {
+    post_control(from, FrameKind::kTaken, offer.tag, offer.message_bytes);
+  } else {
+    fail_locked(pulled);
+  }
+}
+
+// ---- endings
+
+void Mailbox::finish(Request* request, Status status) {
+  request->finish(std::move(status));
+  ring(bell_);
+}
+
+void Mailbox::lost(Node node, Status why) {
+  Peer& p = peer(node);
+  if (!p.lost.ok()) return;
+  p.lost = p.left ? Status(Code::kPeerLost, rank_text(node) + " has left the group", node) : std::move(why);
+  // A peer may go when nobody needs it any more, so only a message that now cannot come or go is a failure.
+  bool needed = !p.receives.empty() || !p.sends.empty();
+  for (const auto& [tag, early] : p.early) needed |= early.waiting.request != nullptr;
+  for (const auto& [request, writing] : writing_) needed |= writing.to == node;
+  if (needed) fail_locked(p.lost);
+}
+
+void Mailbox::fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  fail_locked(why);
+}
+
+void Mailbox::fail_locked(const Status& why) {
+  if (!failure_.ok() || closed_) return;
+  failure_ = why;
+  const std::string packed = pack_status(why);
+  const ConstBytes payload(reinterpret_cast<const std::byte*>(packed.data()), packed.size());
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    if (!p.channel) continue;
+    if (p.used && p.lost.ok() && !p.left) {
+      post_control(static_cast<Node>(i), FrameKind::kFail, {}, packed.size(), payload);
+    }
+  }
+  drop_all(why);
+}
+
+void Mailbox::close() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const Peer& p = peers_[i];
+    if (failure_.ok() && p.channel && p.used && p.lost.ok()) {
+      post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0);
+    }
+  }
+  drop_all({Code::kAborted, "the group was shut down"});
+  closed_ = true;
+}
+
+void Mailbox::drop_all(const Status& why) {
+  for (Peer& p : peers_) {
+    if (p.channel) p.channel->close();
+    for (auto& [tag, receive] : p.receives) finish(receive.request, why);
+    for (auto& [tag, send] : p.sends) finish(send.request, why);
+    for (auto& [tag, early] : p.early) {
+      if (early.waiting.request != nullptr) finish(early.waiting.request, why);
+    }
+    p.receives.clear();
+    p.sends.clear();
+    p.early.clear();
+    p.readies.clear();
+  }
+  for (auto& [request, writing] : writing_) finish(request, why);
+  writing_.clear();
+  ring(bell_);
+}
+
+Status Mailbox::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Mailbox::ask() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok() || closed_) return;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    if (!p.channel || !p.lost.ok() || p.channel->peer_stream()) continue;
+    p.used = true;
+    p.channel->prepare();
+    if (p.lost.ok()) post_control(static_cast<Node>(i), FrameKind::kAsk, {}, 0);
+  }
+}
+
+std::vector<int64_t> Mailbox::peer_streams() {
+  const std::lock_guard lock(mutex_);
+  std::vector<int64_t> streams(peers_.size(), -1);
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    if (static_cast<Node>(i) == rank_) {
+      streams[i] = static_cast<int64_t>(current_stream_);
+    } else if (p.channel) {
+      const auto known = p.channel->peer_stream();
+      streams[i] = known ? static_cast<int64_t>(*known) : p.told_stream;
+    }
+  }
+  return streams;
+}
+
+uint64_t Mailbox::current_stream() const {
+  const std::lock_guard lock(mutex_);
+  return current_stream_;
+}
+
+}  // namespace braid

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving half of a mailbox: what each kind of frame does when it arrives.
+#include <cstring>
+#include <utility>
+
+#include "transport/mailbox.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kMaxControlBytes = 64 * 1024;
+
+std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  const size_t size = frame.payload_bytes;
+  switch (frame.kind) {
+    case FrameKind::kMessage: {
+      if (size != frame.message_bytes || size > p.channel->traits().eager_bytes || p.early.contains(frame.tag)) break;
+      if (!agrees(from, frame)) return failure_;
+      if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
+        if (!fits(from, frame, posted->second.bytes.size())) return failure_;
+        return posted->second.bytes;
+      }
+      EarlyFrame& early = p.early[frame.tag];
+      early.frame = frame;
+      early.payload.resize(size);
+      return Bytes(early.payload);
+    }
+    case FrameKind::kPiece: {
+      const auto posted = p.receives.find(frame.tag);
+      if (posted == p.receives.end()) break;
+      const Bytes whole = posted->second.bytes;
+      if (frame.offset > whole.size() || size > whole.size() - frame.offset) break;
+      return whole.subspan(frame.offset, size);
+    }
+    case FrameKind::kFail:
+      if (size > kMaxControlBytes) break;
+      p.control.resize(size);
+      return Bytes(reinterpret_cast<std::byte*>(p.control.data()), size);
+    case FrameKind::kReady:
+    case FrameKind::kOffer:
+    case FrameKind::kTaken:
+    case FrameKind::kLeave:
+    case FrameKind::kAsk:
+    case FrameKind::kTell:
+    case FrameKind::kAnnounce:
+      if (size == 0) return Bytes();
+      break;
+  }
+  return Status(Code::kPeerLost,
+                rank_text(from) + " broke the protocol (frame kind " + std::to_string(int(frame.kind)) + ", " +
+                    std::to_string(size) + " bytes)",
+                from);
+}
+
+void Mailbox::arrived(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  p.used = true;
+  switch (frame.kind) {
+    case FrameKind::kMessage: on_message(from, frame); break;
+    case FrameKind::kReady: on_ready(from, frame); break;
+    case FrameKind::kPiece: on_piece(from, frame); break;
+    case FrameKind::kOffer: on_offer(from, frame); break;
+    case FrameKind::kTaken:
+      if (const auto found = p.sends.find(frame.tag); found != p.sends.end()) {
+        Request* request = found->second.request;
+        p.sends.erase(found);
+        finish(request, {});
+      }
+      break;
+    case FrameKind::kFail: fail_locked(unpack_status(p.control)); break;
+    case FrameKind::kLeave: p.left = true; break;
+    case FrameKind::kAsk: post_control(from, FrameKind::kTell, {current_stream_, 0}, 0); break;
+    case FrameKind::kTell:
+      p.told_stream = static_cast<int64_t>(frame.tag.stream);
+      ring(bell_);
+      break;
+    case FrameKind::kAnnounce:
+      if (const auto posted = p.receives.find(frame.tag); agrees(from, frame) && posted != p.receives.end()) {
+        (void)fits(from, frame, posted->second.bytes.size());
+      }
+      break;
+  }
+}
+
+void Mailbox::on_message(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  if (const auto found = p.early.find(frame.tag); found != p.early.end()) {
+    EarlyFrame& early = found->second;
+    early.complete = true;
+    if (early.waiting.request == nullptr) return;
+    const PostedReceive waiting = early.waiting;
+    if (!early.payload.empty()) std::memcpy(waiting.bytes.data(), early.payload.data(), early.payload.size());
+    p.early.erase(found);
+    finish(waiting.request, {});
+    return;
+  }
+  const auto posted = p.receives.find(frame.tag);
+  if (posted == p.receives.end()) return;  // failed meanwhile
+  Request* request = posted->second.request;
+  p.receives.erase(posted);
+  finish(request, {});
+}
+
+void Mailbox::on_ready(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  if (!agrees(from, frame)) return;
+  const auto found = p.sends.find(frame.tag);
+  if (found == p.sends.end()) {
+    p.readies[frame.tag] = frame;
+    return;
+  }
+  const WaitingSend waiting = found->second;
+  if (!fits(from, frame, waiting.bytes.size())) return;
+  p.sends.erase(found);
+  post_pieces(from, frame.tag, waiting.bytes, waiting.request);
+}
+
+void Mailbox::on_piece(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  const auto posted = p.receives.find(frame.tag);
+  if (posted == p.receives.end()) return;  // failed meanwhile
+  posted->second.received_bytes += frame.payload_bytes;
+  if (posted->second.received_bytes < posted->second.bytes.size()) return;
+  Request* request = posted->second.request;
+  p.receives.erase(posted);
+  finish(request, {});
+}
+
+void Mailbox::on_offer(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  if (!agrees(from, frame)) return;
+  const auto posted = p.receives.find(frame.tag);
+  if (posted == p.receives.end()) {
+    p.early[frame.tag] = {frame, {}, true, {}};
+    return;
+  }
+  const PostedReceive receive = posted->second;
+  if (!fits(from, frame, receive.bytes.size())) return;
+  p.receives.erase(posted);
+  take_offer(from, frame, receive.bytes, receive.request);
+}
+
+bool Mailbox::agrees(Node from, const Frame& frame) {
+  const auto mine = streams_.find(frame.tag.stream);
+  if (mine == streams_.end() || mine->second == frame.intent) return true;
+  std::string text = "ranks disagree about operation " + std::to_string(frame.tag.stream) + ": " +
+                     rank_text(rank_) + " is in " + describe(mine->second) + ", " + rank_text(from) + " in " +
+                     describe(frame.intent);
+  if (describe(mine->second) == describe(frame.intent)) text += ", carried by another algorithm";
+  fail_locked({Code::kMismatch, std::move(text), from});
+  return false;
+}
+
+bool Mailbox::fits(Node from, const Frame& frame, size_t expected_bytes) {
+  if (frame.message_bytes == expected_bytes) return true;
+  fail_locked({Code::kMismatch,
+               "sizes disagree: " + rank_text(from) + " has a message of " + std::to_string(frame.message_bytes) +
+                   " bytes where " + rank_text(rank_) + " has one of " + std::to_string(expected_bytes),
+               from});
+  return false;
+}
+
+}  // namespace braid
