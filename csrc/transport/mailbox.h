@@ -121,7 +121,7 @@ class Mailbox final : public FrameSink {
 
   mutable std::mutex mutex_;
   std::vector<Peer> peers_;
-  std::unordered_map<uint64_t, Intent> streams_;      // begun and not ended
+  std::unordered_map<uint64_t, Intent> streams_;  // begun and not ended
   std::unordered_map<Request*, Writing> writing_;
   uint64_t current_stream_ = 0;
   std::atomic<uint64_t>* published_ = nullptr;

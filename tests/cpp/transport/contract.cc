@@ -40,7 +40,8 @@ void on_all_ranks(int ranks, const std::function<void(Node)>& body) {
 namespace {
 
 // Sizes around every threshold a wire may have.
-const std::vector<size_t> kSizes = {0, 1, 7, 63, 64, 1023, 1024, 1025, 4096, 16 * 1024 + 1, 100'003, 1 << 20, (3 << 20) + 5};
+const std::vector<size_t> kSizes = {
+    0, 1, 7, 63, 64, 1023, 1024, 1025, 4096, 16 * 1024 + 1, 100'003, 1 << 20, (3 << 20) + 5};
 
 TEST_P(TransportContract, EverySizeArrivesUnchanged) {
   auto group = make(2);
@@ -103,7 +104,8 @@ TEST_P(TransportContract, AllPairsExchangeAtOnce) {
         group->mailbox(rank).recv(from, {round, 0}, in[from], &requests[2 * from]);
         group->mailbox(rank).send(to, {round, 0}, out[to], &requests[2 * to + 1]);
       }
-      for (Request& request : requests) ASSERT_TRUE(wait(*group, rank, request).ok()) << request.status().message();
+      for (Request& request : requests)
+        ASSERT_TRUE(wait(*group, rank, request).ok()) << request.status().message();
       for (Node peer = 0; peer < kRanks; ++peer) {
         if (peer == rank) continue;
         ASSERT_EQ(in[peer], pattern(bytes, round * 100 + static_cast<uint64_t>(peer * kRanks + rank)));
@@ -113,7 +115,8 @@ TEST_P(TransportContract, AllPairsExchangeAtOnce) {
 }
 
 TEST_P(TransportContract, SizesThatDisagreeFailTheGroupOnBothSides) {
-  for (const auto& [sent, expected] : std::vector<std::pair<size_t, size_t>>{{10, 20}, {1 << 20, 2 << 20}, {8, 1 << 20}}) {
+  for (const auto& [sent, expected] :
+       std::vector<std::pair<size_t, size_t>>{{10, 20}, {1 << 20, 2 << 20}, {8, 1 << 20}}) {
     auto group = make(2);
     const auto data = pattern(sent, 1);
     std::vector<std::byte> got(expected);
@@ -159,7 +162,8 @@ TEST_P(TransportContract, IntentsThatDisagreeAreNamed) {
     if (!sender_first) start_sender();
     const Status status = wait(*group, 1, recv);
     EXPECT_EQ(status.code(), Code::kMismatch);
-    EXPECT_NE(status.message().find("all_reduce sum of 64 bytes of float32"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("all_reduce sum of 64 bytes of float32"), std::string::npos)
+        << status.message();
     EXPECT_NE(status.message().find("broadcast of 64 bytes of float32 with root 1"), std::string::npos);
   }
 }
