@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets an unchanged script run on braid: wraps init_process_group and new_group to change the name they get."""
+"""Runs unchanged scripts on braid: wraps init_process_group and new_group to change the name they get."""
 
 import functools
 import inspect

@@ -6,7 +6,7 @@ them. Everything that does not see torch lives in ``libbraid``, built with the w
 source files, compiled here at first use or ahead of time by ``braid build``.
 """
 
-from braid._adapter.build import build_adapter, ensure_adapter, find_adapter
+from braid._adapter.build import adapter_place, build_adapter, ensure_adapter, export_adapter, find_adapter
 from braid._adapter.errors import AdapterError
 from braid._adapter.load import load_adapter
 from braid._adapter.toolchain import Compiler, PackageFiles, TorchInstall
@@ -16,8 +16,10 @@ __all__ = [
     "Compiler",
     "PackageFiles",
     "TorchInstall",
+    "adapter_place",
     "build_adapter",
     "ensure_adapter",
+    "export_adapter",
     "find_adapter",
     "load_adapter",
 ]

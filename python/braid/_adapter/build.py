@@ -22,6 +22,11 @@ def find_adapter(torch: TorchInstall, package: PackageFiles, compiler: Compiler 
     return _find_prebuilt(torch, package) or CacheEntry(cache_dir(), torch, package, compiler).find()
 
 
+def adapter_place(torch: TorchInstall, package: PackageFiles, compiler: Compiler | None) -> Path:
+    """Return the file that build_adapter() would write; nothing is built."""
+    return CacheEntry(cache_dir(), torch, package, compiler).path
+
+
 def _find_prebuilt(torch: TorchInstall, package: PackageFiles) -> Path | None:
     path = package.prebuilt / prebuilt_key(torch) / ADAPTER_NAME
     return path if path.exists() else None
