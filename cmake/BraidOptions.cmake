@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Flags that every target of ours is built with.
 add_library(braid_options INTERFACE)
-target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+  -Wno-restrict)  # GCC 12 sees overlapping copies in std::string that are not there (GCC bug 105651)
 if(BRAID_SANITIZE)
   string(REPLACE ";" "," braid_sanitizers "${BRAID_SANITIZE}")
   target_compile_options(braid_options INTERFACE -fsanitize=${braid_sanitizers} -fno-omit-frame-pointer -g)

@@ -128,7 +128,9 @@ Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches&
     m.mailbox.attach(node, wires.shm->channel(node, m.mailbox, theirs == Reach::kReadable));
     line += mine == Reach::kReadable ? "shm, single copy" : "shm, copied through a ring";
   } else if (wires.tcp && !card.tcp.empty()) {
-    m.mailbox.attach(node, wires.tcp->channel(node, card.tcp));
+    auto channel = wires.tcp->channel(node, card.tcp);
+    if (!channel.ok()) return channel.status();
+    m.mailbox.attach(node, std::move(channel).value());
     line += "tcp " + card.tcp;
     if (!reaches.refusals[i].empty()) line += " (no shared memory: " + reaches.refusals[i] + ")";
   } else {
@@ -139,15 +141,6 @@ Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches&
             node};
   }
   wires.descriptions[i] = line;
-  return {};
-}
-
-// Nobody sends before everybody can receive.
-Status wait_until_all_are_ready(const Meeting& m) {
-  if (Status bad = m.store.set(m.key("ready", m.rank), "1"); !bad.ok()) return bad;
-  for (Node node = 0; node < m.ranks; ++node) {
-    if (auto ready = m.get("ready", node); !ready.ok()) return ready.status();
-  }
   return {};
 }
 
@@ -177,7 +170,9 @@ Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const
   if (offers(options, "tcp")) {
     auto endpoint = engine.tcp();
     if (!endpoint.ok()) return endpoint.status();
-    wires.tcp = endpoint.value()->join(name, secret.value(), rank, ranks, mailbox);
+    auto joined = endpoint.value()->join(name, secret.value(), rank, ranks, mailbox);
+    if (!joined.ok()) return joined.status();
+    wires.tcp = std::move(joined).value();
     mine.tcp = endpoint.value()->address();
   }
 
@@ -195,7 +190,6 @@ Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const
       return bad;
     }
   }
-  if (Status bad = wait_until_all_are_ready(m); !bad.ok()) return bad;
   return wires;
 }
 

@@ -13,7 +13,7 @@ Result<Options> options_from_env() {
   options.host = env_string("BRAID_HOST").value_or("");
   options.reach = env_string("MASTER_ADDR").value_or("");
 
-  const auto connections = env_integer("BRAID_TCP_CONNECTIONS", options.tcp_connections, 1, 64);
+  const auto connections = env_integer("BRAID_TCP_CONNECTIONS", options.tcp_connections, 1, 16);
   if (!connections.ok()) return connections.status();
   options.tcp_connections = static_cast<int>(connections.value());
 

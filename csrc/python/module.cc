@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#ifdef BRAID_HAS_REDUCE
+#include "python/bind.h"
 #include "reduce/reduce.h"
-#endif
 
 namespace py = pybind11;
 
@@ -37,9 +36,8 @@ PYBIND11_MODULE(_core, m) {
   m.attr("build_type") = BRAID_BUILD_TYPE;
   m.attr("compiler") = compiler();
   m.def("dtypes", &dtype_names, "Names of the element types the core knows, in the order of their wire numbers.");
-#ifdef BRAID_HAS_REDUCE
   m.def(
       "reduce_instruction_set", [] { return std::string(braid::reduce_instruction_set()); },
       "What sums run on in this process: avx512, avx2 or baseline.");
-#endif
+  braid::bind_schedule(m);
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a whole schedule inside one process: every node is a thread, the wires are loopback. For tests, and for
+// trying a new planner on real data before it meets a network.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "executor/execution.h"
+#include "transport/loopback/loopback.h"
+
+namespace braid {
+
+struct RehearsalOptions {
+  ExecutionOptions execution;
+  LoopbackOptions loopback;
+  milliseconds timeout{20'000};
+};
+
+// operands[r] is the memory of node r. Returns the first failure; kTimeout names what a stuck node waits for.
+// REQUIRES: operands that match the schedule, as for Execution.
+Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
+                const RehearsalOptions& options);
+
+}  // namespace braid
