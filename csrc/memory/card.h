@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cards: the short texts by which processes of one host find each other's memory. They come from other processes
+// and are read strictly: anything but the exact form is refused.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace braid {
+
+// The pieces of `text` between separators; always at least one.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// The whole of `text` as a number, or nothing.
+template <class T>
+std::optional<T> parse_number(std::string_view text, int base = 10) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// 128 random bits: memory that holds them is the memory meant, not what took its place.
+struct Nonce {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  static Result<Nonce> random();
+  static std::optional<Nonce> parse(std::string_view text);
+  std::string text() const;  // 32 hexadecimal digits
+
+  bool operator==(const Nonce&) const = default;
+};
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A piece of memory that processes of one host share. It has no name in any file system: it lives as long as
+// somebody maps it, so a killed process leaves nothing behind.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace braid {
+
+class Segment {
+ public:
+  // The first bytes of every segment belong to the segment itself (its nonce); the rest starts as zeros.
+  static constexpr size_t kReservedBytes = 64;
+
+  // A new segment of at least `bytes`, rounded up to whole pages. Its size is sealed: neither this process nor a
+  // peer can shrink it, so mapped memory never faults. Pages cost nothing until they are touched. `label` is
+  // what /proc/<pid>/maps shows.
+  static Result<Segment> create(const char* label, size_t bytes);
+
+  // Maps the segment that another process (or this one) described by its card. Succeeds only if the memory behind
+  // the card is really reached: same size, sealed, and holding the card's nonce.
+  static Result<Segment> attach(std::string_view card);
+
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&& other) noexcept;
+  ~Segment();
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  pid_t owner() const { return owner_; }  // the process that created it
+  // What attach() needs; works as long as the creating Segment exists.
+  const std::string& card() const { return card_; }
+
+ private:
+  Segment() = default;
+
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  int fd_ = -1;  // of the creator only: peers open it through /proc
+  pid_t owner_ = -1;
+  std::string card_;
+};
+
+}  // namespace braid

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread that polls pidfds. Groups share one pidfd per process: a host with many groups must not run out of
+// descriptors.
+#include "transport/death_watch.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace braid {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+bool is_readable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+class PidfdWatch final : public DeathWatch {
+ public:
+  ~PidfdWatch() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      if (thread_.joinable()) wake();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Result<Id> watch(pid_t pid, std::function<void()> died) override {
+    const std::lock_guard lock(mutex_);
+    if (Status started = start(); !started.ok()) return started;
+    // An entry whose process has just died must not adopt a new process that was given the same number.
+    auto process = std::find_if(processes_.begin(), processes_.end(), [pid](const Process& known) {
+      return known.pid == pid && !is_readable(known.pidfd.get());
+    });
+    if (process == processes_.end()) {
+      Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+      if (pidfd.get() < 0) return system_error("cannot watch process " + std::to_string(pid), errno);
+      process = processes_.insert(processes_.end(), Process{pid, std::move(pidfd), {}});
+      wake();
+    }
+    const Id id = next_id_++;
+    process->callbacks.emplace(id, std::move(died));
+    return id;
+  }
+
+  void forget(Id id) override {
+    // Callbacks run under the mutex, so holding it means that none runs.
+    const std::lock_guard lock(mutex_);
+    for (auto process = processes_.begin(); process != processes_.end(); ++process) {
+      if (process->callbacks.erase(id) == 0) continue;
+      if (process->callbacks.empty()) {
+        // The thread may be polling the descriptor: it stays open until the thread has come round.
+        retired_.push_back(std::move(process->pidfd));
+        processes_.erase(process);
+        wake();
+      }
+      return;
+    }
+  }
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    Descriptor pidfd;
+    std::map<Id, std::function<void()>> callbacks;
+  };
+
+  // REQUIRES: mutex_ held.
+  Status start() {
+    if (thread_.joinable()) return {};
+    wake_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (wake_.get() < 0) return system_error("cannot make an eventfd", errno);
+    // Signals belong to the application's threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      status = system_error("cannot start the thread that watches peers", error.code().value());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+  }
+
+  void wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+  }
+
+  void run() {
+    std::vector<pollfd> entries;
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        processes_.remove_if([](Process& process) {
+          if (!is_readable(process.pidfd.get())) return false;
+          for (auto& [id, died] : process.callbacks) died();
+          return true;
+        });
+        if (stopping_) return;
+        retired_.clear();
+        uint64_t count = 0;
+        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+        entries.assign(1, {wake_.get(), POLLIN, 0});
+        for (const Process& process : processes_) entries.push_back({process.pidfd.get(), POLLIN, 0});
+      }
+      ::poll(entries.data(), entries.size(), -1);
+    }
+  }
+
+  std::mutex mutex_;
+  std::list<Process> processes_;
+  std::vector<Descriptor> retired_;
+  Descriptor wake_;
+  std::thread thread_;
+  Id next_id_ = 1;
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DeathWatch> make_death_watch() { return std::make_unique<PidfdWatch>(); }
+
+}  // namespace braid

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "transport/channel.h"
+#include "transport/doorbell.h"
+#include "transport/shm/ring.h"
+
+namespace braid::shm {
+
+// One peer as its channel sees it. Owned by the group, which outlives the channel's use.
+struct Link {
+  Node peer = -1;
+  pid_t pid = -1;
+  Ring in;                              // in my segment
+  Ring out;                             // in the peer's
+  const GroupHeader* header = nullptr;  // the peer's
+  DoorbellWord* my_bell = nullptr;
+  DoorbellWord* peer_bell = nullptr;
+  std::atomic<bool> died{false};  // set by the death watch, which then rings my bell
+  ChannelTraits traits;
+
+  std::string name() const { return "rank " + std::to_string(peer) + " (pid " + std::to_string(pid) + ")"; }
+};
+
+class ShmChannel final : public Channel {
+ public:
+  ShmChannel(const Link& link, FrameSink& sink);
+  ~ShmChannel() override { close(); }
+
+  const ChannelTraits& traits() const override { return link_.traits; }
+  void post(const Frame& frame, ConstBytes payload, Request* request) override;
+  bool poll() override;
+  Status pull(uint64_t address, Bytes into) override;
+  std::optional<uint64_t> peer_stream() override;
+  void close() override;
+
+ private:
+  struct Queued {
+    Frame frame;
+    ConstBytes payload;
+    Request* request = nullptr;
+    std::vector<std::byte> copy;  // what `payload` refers to when there is no request
+  };
+
+  bool write(const Frame& frame, ConstBytes payload, size_t reserve);
+  bool flush();
+  bool drain();
+  void deliver(const Frame& frame);
+  void give_up(Status why);
+  Status died() const { return {Code::kPeerLost, link_.name() + " died", link_.peer}; }
+
+  const Link& link_;
+  FrameSink& sink_;
+  RingReader reader_;
+  RingWriter writer_;
+  std::deque<Queued> queue_;
+  Status broken_;  // found while posting, to be reported by the next poll()
+  bool lost_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace braid::shm

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "transport/shm/shm.h"
+
+namespace braid {
+namespace {
+
+struct DoorbellPage {
+  std::byte segment[Segment::kReservedBytes];
+  DoorbellWord word;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ShmDoorbell>> ShmDoorbell::create() {
+  Result<Segment> segment = Segment::create("braid-doorbell", sizeof(DoorbellPage));
+  if (!segment.ok()) return segment.status();
+  return std::unique_ptr<ShmDoorbell>(new ShmDoorbell(std::move(segment).value()));
+}
+
+Result<std::unique_ptr<ShmDoorbell>> ShmDoorbell::attach(std::string_view card) {
+  Result<Segment> segment = Segment::attach(card);
+  if (!segment.ok()) return segment.status();
+  if (segment.value().size() < sizeof(DoorbellPage)) {
+    return Status(Code::kInvalidArgument, "not the card of a doorbell: '" + std::string(card) + "'");
+  }
+  return std::unique_ptr<ShmDoorbell>(new ShmDoorbell(std::move(segment).value()));
+}
+
+DoorbellWord& ShmDoorbell::word() const { return reinterpret_cast<DoorbellPage*>(segment_.data())->word; }
+
+}  // namespace braid

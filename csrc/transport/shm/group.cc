@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "transport/shm/channel.h"
+#include "transport/shm/group_card.h"
+#include "transport/shm/layout.h"
+#include "transport/shm/peer_memory.h"
+#include "transport/shm/shm.h"
+
+namespace braid {
+
+struct ShmGroup::Peer {
+  shm::Link link;
+  std::optional<Segment> inbox;
+  std::unique_ptr<ShmDoorbell> bell;
+  std::optional<DeathWatch::Id> watched;
+};
+
+Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch,
+                                                   const ShmOptions& options) {
+  if (ranks < 1 || rank < 0 || rank >= ranks) {
+    return Status(Code::kInvalidArgument,
+                  "no rank " + std::to_string(rank) + " in a group of " + std::to_string(ranks));
+  }
+  if (!shm::is_ring_size(options.ring_bytes)) {
+    return Status(Code::kInvalidArgument,
+                  "a ring cannot have " + std::to_string(options.ring_bytes) + " bytes, only powers of two from " +
+                      std::to_string(shm::kSmallestRing) + " to " + std::to_string(shm::kLargestRing));
+  }
+  Result<Segment> inbox = Segment::create("braid-inbox", shm::group_bytes(ranks, options.ring_bytes));
+  if (!inbox.ok()) return inbox.status();
+  Result<Nonce> probe = Nonce::random();
+  if (!probe.ok()) return probe.status();
+  if (options.single_copy) shm::permit_readers();
+  return std::unique_ptr<ShmGroup>(
+      new ShmGroup(rank, ranks, bell, watch, options, std::move(inbox).value(), probe.value()));
+}
+
+ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, const ShmOptions& options,
+                   Segment inbox, Nonce probe)
+    : rank_(rank),
+      ranks_(ranks),
+      bell_(bell),
+      watch_(watch),
+      options_(options),
+      inbox_(std::move(inbox)),
+      probe_(probe),
+      peers_(static_cast<size_t>(ranks)) {
+  shm::header_of(inbox_).stream.store(shm::kNoStream, std::memory_order_relaxed);  // nobody has my card yet
+  card_ =
+      shm::GroupCard{
+          rank_,  ranks_,        options_.ring_bytes, options_.eager_bytes, reinterpret_cast<uint64_t>(&probe_),
+          probe_, inbox_.card(), bell_.card()}
+          .text();
+}
+
+ShmGroup::~ShmGroup() {
+  for (const auto& peer : peers_) {
+    if (peer && peer->watched) watch_.forget(*peer->watched);
+  }
+}
+
+Status ShmGroup::connect(Node node, const std::string& card) {
+  const std::string context = "shared memory with rank " + std::to_string(node);
+  if (node < 0 || node >= ranks_ || node == rank_ || find(node) != nullptr) {
+    return {Code::kInvalidArgument, context + ": not a rank to connect to"};
+  }
+  auto peer = std::make_unique<Peer>();
+  peer->link.peer = node;
+  const Status status = connect_to(*peer, card);
+  if (status.ok()) {
+    peers_[static_cast<size_t>(node)] = std::move(peer);
+  } else if (peer->watched) {
+    watch_.forget(*peer->watched);
+  }
+  return status.within(context);
+}
+
+Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
+  Result<shm::GroupCard> parsed = shm::GroupCard::parse(text);
+  if (!parsed.ok()) return parsed.status();
+  const shm::GroupCard& card = parsed.value();
+  shm::Link& link = peer.link;
+  if (card.rank != link.peer || card.ranks != ranks_) {
+    return {Code::kInvalidArgument,
+            "the card is of rank " + std::to_string(card.rank) + " of " + std::to_string(card.ranks)};
+  }
+
+  Result<Segment> inbox = Segment::attach(card.inbox);
+  if (!inbox.ok()) return inbox.status();
+  link.pid = inbox.value().owner();
+  if (inbox.value().size() != shm::group_bytes(ranks_, card.ring_bytes)) {
+    return {Code::kInvalidArgument, "its segment has another size than its card says"};
+  }
+  if (link.pid != ::getpid()) {
+    DoorbellWord* my_bell = &bell_.word();
+    Result<DeathWatch::Id> watched = watch_.watch(link.pid, [&died = link.died, my_bell] {
+      died.store(true, std::memory_order_release);
+      ring(*my_bell);
+    });
+    if (!watched.ok()) return watched.status();
+    peer.watched = watched.value();
+  }
+  // Reached through the process number after the watch began: what is watched is the process that made the card.
+  Result<std::unique_ptr<ShmDoorbell>> bell = ShmDoorbell::attach(card.bell);
+  if (!bell.ok()) return bell.status();
+  if (bell.value()->owner() != link.pid) {
+    return {Code::kInvalidArgument, "inbox and doorbell are of different processes"};
+  }
+
+  peer.inbox = std::move(inbox).value();
+  peer.bell = std::move(bell).value();
+  link.in = shm::ring_of(inbox_, ranks_, options_.ring_bytes, link.peer);
+  link.out = shm::ring_of(*peer.inbox, ranks_, card.ring_bytes, rank_);
+  link.header = &shm::header_of(*peer.inbox);
+  link.my_bell = &bell_.word();
+  link.peer_bell = &peer.bell->word();
+
+  // Both sides must come to the same limits.
+  const size_t largest = std::min(options_.ring_bytes, card.ring_bytes) / 4 - sizeof(Frame);
+  link.traits.eager_bytes = std::min({options_.eager_bytes, card.eager_bytes, largest});
+  link.traits.piece_bytes = largest;
+  Nonce probe;
+  link.traits.reads_peer =
+      options_.single_copy &&
+      shm::read_memory(link.pid, card.probe_address, std::as_writable_bytes(std::span(&probe, 1))).ok() &&
+      probe == card.probe;
+  return {};
+}
+
+bool ShmGroup::can_read(Node peer) const { return find(peer)->link.traits.reads_peer; }
+
+std::unique_ptr<Channel> ShmGroup::channel(Node node, FrameSink& sink, bool peer_can_read_me) {
+  shm::Link& link = find(node)->link;
+  link.traits.peer_reads = peer_can_read_me;
+  return std::make_unique<shm::ShmChannel>(link, sink);
+}
+
+std::atomic<uint64_t>* ShmGroup::stream_word() { return &shm::header_of(inbox_).stream; }
+
+}  // namespace braid

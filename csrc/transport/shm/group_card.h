@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank tells its peers so that they can reach its side of a group.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "memory/card.h"
+#include "schedule/collective.h"
+
+namespace braid::shm {
+
+struct GroupCard {
+  Node rank = 0;
+  int ranks = 0;
+  size_t ring_bytes = 0;
+  size_t eager_bytes = 0;
+  uint64_t probe_address = 0;  // of `probe`, in the private memory of the process
+  Nonce probe;
+  std::string inbox;  // cards of segments
+  std::string bell;
+
+  std::string text() const;
+  // kInvalidArgument for anything that text() cannot have written.
+  static Result<GroupCard> parse(const std::string& text);
+};
+
+}  // namespace braid::shm

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace braid::shm {
+
+RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, size_t reserve) {
+  RingControl& control = *ring_.control;
+  const size_t bytes = record_bytes(payload.size());
+  if (!has_room(bytes + reserve)) {
+    // Acquire: the reader has finished copying out what it counts as read, so it may be overwritten.
+    read_ = control.read.load(std::memory_order_acquire);
+    if (!plausible()) return Outcome::kBroken;
+    if (!has_room(bytes + reserve)) {
+      // Sequentially consistent with RingReader::settle(): either we see its count or it sees that we wait. A flag
+      // that still stands has not been answered, and the answer rings our doorbell.
+      if (control.writer_waits.load(std::memory_order_relaxed) == 0) {
+        control.writer_waits.store(1, std::memory_order_seq_cst);
+      }
+      read_ = control.read.load(std::memory_order_seq_cst);
+      if (!plausible()) return Outcome::kBroken;
+      if (!has_room(bytes + reserve)) return Outcome::kFull;
+    }
+  }
+  const size_t start = written_ & (ring_.bytes - 1);
+  std::memcpy(ring_.data + start, &frame, sizeof frame);
+  if (!payload.empty()) {
+    // A record begins at most one line before the end, so its Frame never wraps, but its payload may begin there.
+    const size_t position = start + sizeof frame;
+    const size_t first = std::min(payload.size(), ring_.bytes - position);
+    std::memcpy(ring_.data + position, payload.data(), first);
+    std::memcpy(ring_.data, payload.data() + first, payload.size() - first);
+  }
+  written_ += bytes;
+  // Release: whoever sees the count sees the record.
+  control.written.store(written_, std::memory_order_release);
+  return Outcome::kWritten;
+}
+
+bool RingReader::refresh() {
+  written_ = ring_.control->written.load(std::memory_order_acquire);
+  return written_ - read_ <= ring_.bytes && written_ % kLineBytes == 0;
+}
+
+bool RingReader::front(Frame* frame) const {
+  std::memcpy(frame, ring_.data + (read_ & (ring_.bytes - 1)), sizeof *frame);
+  return frame->payload_bytes <= ring_.bytes && record_bytes(frame->payload_bytes) <= written_ - read_;
+}
+
+void RingReader::copy_payload(Bytes into) const {
+  if (into.empty()) return;
+  const size_t position = (read_ & (ring_.bytes - 1)) + sizeof(Frame);
+  const size_t first = std::min(into.size(), ring_.bytes - position);
+  std::memcpy(into.data(), ring_.data + position, first);
+  std::memcpy(into.data() + first, ring_.data, into.size() - first);
+}
+
+bool RingReader::pop(const Frame& frame) {
+  RingControl& control = *ring_.control;
+  read_ += record_bytes(frame.payload_bytes);
+  // Release: our copying is done before the writer may overwrite.
+  control.read.store(read_, std::memory_order_release);
+  // A writer is woken for a quarter of a ring, not for every record. What this look misses settle() sees.
+  if (read_ - noticed_ < ring_.bytes / 4 || control.writer_waits.load(std::memory_order_relaxed) == 0)
+    return false;
+  noticed_ = read_;
+  return control.writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+bool RingReader::settle() {
+  RingControl& control = *ring_.control;
+  // Once more, sequentially consistent: see RingWriter::write().
+  control.read.store(read_, std::memory_order_seq_cst);
+  if (control.writer_waits.load(std::memory_order_seq_cst) == 0) return false;
+  noticed_ = read_;
+  return control.writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+}  // namespace braid::shm

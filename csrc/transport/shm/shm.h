@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wire between ranks of one host: a ring in shared memory per pair and direction, large messages read straight
+// out of the sender's memory where the machine allows it. Nothing has a name in the file system.
+//
+// Setting up: every rank makes a ShmDoorbell and a ShmGroup and gives its card to the others; each connects to the
+// peers it hopes to share a host with and tells each of them two verdicts, connected or not and can_read(); then
+// both sides of a pair on which both connected take their channel.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "memory/card.h"
+#include "memory/segment.h"
+#include "transport/channel.h"
+#include "transport/death_watch.h"
+#include "transport/doorbell.h"
+
+namespace braid {
+
+struct ShmOptions {
+  size_t ring_bytes = 128 * 1024;  // of each ring that peers write to me; a power of two from 4096
+  size_t eager_bytes = 8 * 1024;   // larger messages are not buffered; at most a quarter of a ring
+  bool single_copy = true;         // read peers' memory, and let them read mine
+};
+
+// This process's doorbell, in memory where peers can ring it. One per process, shared by all groups.
+class ShmDoorbell {
+ public:
+  static Result<std::unique_ptr<ShmDoorbell>> create();
+  // Maps a peer's.
+  static Result<std::unique_ptr<ShmDoorbell>> attach(std::string_view card);
+
+  DoorbellWord& word() const;
+  const std::string& card() const { return segment_.card(); }
+  pid_t owner() const { return segment_.owner(); }
+
+ private:
+  explicit ShmDoorbell(Segment segment) : segment_(std::move(segment)) {}
+
+  Segment segment_;
+};
+
+// My side of one group's shared memory on this host.
+//
+// Thread safety: by one thread at a time, while setting up.
+class ShmGroup {
+ public:
+  // `bell` and `watch` outlive the group. With single_copy, and where the machine lets only a process's parents
+  // read it (Yama's ptrace_scope 1), this process permits other processes of its user to read it.
+  static Result<std::unique_ptr<ShmGroup>> create(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch,
+                                                  const ShmOptions& options);
+  // REQUIRES: all channels are closed.
+  ~ShmGroup();
+
+  // What peers need to reach me: one line of text.
+  const std::string& card() const { return card_; }
+
+  // Maps the peer's inbox and doorbell and watches its process: the probe of whether we share a host, at the end
+  // of which we do. An error says what was refused; the pair then needs another wire.
+  Status connect(Node peer, const std::string& card);
+  // The peer's memory was read with success (never without single_copy). REQUIRES: connect() succeeded.
+  bool can_read(Node peer) const;
+
+  // The wire to a peer, at most once. REQUIRES: connect() succeeded here and there; `peer_can_read_me` is what the
+  // peer's can_read() said. The channel must be closed before the group is destroyed. Its limits are the smaller
+  // of both sides' options.
+  std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);
+
+  // Where the stream I am in is to be written, for peers to read without my help; for Mailbox::publish_at().
+  std::atomic<uint64_t>* stream_word();
+
+ private:
+  struct Peer;
+
+  ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, const ShmOptions& options, Segment inbox,
+           Nonce probe);
+  Status connect_to(Peer& peer, const std::string& card);
+  Peer* find(Node peer) const { return peers_[static_cast<size_t>(peer)].get(); }
+
+  const Node rank_;
+  const int ranks_;
+  ShmDoorbell& bell_;
+  DeathWatch& watch_;
+  const ShmOptions options_;
+  Segment inbox_;
+  const Nonce probe_;  // in private memory: peers that can read it can read all of mine
+  std::string card_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // those connected
+};
+
+}  // namespace braid
