@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Flags that every target of ours is built with.
 add_library(braid_options INTERFACE)
-target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-  -Wno-restrict)  # GCC 12 sees overlapping copies in std::string that are not there (GCC bug 105651)
+target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+# GCC 12 sees overlapping copies in std::string's operator+ that are not there (GCC bug 105651).
+target_compile_options(braid_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(BRAID_SANITIZE)
   string(REPLACE ";" "," braid_sanitizers "${BRAID_SANITIZE}")
   target_compile_options(braid_options INTERFACE -fsanitize=${braid_sanitizers} -fno-omit-frame-pointer -g)

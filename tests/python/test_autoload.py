@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registration with torch: there after ``import torch``, light, and never in the way."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from braid import _autoload, _backend
+
+pytestmark = pytest.mark.unit
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_import_torch_registers_and_loads_nothing_else() -> None:
+    code = """
+import sys, torch
+assert "BRAID" in torch.distributed.Backend._plugins
+print(sorted(name for name in sys.modules if name.startswith("braid")))
+"""
+    assert run_python(code).strip() == "['braid', 'braid._autoload']"
+
+
+def test_import_braid_registers_where_autoloading_is_off() -> None:
+    code = "import torch; assert 'BRAID' not in torch.distributed.Backend._plugins; import braid; {check}"
+    check = "assert 'BRAID' in torch.distributed.Backend._plugins"
+    run_python(code.format(check=check), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    run_python(f"import braid, torch; {check}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+
+def test_import_braid_alone_does_not_import_torch() -> None:
+    assert (
+        run_python("import sys, braid; print(braid.__version__, 'torch' in sys.modules)")
+        .strip()
+        .endswith("False")
+    )
+
+
+def test_registers_for_both_devices_and_keeps_the_defaults() -> None:
+    _autoload.register()
+    _autoload.register()
+    assert dist.Backend.backend_capability["braid"] == ["cpu", "cuda"]
+    assert dist.Backend.default_device_backend_map["cpu"] == "gloo"
+    assert dist.Backend.backend_list.count("braid") == 1
+
+
+def test_never_raises_and_says_why_only_when_asked(monkeypatch, capsys) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(dist.Backend, "_plugins", {})
+    monkeypatch.setattr(dist.Backend, "register_backend", refuse)
+    _autoload.register()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("BRAID_DEBUG", "1")
+    _autoload.register()
+    assert capsys.readouterr().err == "braid: the backend was not registered: RuntimeError: not today\n"
+
+
+@pytest.mark.parametrize(("given", "expected"), [([], [0, 1, 2]), ([4, 0, 7], [4, 0, 7])])
+def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], expected: list[int]) -> None:
+    adapter = SimpleNamespace(create_backend=lambda *args: args)
+    monkeypatch.setattr(_backend, "load_adapter", lambda: adapter)
+    options = SimpleNamespace(
+        store="store",
+        group_rank=1,
+        group_size=3,
+        timeout="timeout",
+        group_id="7",
+        global_ranks_in_group=given,
+    )
+    made = _autoload._create(options, pg_options=object())  # type: ignore[arg-type]
+    assert made == ("store", 1, 3, "timeout", "7", expected)

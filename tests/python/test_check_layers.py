@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import check_layers
+import pytest
+
+pytestmark = pytest.mark.unit
+
+
+def problems(tmp_path: Path, file: str, text: str) -> list[str]:
+    path = tmp_path / "csrc" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return check_layers.check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("schedule/a.cc", '#include "planner/ring.h"'),
+        ("executor/a.cc", '#include "tuner/tuner.h"'),
+        ("tuner/a.h", '#include "executor/executor.h"'),
+        ("base/a.cc", '#include "schedule/schedule.h"'),
+        ("communicator/a.cc", '#include "c10d/work.h"'),
+        ("schedule/a.cc", '#include "schedule.h"'),
+        ("communicator/a.cc", "#include <torch/torch.h>"),
+        ("executor/a.cc", "#include <pybind11/pybind11.h>"),
+        ("transport/shm/a.cc", "#include <mpi.h>"),
+        ("transport/a.cc", "#include <cuda_runtime.h>"),
+        ("transport/a.cc", 'auto x = std::getenv("BRAID");'),
+        ("base/log.cc", 'printf("hello");'),
+        ("base/log.cc", 'std::cerr << "hello";'),
+        ("base/a.cc", "if (bad) std::abort();"),
+        ("base/a.cc", "  abort();"),
+        ("base/a.cc", "  exit(1);"),
+        ("base/a.cc", "  ::_exit(0);"),
+        ("misc/a.cc", ""),
+    ],
+)
+def test_each_rule_is_enforced(tmp_path: Path, file: str, line: str) -> None:
+    found = problems(tmp_path, file, f"// first\n{line}\n")
+    assert len(found) == 1
+    assert found[0].startswith(f"csrc/{file}:2: " if "misc" not in file else "csrc/misc: ")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (
+            "planner/a.cc",
+            '#include "planner/ring.h"\n#include "schedule/builder.h"\n#include "base/status.h"\n',
+        ),
+        (
+            "c10d/a.cc",
+            '#include <torch/csrc/distributed/c10d/Backend.hpp>\n#include "communicator/communicator.h"\n',
+        ),
+        ("base/env.cc", "const char* x = std::getenv(name);\n"),
+        ("transport/mpi/a.cc", "#include <mpi.h>\n"),
+        ("base/a.cc", '// never call abort(); or printf("x")\nauto x = "printf(1)";\nsnprintf(b, 1, "x");\n'),
+        ("communicator/a.h", "void abort();\nvoid exit_group(int code);\ngroup.abort();\n"),
+    ],
+)
+def test_what_is_allowed_passes(tmp_path: Path, file: str, text: str) -> None:
+    assert problems(tmp_path, file, text) == []
+
+
+def test_the_table_has_no_cycle() -> None:
+    def below(folder: str, path: tuple[str, ...] = ()) -> None:
+        assert folder not in path, f"{' -> '.join(path)} -> {folder}"
+        for other in check_layers.ALLOWED[folder]:
+            below(other, (*path, folder))
+
+    for folder in check_layers.ALLOWED:
+        below(folder)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that arrows between the folders of csrc point down, and that a few things stay in their place."""
+
+import re
+import sys
+from pathlib import Path
+
+# Folder -> the folders it may include, besides itself and base. This table is the law; docs/ explains it.
+ALLOWED: dict[str, set[str]] = {
+    "base": set(),
+    "schedule": set(),
+    "topology": set(),
+    "memory": set(),
+    "reduce": set(),
+    "codec": set(),
+    "planner": {"schedule", "topology"},
+    "verify": {"schedule"},
+    "cost": {"schedule", "topology", "codec"},
+    "simulate": {"schedule", "topology", "cost"},
+    "tuner": {"planner", "verify", "cost", "schedule", "topology", "codec"},
+    "bucket": {"codec", "reduce"},
+    "transport": {"memory", "schedule"},
+    "executor": {"schedule", "verify", "transport", "reduce", "codec", "memory"},
+    "cuda": {"codec"},
+}
+ALLOWED["communicator"] = {
+    *("executor", "tuner", "transport", "memory", "reduce", "codec", "bucket"),
+    *("schedule", "topology", "planner", "verify", "cost"),
+}
+ALLOWED["server"] = {"communicator", "reduce", "codec", "transport", "memory"}
+ALLOWED["c10d"] = set(ALLOWED)
+ALLOWED["python"] = set(ALLOWED) - {"c10d"}
+
+# What, where it may be (prefixes of paths below csrc), and what to do instead.
+PLACES: list[tuple[str, tuple[str, ...], str]] = [
+    (r'#\s*include\s*[<"](torch|ATen|c10|caffe2)/', ("c10d/",), "torch is seen in c10d/ alone"),
+    (r'#\s*include\s*[<"]pybind11/', ("python/", "c10d/"), "pybind11 is seen in python/ and c10d/ alone"),
+    (r'#\s*include\s*[<"]mpi\.h', ("transport/mpi/",), "mpi.h is seen in transport/mpi/ alone"),
+    (r'#\s*include\s*[<"](cuda|nccl)\w*\.h', ("cuda/",), "CUDA headers are seen in cuda/ alone"),
+    (
+        r"\b(secure_)?getenv\s*\(|\benviron\b",
+        ("base/env.cc",),
+        "the environment is read in base/env.cc alone",
+    ),
+    (
+        r"\bstd::(cout|cerr|clog|print|println)\b|(?<![\w.>])(v?f?printf|f?puts|perror)\s*\(",
+        (),
+        "nothing in csrc prints: log() or return a Status",
+    ),
+    (
+        # A member function may well be called abort(), so only the plain statement counts.
+        r"(\bstd|(?<!\w))::(abort|_?exit|_Exit|quick_exit|terminate)\s*\(|(?<![\w.>:])_?exit\s*\(\s*[\dE]"
+        r"|^\s*abort\s*\(\s*\)\s*;",
+        (),
+        "nothing in csrc ends the process: return a Status",
+    ),
+]
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+_COMMENT = re.compile(r"//.*$|/\*.*?\*/")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def check_file(path: Path, csrc: Path) -> list[str]:
+    """Return one line for every rule that a source file breaks."""
+    relative = path.relative_to(csrc).as_posix()
+    folder = relative.partition("/")[0]
+    if folder not in ALLOWED:
+        return [f"csrc/{folder}: a new folder needs a row in tools/check_layers.py"]
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        where = f"csrc/{relative}:{number}"
+        if include := _INCLUDE.match(line):
+            other = include[1].partition("/")[0]
+            if "/" not in include[1]:
+                found.append(f'{where}: write "<folder>/{include[1]}"')
+            elif other in ALLOWED and other not in {folder, "base", *ALLOWED[folder]}:
+                found.append(f"{where}: {folder} may not include {other}")
+        code = _COMMENT.sub("", line)
+        code = code if code.lstrip().startswith("#") else _STRING.sub('""', code)
+        found += [
+            f"{where}: {advice}"
+            for pattern, places, advice in PLACES
+            if re.search(pattern, code) and not relative.startswith(places or ("\0",))
+        ]
+    return found
+
+
+def check(root: Path) -> list[str]:
+    """Return one line for every broken rule below ``root``/csrc."""
+    csrc = root / "csrc"
+    files = sorted(path for kind in ("*.h", "*.cc", "*.cu", "*.cuh") for path in csrc.rglob(kind))
+    return [problem for path in files for problem in check_file(path, csrc)]
+
+
+if __name__ == "__main__":
+    problems = check(Path(__file__).resolve().parent.parent)
+    print("\n".join(problems) if problems else "check_layers: every arrow points down")
+    sys.exit(bool(problems))
