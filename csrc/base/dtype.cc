@@ -12,9 +12,19 @@ struct DTypeRow {
 };
 
 constexpr std::array<DTypeRow, kDTypeCount> kDTypes = {{
-    {"float64", 8}, {"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1},
-    {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},    {"uint16", 2},
-    {"uint32", 4},  {"uint64", 8},  {"bool", 1},
+    {"float64", 8},
+    {"float32", 4},
+    {"float16", 2},
+    {"bfloat16", 2},
+    {"int8", 1},
+    {"int16", 2},
+    {"int32", 4},
+    {"int64", 8},
+    {"uint8", 1},
+    {"uint16", 2},
+    {"uint32", 4},
+    {"uint64", 8},
+    {"bool", 1},
 }};
 
 constexpr std::array<std::string_view, kReduceOpCount> kReduceOps = {"sum", "avg", "product", "min", "max"};

@@ -27,8 +27,7 @@ const char* name_of(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message, int rank = -1)
-      : code_(code), rank_(rank), message_(std::move(message)) {}
+  Status(Code code, std::string message, int rank = -1) : code_(code), rank_(rank), message_(std::move(message)) {}
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
@@ -51,8 +50,8 @@ Status system_error(const std::string& what, int error_number);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                  // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {}           // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }

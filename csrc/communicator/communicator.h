@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of ranks: ordered collectives and point-to-point messages on plain memory. The c10d adapter and the array
-// API are thin layers over this.
+// A group of ranks: ordered collectives and point-to-point messages on plain memory. The c10d adapter and the
+// array API are thin layers over this.
 //
-// Thread safety: all functions may be called from any thread, but all ranks must start a group's collectives in the
-// same order. A failed communicator stays failed: every later call reports the first failure. Wrong arguments
+// Thread safety: all functions may be called from any thread, but all ranks must start a group's collectives in
+// the same order. A failed communicator stays failed: every later call reports the first failure. Wrong arguments
 // (kInvalidArgument) are refused before anything moves and harm nothing.
 #pragma once
 
@@ -23,9 +23,9 @@
 namespace braid {
 
 // One collective call on this rank. All memory stays valid until the work is done.
-// Vector collectives (all_reduce, broadcast, reduce) take one input and one output block, block collectives one per
-// rank where docs/schedule.md says the node has them (all_gather: 1 input, `ranks` outputs; ...). A block may be
-// empty. Blocks of an all_to_all may differ in size, if sender and receiver agree; so may those of all_gather,
+// Vector collectives (all_reduce, broadcast, reduce) take one input and one output block, block collectives one
+// per rank where docs/schedule.md says the node has them (all_gather: 1 input, `ranks` outputs; ...). A block may
+// be empty. Blocks of an all_to_all may differ in size, if sender and receiver agree; so may those of all_gather,
 // gather, scatter and reduce_scatter, if all ranks give the same sizes. Input and output may be the same memory as
 // described in csrc/schedule/schedule.h, and must not overlap otherwise.
 struct Operation {
@@ -46,7 +46,7 @@ struct OperationStats {
   uint64_t bytes = 0;      // summed size of the operations
   uint64_t min_bytes = 0;  // smallest and largest operation
   uint64_t max_bytes = 0;
-  double seconds = 0;      // summed duration
+  double seconds = 0;  // summed duration
 };
 
 class Communicator {

@@ -10,14 +10,14 @@ namespace braid {
 
 // Settings of one group. Those marked (*) must be equal on all ranks; group creation checks it.
 struct Options {
-  milliseconds timeout{30 * 60 * 1000};    // of an operation, and of meeting the other ranks
-  std::string algorithm;                   // (*) forces a family: "ring" or "all_reduce=ring,broadcast=direct"
-  std::string transports = "shm,tcp";      // which wires may be used
-  std::string interface;                   // TCP: interface name or local address to listen on; "" chooses
-  std::string host;                        // overrides what tells hosts apart (emulated hosts)
-  int tcp_connections = 2;                 // per peer and direction
-  int64_t chunk_bytes = 256 * 1024;        // (*) pipelining grain: a chunk of one segment
-  int window = 4;                          // segments in flight
+  milliseconds timeout{30 * 60 * 1000};  // of an operation, and of meeting the other ranks
+  std::string algorithm;                 // (*) forces a family: "ring" or "all_reduce=ring,broadcast=direct"
+  std::string transports = "shm,tcp";    // which wires may be used
+  std::string interface;                 // TCP: interface name or local address to listen on; "" chooses
+  std::string host;                      // overrides what tells hosts apart (emulated hosts)
+  int tcp_connections = 2;               // per peer and direction
+  int64_t chunk_bytes = 256 * 1024;      // (*) pipelining grain: a chunk of one segment
+  int window = 4;                        // segments in flight
 };
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_INTERFACE, BRAID_HOST, BRAID_TCP_CONNECTIONS,

@@ -62,7 +62,7 @@ using Program = std::vector<Round>;  // one node's part
 
 struct Schedule {
   Collective collective;
-  std::string family;             // the planner's name: "ring", "direct", ...
+  std::string family;  // the planner's name: "ring", "direct", ...
   int chunks = 1;
   std::vector<uint64_t> shares;   // one weight per chunk (vector collectives); empty means equal shares
   std::vector<Program> programs;  // one per node

@@ -36,15 +36,15 @@ struct Intent {
 std::string describe(const Intent& intent);  // "all_reduce sum of 4096 bytes of float32"
 
 enum class FrameKind : uint8_t {
-  kMessage = 1,  // a whole message, small enough to be kept when nobody waits for it yet
-  kReady = 2,    // receiver to sender: memory for this tag is posted, send the pieces
-  kPiece = 3,    // a part of a message at `offset`; only after kReady
-  kOffer = 4,    // sender to receiver: the message lies at `offset` in my memory, read it yourself
-  kTaken = 5,    // receiver to sender: the offer was read; the memory is yours again
-  kFail = 6,     // the group has failed; payload: a packed Status
-  kLeave = 7,    // the sender has closed the group in good order
-  kAsk = 8,      // which stream are you in?
-  kTell = 9,     // the answer, in tag.stream
+  kMessage = 1,    // a whole message, small enough to be kept when nobody waits for it yet
+  kReady = 2,      // receiver to sender: memory for this tag is posted, send the pieces
+  kPiece = 3,      // a part of a message at `offset`; only after kReady
+  kOffer = 4,      // sender to receiver: the message lies at `offset` in my memory, read it yourself
+  kTaken = 5,      // receiver to sender: the offer was read; the memory is yours again
+  kFail = 6,       // the group has failed; payload: a packed Status
+  kLeave = 7,      // the sender has closed the group in good order
+  kAsk = 8,        // which stream are you in?
+  kTell = 9,       // the answer, in tag.stream
   kAnnounce = 10,  // sender to receiver: a large message waits for kReady (lets a mismatch be seen)
 };
 

@@ -21,6 +21,11 @@ void Mailbox::attach(Node node, std::unique_ptr<Channel> channel) {
   peer(node).channel = std::move(channel);
 }
 
+void Mailbox::publish_at(std::atomic<uint64_t>* word) {
+  const std::lock_guard lock(mutex_);
+  published_ = word;
+}
+
 // ---- starting messages
 
 bool Mailbox::admit(Node node, Request* request) {
@@ -114,6 +119,7 @@ void Mailbox::begin(uint64_t stream, const Intent& intent) {
   const std::lock_guard lock(mutex_);
   streams_[stream] = intent;
   current_stream_ = stream;
+  if (published_ != nullptr) published_->store(stream, std::memory_order_release);
   for (size_t node = 0; node < peers_.size(); ++node) {
     Peer& p = peers_[node];
     const Tag first{stream, 0};

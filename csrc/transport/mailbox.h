@@ -33,6 +33,9 @@ class Mailbox final : public FrameSink {
   void send(Node to, Tag tag, ConstBytes bytes, Request* request);
   void recv(Node from, Tag tag, Bytes bytes, Request* request);
 
+  // begin() also writes the stream here, for wires whose peers can read it without our help (shared memory).
+  void publish_at(std::atomic<uint64_t>* word);
+
   // Announces that this rank is now in collective `stream`; peers' messages for it must carry the same intent.
   void begin(uint64_t stream, const Intent& intent);
   void end(uint64_t stream);
@@ -118,9 +121,10 @@ class Mailbox final : public FrameSink {
 
   mutable std::mutex mutex_;
   std::vector<Peer> peers_;
-  std::unordered_map<uint64_t, Intent> streams_;      // begun and not ended
+  std::unordered_map<uint64_t, Intent> streams_;  // begun and not ended
   std::unordered_map<Request*, Writing> writing_;
   uint64_t current_stream_ = 0;
+  std::atomic<uint64_t>* published_ = nullptr;
   Status failure_;
   bool closed_ = false;
 };

@@ -19,7 +19,8 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
   const size_t size = frame.payload_bytes;
   switch (frame.kind) {
     case FrameKind::kMessage: {
-      if (size != frame.message_bytes || size > p.channel->traits().eager_bytes || p.early.contains(frame.tag)) break;
+      if (size != frame.message_bytes || size > p.channel->traits().eager_bytes || p.early.contains(frame.tag))
+        break;
       if (!agrees(from, frame)) return failure_;
       if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
         if (!fits(from, frame, posted->second.bytes.size())) return failure_;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/execution.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "reduce/reduce.h"
+#include "schedule/text.h"
+
+namespace braid {
+namespace {
+
+bool uses_scratch(const Program& program) {
+  const auto is_scratch = [](const Ref& ref) { return ref.buffer == Buffer::kScratch; };
+  for (const Round& round : program) {
+    for (const Step& step : round) {
+      if (is_scratch(step.target)) return true;
+    }
+  }
+  return false;  // what is read from scratch was written there first
+}
+
+size_t messages_in(const Round& round) {
+  size_t count = 0;
+  for (const Step& step : round) {
+    if (step.op == Op::kSend || step.op == Op::kRecv) ++count;
+    for (const Source& source : step.sources) count += source.is_remote() ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+Execution::Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node, Operands operands,
+                     Mailbox& mailbox, uint64_t stream, Pool& pool, const ExecutionOptions& options)
+    : verified_(std::move(schedule)),
+      node_(node),
+      program_(verified_->schedule().programs[static_cast<size_t>(node)]),
+      operands_(std::move(operands)),
+      layout_(verified_->schedule(), operands_, options.chunk_bytes),
+      mailbox_(mailbox),
+      stream_(stream),
+      pool_(pool) {
+  segments_left_ = layout_.segments();
+  size_t most_messages = 0;
+  for (const Round& round : program_) most_messages = std::max(most_messages, messages_in(round));
+  const auto lanes = std::min<int64_t>(segments_left_, std::max(options.window, 1));
+  lanes_.resize(static_cast<size_t>(lanes));
+  for (Lane& lane : lanes_) lane.pending = std::make_unique<Pending[]>(most_messages);
+  reserve_memory();
+  for (Lane& lane : lanes_) start_segment(lane);
+}
+
+void Execution::reserve_memory() {
+  const bool scratch = uses_scratch(program_);
+  for (Lane& lane : lanes_) {
+    if (scratch) lane.scratch = pool_.take(layout_.scratch_bytes());
+    size_t most = 0;
+    for (const Round& round : program_) {
+      size_t bytes = 0;
+      for (const Step& step : round) {
+        if (step.op != Op::kReduce) continue;
+        // Of all segments the first has the largest chunks, but for one element by rounding; 128 covers that and
+        // the rounding up to cache lines.
+        const size_t target_bytes = layout_.write(step.target, 0, nullptr).size();
+        for (const Source& source : step.sources) bytes += source.is_remote() ? target_bytes + 128 : 0;
+      }
+      most = std::max(most, bytes);
+    }
+    if (most > 0) lane.landing = pool_.take(most);
+  }
+}
+
+Tag Execution::tag(const Lane& lane, int32_t message) const {
+  return {stream_, static_cast<uint64_t>(lane.segment) << 32 | static_cast<uint32_t>(message)};
+}
+
+bool Execution::advance() {
+  if (segments_left_ == 0 || !status_.ok()) return true;
+  bool moved = true;
+  while (moved && segments_left_ > 0 && status_.ok()) {
+    moved = false;
+    for (Lane& lane : lanes_) {
+      if (lane.active()) moved |= advance_lane(lane);
+    }
+  }
+  return segments_left_ == 0 || !status_.ok();
+}
+
+bool Execution::advance_lane(Lane& lane) {
+  bool complete = false;
+  if (Status failed = collect(lane, complete); !failed.ok()) {
+    status_ = std::move(failed);
+    return false;
+  }
+  if (!complete) return false;
+  run_local_steps(lane);
+  ++lane.round;
+  if (lane.round < program_.size()) {
+    post_round(lane);
+    return true;
+  }
+  --segments_left_;
+  start_segment(lane);
+  return true;
+}
+
+void Execution::start_segment(Lane& lane) {
+  lane.round = 0;
+  lane.posted = lane.finished = 0;
+  if (next_segment_ == layout_.segments()) {
+    lane.segment = -1;
+    return;
+  }
+  lane.segment = next_segment_++;
+  if (!program_.empty()) {
+    post_round(lane);
+  } else {  // nothing to do on this node
+    --segments_left_;
+    start_segment(lane);
+  }
+}
+
+Status Execution::collect(Lane& lane, bool& complete) {
+  while (lane.finished < lane.posted && lane.pending[lane.finished].request.done()) {
+    const Pending& pending = lane.pending[lane.finished];
+    if (!pending.request.status().ok()) {
+      return {pending.request.status().code(),
+              pending.request.status().message() + " (step: " + to_text(*pending.step) + ", round " +
+                  std::to_string(lane.round) + ")",
+              pending.request.status().rank()};
+    }
+    ++lane.finished;
+  }
+  complete = lane.finished == lane.posted;
+  return {};
+}
+
+void Execution::post_receive(Lane& lane, const Step& step, Node from, int32_t message, Bytes into) {
+  Pending& pending = lane.pending[lane.posted++];
+  pending.step = &step;
+  pending.peer = from;
+  mailbox_.recv(from, tag(lane, message), into, &pending.request);
+}
+
+void Execution::post_round(Lane& lane) {
+  lane.posted = lane.finished = 0;
+  const Round& round = program_[lane.round];
+  size_t landing_offset = 0;
+  // Receives first: what arrives then finds its place.
+  for (size_t i = 0; i < round.size(); ++i) {
+    const Step& step = round[i];
+    if (step.op != Op::kRecv && step.op != Op::kReduce) continue;
+    const auto& message = verified_->facts(node_, lane.round, i).message;
+    const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
+    if (target.empty()) continue;
+    if (step.op == Op::kRecv) {
+      post_receive(lane, step, step.peer, message[0], target);
+      continue;
+    }
+    for (size_t s = 0; s < step.sources.size(); ++s) {
+      if (!step.sources[s].is_remote()) continue;
+      post_receive(lane, step, step.sources[s].from, message[s],
+                   {lane.landing.data() + landing_offset, target.size()});
+      landing_offset += (target.size() + 63) / 64 * 64;
+    }
+  }
+  for (size_t i = 0; i < round.size(); ++i) {
+    const Step& step = round[i];
+    if (step.op != Op::kSend) continue;
+    const ConstBytes bytes = layout_.read(step.target, lane.segment, lane.scratch.data());
+    if (bytes.empty()) continue;
+    Pending& pending = lane.pending[lane.posted++];
+    pending.step = &step;
+    pending.peer = step.peer;
+    mailbox_.send(step.peer, tag(lane, verified_->facts(node_, lane.round, i).message[0]), bytes,
+                  &pending.request);
+  }
+}
+
+void Execution::run_local_steps(Lane& lane) {
+  const Round& round = program_[lane.round];
+  size_t landing_offset = 0;
+  for (size_t i = 0; i < round.size(); ++i) {
+    const Step& step = round[i];
+    if (step.op == Op::kReduce) {
+      run_reduce(lane, step, i, landing_offset);
+    } else if (step.op == Op::kCopy) {
+      const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
+      const ConstBytes source = layout_.read(step.sources[0].ref, lane.segment, lane.scratch.data());
+      if (!target.empty() && target.data() != source.data()) {
+        std::memmove(target.data(), source.data(), target.size());
+      }
+    }
+  }
+}
+
+void Execution::run_reduce(Lane& lane, const Step& step, size_t index, size_t& landing_offset) {
+  const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
+  if (target.empty()) return;
+  sources_.clear();
+  for (const Source& source : step.sources) {
+    if (source.is_remote()) {
+      sources_.push_back(lane.landing.data() + landing_offset);
+      landing_offset += (target.size() + 63) / 64 * 64;
+    } else {
+      sources_.push_back(layout_.read(source.ref, lane.segment, lane.scratch.data()).data());
+    }
+  }
+  const bool completes = verified_->facts(node_, lane.round, index).completes;
+  const int divisor = operands_.op == ReduceOp::kAvg && completes ? verified_->schedule().collective.ranks : 1;
+  reduce(operands_.dtype, operands_.op, target.data(), sources_, target.size() / size_of(operands_.dtype),
+         divisor);
+}
+
+std::string Execution::waiting_for(size_t most) const {
+  std::string text;
+  size_t listed = 0;
+  for (const Lane& lane : lanes_) {
+    for (size_t i = lane.finished; lane.active() && i < lane.posted; ++i) {
+      if (lane.pending[i].request.done()) continue;
+      if (listed++ == most) return text + ", ...";
+      if (!text.empty()) text += ", ";
+      text += to_text(*lane.pending[i].step) + " (round " + std::to_string(lane.round) + ")";
+    }
+  }
+  return text;
+}
+
+std::vector<Node> Execution::waiting_peers() const {
+  std::vector<Node> peers;
+  for (const Lane& lane : lanes_) {
+    for (size_t i = lane.finished; lane.active() && i < lane.posted; ++i) {
+      if (!lane.pending[i].request.done()) peers.push_back(lane.pending[i].peer);
+    }
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/layout.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
+
+}  // namespace
+
+Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes)
+    : schedule_(schedule), operands_(operands), vector_(is_vector(schedule.collective.kind)) {
+  if (vector_) {
+    total_bytes_ = operands.inputs.empty() ? operands.outputs[0].size() : operands.inputs[0].size();
+    if (total_bytes_ == 0) return;
+    const size_t element = size_of(operands.dtype);
+    const size_t aimed = chunk_bytes * static_cast<size_t>(schedule.chunks);
+    segments_ = static_cast<int64_t>((total_bytes_ + aimed - 1) / aimed);
+    // Equal segments rather than full ones and a short rest; whole cache lines, so whole elements.
+    grain_bytes_ = std::min(total_bytes_, round_up(total_bytes_ / static_cast<size_t>(segments_) + 1, 64));
+    segments_ = static_cast<int64_t>((total_bytes_ + grain_bytes_ - 1) / grain_bytes_);
+    const size_t last_bytes = total_bytes_ - grain_bytes_ * static_cast<size_t>(segments_ - 1);
+    full_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(grain_bytes_ / element));
+    last_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(last_bytes / element));
+    scratch_bytes_ = grain_bytes_;
+  } else {
+    size_t longest = 0;
+    for (const ConstBytes& block : operands.inputs) longest = std::max(longest, block.size());
+    for (const Bytes& block : operands.outputs) longest = std::max(longest, block.size());
+    grain_bytes_ = std::min(chunk_bytes, round_up(longest, 64));
+    if (longest > 0) segments_ = static_cast<int64_t>((longest + grain_bytes_ - 1) / grain_bytes_);
+    scratch_bytes_ = grain_bytes_ * static_cast<size_t>(schedule.chunks);
+  }
+}
+
+size_t Layout::block_bytes(const Ref& ref) const {
+  if (vector_) return total_bytes_;
+  const auto k = static_cast<size_t>(ref.first);
+  switch (ref.buffer) {
+    case Buffer::kInput: return operands_.inputs[k].size();
+    case Buffer::kOutput: return operands_.outputs[k].size();
+    case Buffer::kScratch: break;
+  }
+  // Scratch mirrors the larger memory: the one with a block per rank.
+  if (operands_.inputs.size() > operands_.outputs.size()) return operands_.inputs[k].size();
+  return operands_.outputs[k].size();
+}
+
+Layout::Range Layout::range(const Ref& ref, int64_t segment) const {
+  const size_t begin = grain_bytes_ * static_cast<size_t>(segment);
+  if (vector_) {
+    const size_t element = size_of(operands_.dtype);
+    const auto& offsets = segment + 1 == segments_ ? last_offsets_ : full_offsets_;
+    return {begin + static_cast<size_t>(offsets[static_cast<size_t>(ref.first)]) * element,
+            begin + static_cast<size_t>(offsets[static_cast<size_t>(ref.first + ref.count)]) * element};
+  }
+  const size_t size = block_bytes(ref);
+  return {std::min(begin, size), std::min(begin + grain_bytes_, size)};
+}
+
+size_t Layout::scratch_offset(const Ref& ref, const Range& r, int64_t segment) const {
+  if (vector_) return r.begin - grain_bytes_ * static_cast<size_t>(segment);
+  return grain_bytes_ * static_cast<size_t>(ref.first);
+}
+
+ConstBytes Layout::read(const Ref& ref, int64_t segment, std::byte* scratch) const {
+  if (ref.buffer != Buffer::kInput) return write(ref, segment, scratch);
+  const Range r = range(ref, segment);
+  const ConstBytes block = operands_.inputs[vector_ ? 0 : static_cast<size_t>(ref.first)];
+  return block.subspan(r.begin, r.end - r.begin);
+}
+
+Bytes Layout::write(const Ref& ref, int64_t segment, std::byte* scratch) const {
+  const Range r = range(ref, segment);
+  if (ref.buffer == Buffer::kScratch) return {scratch + scratch_offset(ref, r, segment), r.end - r.begin};
+  const Bytes block = operands_.outputs[vector_ ? 0 : static_cast<size_t>(ref.first)];
+  return block.subspan(r.begin, r.end - r.begin);
+}
+
+}  // namespace braid

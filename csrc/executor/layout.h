@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a schedule's chunks lie in a caller's memory. A large operation is cut into segments, each a complete run
+// of the schedule, so that several can be in flight.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/span.h"
+#include "schedule/schedule.h"
+
+namespace braid {
+
+// One rank's memory for one operation, in blocks as communicator.h describes: one block each way for vector
+// collectives, one per rank (where the node has them) for block collectives.
+struct Operands {
+  DType dtype = DType::kUInt8;
+  ReduceOp op = ReduceOp::kSum;
+  std::vector<ConstBytes> inputs;
+  std::vector<Bytes> outputs;
+};
+
+class Layout {
+ public:
+  // `chunk_bytes` is the size aimed at for one chunk of one segment; a multiple of 64. The operands and the
+  // schedule must outlive the layout.
+  Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes);
+
+  // Runs of the schedule that this rank takes part in; 0 for an operation without bytes. In block collectives with
+  // unequal blocks ranks may count differently: a run moves nothing of a block that has ended.
+  int64_t segments() const { return segments_; }
+  // Scratch memory that one segment can need.
+  size_t scratch_bytes() const { return scratch_bytes_; }
+
+  // The memory of `ref` in `segment`; scratch refs lie in `scratch`. Sizes may be 0.
+  ConstBytes read(const Ref& ref, int64_t segment, std::byte* scratch) const;
+  Bytes write(const Ref& ref, int64_t segment, std::byte* scratch) const;
+
+ private:
+  struct Range {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+  // Byte range inside its block (vector: the vector; block collectives: block ref.first).
+  Range range(const Ref& ref, int64_t segment) const;
+  size_t block_bytes(const Ref& ref) const;
+  size_t scratch_offset(const Ref& ref, const Range& range, int64_t segment) const;
+
+  const Schedule& schedule_;
+  const Operands& operands_;
+  const bool vector_;
+  size_t grain_bytes_ = 0;  // per segment: of the vector, or of each block
+  size_t total_bytes_ = 0;  // vector collectives
+  int64_t segments_ = 0;
+  size_t scratch_bytes_ = 0;
+  std::vector<int64_t> full_offsets_;  // chunk offsets in elements, of a full segment and of the last one
+  std::vector<int64_t> last_offsets_;
+};
+
+}  // namespace braid

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files built for one instruction set each give to reduce.cc: a table of kernels.
+#pragma once
+
+#include <cstddef>
+
+#include "base/dtype.h"
+
+namespace braid {
+
+// As reduce(): k sources of `count` elements into target. Only the averages look at `divisor`, which is then > 1.
+using ReduceKernel = void (*)(std::byte* target, const std::byte* const* sources, size_t k, size_t count,
+                              int divisor);
+
+struct ReduceKernels {
+  ReduceKernel of[kDTypeCount][kReduceOpCount];
+};
+
+extern const ReduceKernels kBaselineReduceKernels;
+extern const ReduceKernels kAvx2ReduceKernels;    // x86-64 only
+extern const ReduceKernels kAvx512ReduceKernels;  // x86-64 only
+
+}  // namespace braid
