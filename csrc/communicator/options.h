@@ -13,15 +13,18 @@ struct Options {
   milliseconds timeout{30 * 60 * 1000};  // of an operation, and of meeting the other ranks
   std::string algorithm;                 // (*) forces a family: "ring" or "all_reduce=ring,broadcast=direct"
   std::string transports = "shm,tcp";    // which wires may be used
+  bool single_copy = true;               // shm: read large messages straight out of the sender's memory
   std::string interface;                 // TCP: interface name or local address to listen on; "" chooses
+  std::string reach;                     // TCP: a host all ranks reach; the route to it chooses the interface
   std::string host;                      // overrides what tells hosts apart (emulated hosts)
   int tcp_connections = 2;               // per peer and direction
   int64_t chunk_bytes = 256 * 1024;      // (*) pipelining grain: a chunk of one segment
   int window = 4;                        // segments in flight
 };
 
-// The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_INTERFACE, BRAID_HOST, BRAID_TCP_CONNECTIONS,
-// BRAID_CHUNK_BYTES and BRAID_WINDOW. kInvalidArgument names the variable that makes no sense.
+// The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST,
+// BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES and BRAID_WINDOW; `reach` is MASTER_ADDR. kInvalidArgument names the
+// variable that makes no sense.
 Result<Options> options_from_env();
 
 }  // namespace braid

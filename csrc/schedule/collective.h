@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace braid {
 
 using Node = int32_t;  // position in the group, 0..ranks-1
@@ -40,8 +42,14 @@ struct Collective {
 // per rank: chunk k is rank k's block, and there are always `ranks` chunks.
 bool is_vector(CollectiveKind kind);
 bool has_root(CollectiveKind kind);
-// Does the collective combine contributions with a ReduceOp?
+// Does the collective combine contributions with a ReduceOp? A barrier does: it is an all_reduce whose result
+// nobody reads.
 bool is_reduction(CollectiveKind kind);
+
+// More is refused everywhere: it bounds what a wrong number in a text file can cost.
+inline constexpr int kMaxRanks = 4096;
+// kInvalidArgument unless ranks and root are in range.
+Status check(const Collective& collective);
 
 // Chunks of the input ("i") and the output ("o") that exist on `node`; 0 where it has none.
 // `chunks` is the schedule's chunk count (== ranks for block collectives).

@@ -70,8 +70,12 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// No more chunks than this in a schedule, and no more than 2^24 over all nodes.
+inline constexpr int kMaxChunks = 1 << 16;
+
 // Cuts `count` elements into the schedule's chunks by its shares: chunks + 1 offsets, the first 0 and the last
 // `count`. Integer arithmetic only, so all ranks agree; equal shares differ by at most one element.
+// REQUIRES: count >= 0; shares empty, or one per chunk with a sum below 2^63 (which verify() proves).
 std::vector<int64_t> chunk_offsets(const Schedule& schedule, int64_t count);
 
 }  // namespace braid

@@ -7,6 +7,9 @@
 //     0: send i0 -> r1; reduce o2 = i2 + r2
 //     1: send o2 -> r1; reduce o1 = i1 + r2
 //     ...
+//
+// Collectives with a root say root= after ranks=, unequal shares end the first line: shares=3,1,1. The other two
+// steps read "recv o1 <- r2" and "copy o0 = i0". Rounds are numbered per node. Blanks and empty lines are free.
 #pragma once
 
 #include <string>
@@ -20,6 +23,9 @@ namespace braid {
 std::string to_text(const Schedule& schedule);
 std::string to_text(const Step& step);  // "reduce o2 = i2 + r2"
 std::string to_text(const Ref& ref);    // "o2", "o4-7"
+// "all_reduce/ring r2 round 1 step 0 (recv o1 <- r0)": how errors name a step.
+std::string to_text(const Schedule& schedule, Node node, size_t round, size_t step);
+// What it accepts is well-formed text, not yet a right schedule: that is for verify() to say.
 // kInvalidArgument with the line number and what was expected there.
 Result<Schedule> schedule_from_text(std::string_view text);
 

@@ -30,7 +30,8 @@ class VerifiedSchedule {
     // For send and recv: the number of this message among those from its sender to its receiver (0, 1, ...).
     // For reduce: one number per remote source, in order; local sources have -1.
     std::vector<int32_t> message;
-    // For reduce: its target now holds every rank's contribution (the place to divide for an average).
+    // For reduce: its target now holds every rank's contribution (the place to divide for an average). True for
+    // all chunks of the target or for none: a reduce that completes only a part of its target is refused.
     bool completes = false;
   };
   const StepFacts& facts(Node node, size_t round, size_t step) const { return facts_[node][round][step]; }

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make setup` makes .venv from nothing; every other target sets up first and is quick when nothing changed.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc)
+# The first Python that is new enough; `make PYTHON=/path/to/python` overrides it.
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+  $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+# Pinned and installed before anything else asks for torch: another build may be gigabytes.
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
+  -type f -not -name '*.pyc' -not -path '*/__pycache__*')
+CXX_FILES = $(shell find csrc tests/cpp -name '*.h' -o -name '*.cc')
+
+.PHONY: help setup test cpp-test pytest lint types format demo bench asan tsan clean distclean
+
+help:
+	@echo 'make setup | test | cpp-test | pytest | lint | types | format | demo | bench | asan | tsan | clean | distclean'
+
+setup: $(VENV)/.installed
+
+# The venv with torch and all tools; made again when pyproject.toml changes.
+$(VENV)/.tools: pyproject.toml
+	@test -n "$(PYTHON)" || { echo 'braid needs Python 3.11 or newer (make PYTHON=/path/to/it setup)' >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], \
+	  *tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' \
+	  > $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet '$(TORCH)' -r $(VENV)/requirements.txt cmake ninja scikit-build-core pybind11
+	@touch $@
+
+# The package itself, built in isolation: the build must not need torch, nor anything else of this venv.
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	$(BIN)/pip install --quiet --no-deps .
+	@touch $@
+
+# Runs everything, even after a failure; pytest's summary comes last.
+test: setup
+	@$(MAKE) --no-print-directory --keep-going -j1 cpp-test lint types pytest
+
+pytest: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+# $(call ctest,PRESET,WRAPPER): configures, builds and runs the C++ tests of one preset.
+define ctest
+@if ! prefix=$$(tools/get_gtest.sh $(VENV)/opt); then \
+  echo '*** THE C++ TESTS WERE SKIPPED: there is no GoogleTest, see above ***' >&2; \
+  test "$${CI:-}" != true; exit; \
+fi; \
+cmake --preset $(1) $${prefix:+-DCMAKE_PREFIX_PATH=$$prefix} > /dev/null; \
+cmake --build build/$(1); \
+$(2) ctest --test-dir build/$(1) --output-on-failure --no-tests=ignore -j $(JOBS)
+endef
+
+cpp-test: setup
+	$(call ctest,core-only,)
+
+asan: setup
+	$(call ctest,asan,)
+
+# Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to.
+tsan: setup
+	$(call ctest,tsan,setarch -R)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/check_docs.py
+
+types: setup
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+demo: setup
+	$(BIN)/python examples/run_demo.py $(ARGS)
+
+bench: setup
+	$(BIN)/braid bench $(ARGS)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank tells the others about itself when they meet.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "communicator/options.h"
+
+namespace braid {
+
+struct Card {
+  std::string settings;  // what must be equal on all ranks, in words
+  std::string host;      // equal for ranks that may share memory
+  std::string shm;       // how to reach its shared memory; empty: not offered
+  std::string tcp;       // its listener; empty: not offered
+
+  bool operator==(const Card&) const = default;
+};
+
+std::string to_text(const Card& card);
+Result<Card> card_from_text(const std::string& text);
+
+// Boot id, IPC namespace and memory space of this machine, or the override.
+std::string host_identity(const Options& options);
+// The settings marked (*) in options.h, and the version of the wire format.
+std::string shared_settings(const Options& options);
+
+}  // namespace braid

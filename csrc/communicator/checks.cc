@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/checks.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+Status invalid(const std::string& text) { return {Code::kInvalidArgument, text}; }
+
+Status check_count(const char* what, size_t given, size_t expected) {
+  if (given == expected) return {};
+  return invalid("expected " + std::to_string(expected) + " " + what + " block(s), got " + std::to_string(given));
+}
+
+Status check_same_size(ConstBytes a, ConstBytes b, const char* what) {
+  if (a.size() == b.size()) return {};
+  return invalid(std::string(what) + ": " + std::to_string(a.size()) + " and " + std::to_string(b.size()) +
+                 " bytes, but they must be equal");
+}
+
+template <class Block>
+bool overlaps(const Block& a, ConstBytes b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+
+// Input block i and output block o may be one and the same memory only where the schedule's rules say so.
+bool may_share(CollectiveKind kind, size_t i, size_t o, Node rank) {
+  const auto own = static_cast<size_t>(rank);
+  switch (kind) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGather: return i == 0 && o == own;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kScatter: return i == own && o == 0;
+    case CollectiveKind::kAllToAll: return false;
+    default: return true;
+  }
+}
+
+Status check_overlap(const Operation& operation, Node rank) {
+  for (size_t o = 0; o < operation.outputs.size(); ++o) {
+    const Bytes& output = operation.outputs[o];
+    for (size_t i = 0; i < operation.inputs.size(); ++i) {
+      const ConstBytes& input = operation.inputs[i];
+      if (!overlaps(input, output)) continue;
+      const bool same = input.data() == output.data() && input.size() == output.size();
+      if (!same || !may_share(operation.kind, i, o, rank)) {
+        return invalid("input and output overlap in memory; use separate tensors");
+      }
+    }
+    for (size_t other = o + 1; other < operation.outputs.size(); ++other) {
+      if (overlaps(output, operation.outputs[other])) return invalid("output blocks overlap in memory");
+    }
+  }
+  return {};
+}
+
+Status check_blocks(const Operation& operation, Node rank, int ranks) {
+  const Collective collective{operation.kind, ranks, operation.root};
+  // Vector collectives: one block stands for all chunks of the vector.
+  const auto blocks = [&](int chunks) {
+    return static_cast<size_t>(is_vector(operation.kind) ? std::min(chunks, 1) : chunks);
+  };
+  const size_t inputs = blocks(input_chunks(collective, ranks, rank));
+  const size_t outputs = blocks(output_chunks(collective, ranks, rank));
+  if (Status bad = check_count("input", operation.inputs.size(), inputs); !bad.ok()) return bad;
+  if (Status bad = check_count("output", operation.outputs.size(), outputs); !bad.ok()) return bad;
+  const auto own = static_cast<size_t>(rank);
+  switch (operation.kind) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGather:
+      if (outputs > 0) return check_same_size(operation.inputs[0], operation.outputs[own], "own block");
+      return {};
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kScatter:
+      if (inputs > 0) return check_same_size(operation.inputs[own], operation.outputs[0], "own block");
+      return {};
+    case CollectiveKind::kAllToAll:
+      return check_same_size(operation.inputs[own], operation.outputs[own], "own block");
+    default:
+      if (inputs > 0 && outputs > 0) return check_same_size(operation.inputs[0], operation.outputs[0], "vector");
+      return {};
+  }
+}
+
+Status check_elements(const Operation& operation) {
+  const size_t element = size_of(operation.dtype);
+  const auto whole = [&](ConstBytes block) { return block.size() % element == 0; };
+  for (const ConstBytes& block : operation.inputs) {
+    if (!whole(block)) return invalid("a block of " + std::to_string(block.size()) + " bytes is no whole number of " +
+                                      std::string(name_of(operation.dtype)) + " elements");
+  }
+  for (const Bytes& block : operation.outputs) {
+    if (!whole(block)) return invalid("a block of " + std::to_string(block.size()) + " bytes is no whole number of " +
+                                      std::string(name_of(operation.dtype)) + " elements");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_operation(const Operation& operation, Node rank, int ranks) {
+  if (operation.root < 0 || operation.root >= ranks) {
+    return invalid("root " + std::to_string(operation.root) + " is not in a group of " + std::to_string(ranks));
+  }
+  if (Status bad = check_blocks(operation, rank, ranks); !bad.ok()) return bad;
+  if (Status bad = check_elements(operation); !bad.ok()) return bad;
+  return check_overlap(operation, rank);
+}
+
+int64_t agreed_bytes(const Operation& operation) {
+  const auto sum = [](const auto& blocks) {
+    size_t bytes = 0;
+    for (const auto& block : blocks) bytes += block.size();
+    return static_cast<int64_t>(bytes);
+  };
+  switch (operation.kind) {
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kGather:
+    case CollectiveKind::kScatter: return 0;
+    default: return std::max(sum(operation.inputs), sum(operation.outputs));
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refuses operations whose arguments make no sense, before anything moves.
+#pragma once
+
+#include "base/status.h"
+#include "communicator/communicator.h"
+
+namespace braid {
+
+// kInvalidArgument says what is wrong and what would be right.
+Status check_operation(const Operation& operation, Node rank, int ranks);
+
+// The size that all ranks agree on and that the algorithm is chosen by: the vector's, or all blocks of the larger
+// side together; 0 where ranks may differ (all_to_all, gather, scatter).
+int64_t agreed_bytes(const Operation& operation);
+
+}  // namespace braid

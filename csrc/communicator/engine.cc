@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/engine_impl.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+namespace braid {
+namespace {
+
+constexpr size_t kKeptScratchBytes = size_t{64} << 20;
+
+}  // namespace
+
+Result<std::shared_ptr<Engine>> Engine::create(const Options& options) {
+  auto bell = ShmDoorbell::create();
+  if (!bell.ok()) return bell.status();
+  return std::shared_ptr<Engine>(std::make_shared<EngineImpl>(std::move(bell).value(), options));
+}
+
+EngineImpl::EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options)
+    : options_(options),
+      bell_(std::move(bell)),
+      deaths_(make_death_watch()),
+      pool_(kKeptScratchBytes),
+      progress_(bell_->word()) {}
+
+Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {
+  const std::lock_guard lock(mutex_);
+  if (!tcp_) {
+    TcpOptions tcp;
+    tcp.interface = options_.interface;
+    tcp.reach = options_.reach;
+    tcp.connections = options_.tcp_connections;
+    auto endpoint = TcpEndpoint::create(tcp, reactor_);
+    if (!endpoint.ok()) return endpoint.status();
+    tcp_ = std::move(endpoint).value();
+  }
+  return tcp_;
+}
+
+void EngineImpl::expect_local_ranks(int ranks) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int cores = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const std::lock_guard lock(mutex_);
+  most_local_ranks_ = std::max(most_local_ranks_, ranks);
+  set_spin_ns(most_local_ranks_ <= cores ? kSpinNs : 0);
+}
+
+}  // namespace braid

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "communicator/engine.h"
+#include "communicator/progress.h"
+#include "memory/pool.h"
+#include "transport/death_watch.h"
+#include "transport/reactor.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace braid {
+
+// What communicators see of their engine. Members are destroyed from the last to the first: the progress thread
+// stops before the wires it polls go away.
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options);
+
+  DoorbellWord& bell() { return bell_->word(); }
+  ShmDoorbell& shm_bell() { return *bell_; }
+  DeathWatch& deaths() { return *deaths_; }
+  Pool& pool() { return pool_; }
+  ProgressThread& progress() { return progress_; }
+  // The listener, opened when first asked for.
+  Result<std::shared_ptr<TcpEndpoint>> tcp();
+  // Waiting spins only while no group has more ranks on this host than there are cores for them.
+  void expect_local_ranks(int ranks);
+
+ private:
+  static constexpr int64_t kSpinNs = 20'000;
+
+  const Options options_;
+  const std::unique_ptr<ShmDoorbell> bell_;
+  const std::unique_ptr<DeathWatch> deaths_;
+  Reactor reactor_;
+  Pool pool_;
+  std::mutex mutex_;
+  std::shared_ptr<TcpEndpoint> tcp_;
+  int most_local_ranks_ = 0;
+  ProgressThread progress_;
+};
+
+}  // namespace braid

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "communicator/checks.h"
+#include "communicator/tasks.h"
+
+namespace braid {
+namespace {
+
+// How long shutdown() waits for what was started and never waited for.
+constexpr milliseconds kShutdownTime{5000};
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engine> engine,
+                                                           std::shared_ptr<Store> store, Node rank, int ranks,
+                                                           const std::string& name, const Options& options) {
+  if (ranks < 1 || rank < 0 || rank >= ranks) {
+    return Status(Code::kInvalidArgument, "rank " + std::to_string(rank) + " does not exist in a group of " +
+                                              std::to_string(ranks));
+  }
+  auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
+  if (Status bad = group->meet_others(*store); !bad.ok()) {
+    return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
+  }
+  return std::shared_ptr<Communicator>(std::move(group));
+}
+
+Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int ranks, std::string name, const Options& options)
+    : engine_(std::move(engine)),
+      rank_(rank),
+      ranks_(ranks),
+      name_(std::move(name)),
+      options_(options),
+      mailbox_(rank, ranks, engine_->bell()),
+      timeout_(options.timeout) {}
+
+Group::~Group() {
+  mailbox_.close();
+  if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
+}
+
+Status Group::meet_others(Store& store) {
+  auto wires = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_);
+  if (!wires.ok()) {
+    mailbox_.close();
+    return wires.status();
+  }
+  wires_ = std::move(wires).value();
+  return make_tuner();
+}
+
+// ---- collectives
+
+Status Group::open_locked() const {
+  if (Status failed = mailbox_.failure(); !failed.ok()) {
+    return failed.within("group \"" + name_ + "\" failed earlier; destroy it and form a new one");
+  }
+  if (shut_down_) return {Code::kAborted, "group \"" + name_ + "\" was shut down"};
+  return {};
+}
+
+Deadline Group::deadline_locked(milliseconds timeout) const {
+  return deadline_after(timeout.count() > 0 ? timeout : timeout_);
+}
+
+Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
+  if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
+    return bad.within(std::string(name_of(operation.kind)));
+  }
+  auto schedule = schedule_for(operation);
+  if (!schedule.ok()) return schedule.status();
+
+  std::unique_lock lock(mutex_);
+  if (Status closed = open_locked(); !closed.ok()) return closed;
+  const Deadline deadline = deadline_locked(operation.timeout);
+  auto task = std::make_shared<CollectiveTask>(*this, ++sequence_, std::move(operation), std::move(schedule).value(),
+                                               deadline);
+  const std::shared_ptr<Work> work = task->work();
+  if (inline_if_idle && queue_.empty() && !inline_running_) {
+    inline_running_ = true;
+    lock.unlock();
+    carry(*task, engine_->bell());
+    lock.lock();
+    inline_running_ = false;
+    ended_.notify_all();
+    if (!queue_.empty()) ring(engine_->bell());
+    return work;
+  }
+  queue_.push_back(std::move(task));
+  if (!std::exchange(queue_is_carried_, true)) {
+    engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
+  } else {
+    ring(engine_->bell());
+  }
+  return work;
+}
+
+std::shared_ptr<CollectiveTask> Group::head_of_queue() {
+  const std::lock_guard lock(mutex_);
+  if (!queue_.empty()) return queue_.front();
+  queue_is_carried_ = false;
+  return nullptr;
+}
+
+bool Group::is_carried_inline() const {
+  const std::lock_guard lock(mutex_);
+  return inline_running_;
+}
+
+void Group::pop_head() {
+  const std::lock_guard lock(mutex_);
+  queue_.pop_front();
+  ended_.notify_all();
+}
+
+void Group::announce(uint64_t sequence, const Intent& intent) {
+  if (wires_.shm) wires_.shm->publish(sequence);
+  mailbox_.begin(sequence, intent);
+}
+
+std::vector<Node> Group::missing(uint64_t sequence) {
+  std::vector<Node> nodes;
+  const std::vector<int64_t> streams = mailbox_.peer_streams();
+  for (Node node = 0; node < ranks_; ++node) {
+    if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence)) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// ---- point to point
+
+Result<std::shared_ptr<Work>> Group::send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) {
+  return start_message(Direction::kSend, to, tag, bytes, {}, timeout);
+}
+
+Result<std::shared_ptr<Work>> Group::recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) {
+  return start_message(Direction::kRecv, from, tag, {}, bytes, timeout);
+}
+
+Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out,
+                                                   Bytes in, milliseconds timeout) {
+  const bool sends = direction == Direction::kSend;
+  const std::string verb = sends ? "send to" : "recv from";
+  if (peer < 0 || peer >= ranks_ || peer == rank_) {
+    return Status(Code::kInvalidArgument, verb + " rank " + std::to_string(peer) + ": rank " + std::to_string(rank_) +
+                                              " of " + std::to_string(ranks_) + " can only name another rank");
+  }
+  std::shared_ptr<MessageTask> task;
+  std::shared_ptr<Work> work;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Status closed = open_locked(); !closed.ok()) return closed;
+    const uint64_t count = message_counts_[{direction, peer, tag}]++;
+    const size_t bytes = sends ? out.size() : in.size();
+    work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) + " (tag " +
+                                      std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
+                                  count);
+    task = std::make_shared<MessageTask>(shared_from_this(), peer, deadline_locked(timeout), work);
+    ++open_messages_;
+    const Tag name{kPointToPoint | tag, count};
+    if (sends) {
+      mailbox_.send(peer, name, out, task->request());
+    } else {
+      mailbox_.recv(peer, name, in, task->request());
+    }
+  }
+  if (task->advance() != Task::Step::kDone) engine_->progress().add(std::move(task));
+  return work;
+}
+
+void Group::message_ended() {
+  const std::lock_guard lock(mutex_);
+  --open_messages_;
+  ended_.notify_all();
+}
+
+// ---- state
+
+void Group::set_timeout(milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  timeout_ = timeout;
+}
+
+uint64_t Group::sequence() const {
+  const std::lock_guard lock(mutex_);
+  return sequence_;
+}
+
+void Group::abort(const std::string& reason) {
+  mailbox_.fail({Code::kAborted, "rank " + std::to_string(rank_) + " aborted the group: " + reason, rank_});
+}
+
+void Group::shutdown() {
+  {
+    std::unique_lock lock(mutex_);
+    if (std::exchange(shut_down_, true)) return;
+    ended_.wait_for(lock, kShutdownTime,
+                    [this] { return queue_.empty() && !inline_running_ && open_messages_ == 0; });
+  }
+  mailbox_.close();
+}
+
+Status Group::failure() const { return mailbox_.failure(); }
+
+}  // namespace braid

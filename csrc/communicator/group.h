@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "communicator/communicator.h"
+#include "communicator/engine_impl.h"
+#include "communicator/meeting.h"
+#include "communicator/statistics.h"
+#include "executor/execution.h"
+
+namespace braid {
+
+class CollectiveTask;
+
+// The communicator. Collectives run one at a time, in the order started: the head of the queue is moved on either
+// by the progress thread or, when it came to an idle group, by its caller.
+class Group final : public Communicator, public std::enable_shared_from_this<Group> {
+ public:
+  Group(std::shared_ptr<EngineImpl> engine, Node rank, int ranks, std::string name, const Options& options);
+  ~Group() override;
+
+  Status meet_others(Store& store);
+
+  Node rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  const std::string& name() const override { return name_; }
+  Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) override;
+  Result<std::shared_ptr<Work>> send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) override;
+  Result<std::shared_ptr<Work>> recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) override;
+  void set_timeout(milliseconds timeout) override;
+  uint64_t sequence() const override;
+  void abort(const std::string& reason) override;
+  void shutdown() override;
+  Status failure() const override;
+  std::vector<OperationStats> stats() const override { return statistics_.snapshot(); }
+  std::vector<std::string> describe_wires() const override { return wires_.descriptions; }
+
+  // For tasks.
+  Mailbox& mailbox() { return mailbox_; }
+  EngineImpl& engine() { return *engine_; }
+  const Options& options() const { return options_; }
+  Statistics& statistics() { return statistics_; }
+  // This rank is now in collective `sequence`.
+  void announce(uint64_t sequence, const Intent& intent);
+  // The ranks known not to have come to collective `sequence`; ask the mailbox first and give it time.
+  std::vector<Node> missing(uint64_t sequence);
+  std::shared_ptr<CollectiveTask> head_of_queue();  // null, and the queue no longer carried, when it is empty
+  bool is_carried_inline() const;
+  void pop_head();
+  void message_ended();
+
+ private:
+  enum class Direction { kSend, kRecv };
+
+  Status make_tuner();
+  Result<std::shared_ptr<const VerifiedSchedule>> schedule_for(const Operation& operation);
+  // Which start() may go on: the group's failure, or that it was shut down.
+  Status open_locked() const;
+  Result<std::shared_ptr<Work>> start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out, Bytes in,
+                                              milliseconds timeout);
+  Deadline deadline_locked(milliseconds timeout) const;
+
+  const std::shared_ptr<EngineImpl> engine_;
+  const Node rank_;
+  const int ranks_;
+  const std::string name_;
+  const Options options_;
+  Wires wires_;
+  Mailbox mailbox_;  // after the wires: closed and destroyed before them
+  Statistics statistics_;
+
+  mutable std::mutex mutex_;
+  std::deque<std::shared_ptr<CollectiveTask>> queue_;
+  bool inline_running_ = false;    // the head is being carried by its caller
+  bool queue_is_carried_ = false;  // the progress thread has a task for the queue
+  uint64_t sequence_ = 0;
+  std::map<std::tuple<Direction, Node, uint32_t>, uint64_t> message_counts_;
+  size_t open_messages_ = 0;
+  std::condition_variable ended_;  // an operation has ended
+  milliseconds timeout_;
+  bool shut_down_ = false;
+};
+
+}  // namespace braid

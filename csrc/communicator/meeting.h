@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a new group find each other: everybody puts a card into the store, reads the others', finds out
+// who shares memory with whom, and gives the mailbox a wire to every peer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "communicator/engine_impl.h"
+#include "communicator/store.h"
+#include "transport/mailbox.h"
+
+namespace braid {
+
+// A group's wires. Destroy after the mailbox is closed.
+struct Wires {
+  std::unique_ptr<ShmGroup> shm;
+  std::shared_ptr<TcpGroup> tcp;
+  std::vector<int> hosts;               // per rank: number of its host, by first appearance
+  std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"
+};
+
+// Blocks until all ranks are there, at most options.timeout; a failure names who is missing, or which setting
+// differs from whose.
+Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+                   const Options& options, Mailbox& mailbox);
+
+}  // namespace braid

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/options.h"
+
+#include "base/env.h"
+
+namespace braid {
+
+Result<Options> options_from_env() {
+  Options options;
+  options.algorithm = env_string("BRAID_ALGORITHM").value_or("");
+  options.transports = env_string("BRAID_TRANSPORTS").value_or(options.transports);
+  options.interface = env_string("BRAID_INTERFACE").value_or("");
+  options.host = env_string("BRAID_HOST").value_or("");
+  options.reach = env_string("MASTER_ADDR").value_or("");
+
+  const auto connections = env_integer("BRAID_TCP_CONNECTIONS", options.tcp_connections, 1, 64);
+  if (!connections.ok()) return connections.status();
+  options.tcp_connections = static_cast<int>(connections.value());
+
+  const auto chunk = env_integer("BRAID_CHUNK_BYTES", options.chunk_bytes, 1024, int64_t{1} << 30);
+  if (!chunk.ok()) return chunk.status();
+  options.chunk_bytes = chunk.value() / 64 * 64;
+
+  const auto window = env_integer("BRAID_WINDOW", options.window, 1, 64);
+  if (!window.ok()) return window.status();
+  options.window = static_cast<int>(window.value());
+
+  const auto copy = env_integer("BRAID_SINGLE_COPY", 1, 0, 1);
+  if (!copy.ok()) return copy.status();
+  options.single_copy = copy.value() == 1;
+
+  std::string_view rest = options.transports;
+  while (!rest.empty()) {
+    const std::string_view wire = rest.substr(0, rest.find(','));
+    if (wire != "shm" && wire != "tcp") {
+      return Status(Code::kInvalidArgument, "BRAID_TRANSPORTS=" + options.transports +
+                                                ": expected \"shm\", \"tcp\" or both with a comma between");
+    }
+    rest.remove_prefix(std::min(rest.size(), wire.size() + 1));
+  }
+  return options;
+}
+
+}  // namespace braid

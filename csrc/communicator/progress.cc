@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/progress.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace braid {
+
+void carry(Task& task, DoorbellWord& bell) {
+  Waiter waiter(bell);
+  while (true) {
+    waiter.take_ticket();
+    const Task::Step step = task.advance();
+    if (step == Task::Step::kDone) return;
+    if (step == Task::Step::kIdle) waiter.wait(task.deadline());
+  }
+}
+
+ProgressThread::~ProgressThread() {
+  if (!thread_.joinable()) return;
+  if (pid_ != ::getpid()) {
+    thread_.detach();  // the thread stayed in the parent
+    return;
+  }
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+    return;
+  }
+  ring(bell_);
+  thread_.join();
+}
+
+void ProgressThread::add(std::shared_ptr<Task> task) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->added.push_back(std::move(task));
+    if (!thread_.joinable()) {
+      pid_ = ::getpid();
+      thread_ = std::thread([state = state_, &bell = bell_] { loop(state, bell); });
+      ::pthread_setname_np(thread_.native_handle(), "braid-progress");
+    }
+  }
+  ring(bell_);
+}
+
+void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bell) {
+  std::vector<std::shared_ptr<Task>> tasks;
+  while (!state->is_stopping()) {
+    Waiter waiter(bell);
+    {
+      const std::lock_guard lock(state->mutex);
+      std::move(state->added.begin(), state->added.end(), std::back_inserter(tasks));
+      state->added.clear();
+    }
+    bool moved = false;
+    Deadline earliest = kNoDeadline;
+    for (auto& task : tasks) {
+      const Task::Step step = task->advance();
+      moved |= step != Task::Step::kIdle;
+      if (step == Task::Step::kDone) {
+        task.reset();  // may destroy the engine, and with it the bell
+      } else {
+        earliest = std::min(earliest, task->deadline());
+      }
+    }
+    std::erase(tasks, nullptr);
+    if (!moved && !state->is_stopping()) waiter.wait(earliest);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that carries queued operations of all groups of a process. It never waits for one group while another
+// can move.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/doorbell.h"
+
+namespace braid {
+
+// Something that is moved on until it is done.
+class Task {
+ public:
+  enum class Step { kIdle, kMoved, kDone };
+
+  virtual ~Task() = default;
+  // Moves what can move, without blocking.
+  virtual Step advance() = 0;
+  // When advance() must be called again even if no bell has rung.
+  virtual Deadline deadline() const = 0;
+};
+
+// Carries one task in the calling thread until it is done.
+void carry(Task& task, DoorbellWord& bell);
+
+class ProgressThread {
+ public:
+  explicit ProgressThread(DoorbellWord& bell) : bell_(bell) {}
+  // Tasks not done are dropped. May be called on this very thread, by the last task's end.
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  // Starts the thread with the first task.
+  void add(std::shared_ptr<Task> task);
+
+ private:
+  struct State {  // outlives the thread's owner when a task's end destroys it
+    std::mutex mutex;
+    std::vector<std::shared_ptr<Task>> added;
+    bool stopping = false;
+
+    bool is_stopping() {
+      const std::lock_guard lock(mutex);
+      return stopping;
+    }
+  };
+  static void loop(const std::shared_ptr<State>& state, DoorbellWord& bell);
+
+  DoorbellWord& bell_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;
+  pid_t pid_ = 0;  // of the process that started the thread: a forked child has none
+};
+
+}  // namespace braid

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/tasks.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "communicator/checks.h"
+
+namespace braid {
+namespace {
+
+// How long peers have to say which operation they are in, once one has timed out.
+constexpr milliseconds kAnswerTime{300};
+
+size_t memory_bytes(const Operation& operation) {
+  size_t in = 0, out = 0;
+  for (const ConstBytes& block : operation.inputs) in += block.size();
+  for (const Bytes& block : operation.outputs) out += block.size();
+  return std::max(in, out);
+}
+
+std::string describe(const Operation& operation, uint64_t sequence, const std::string& family) {
+  std::string text = std::string(name_of(operation.kind)) + " #" + std::to_string(sequence);
+  if (operation.kind == CollectiveKind::kBarrier) return text;
+  text += " (";
+  if (is_reduction(operation.kind)) text += std::string(name_of(operation.op)) + ", ";
+  text += std::string(name_of(operation.dtype)) + ", " + std::to_string(memory_bytes(operation)) + " bytes, ";
+  if (has_root(operation.kind)) text += "root " + std::to_string(operation.root) + ", ";
+  return text + family + ")";
+}
+
+Intent intent_for(const Operation& operation, const VerifiedSchedule& schedule) {
+  Intent intent;
+  intent.kind = static_cast<uint8_t>(operation.kind);
+  intent.dtype = static_cast<uint8_t>(operation.dtype);
+  intent.op = is_reduction(operation.kind) ? static_cast<uint8_t>(operation.op) : uint8_t{0};
+  intent.family = static_cast<uint8_t>(schedule.digest() ^ schedule.digest() >> 32);
+  intent.root = operation.root;
+  intent.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  return intent;
+}
+
+std::string seconds_text(Clock::duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+}  // namespace
+
+CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operation,
+                               std::shared_ptr<const VerifiedSchedule> schedule, Deadline deadline)
+    : group_(group),
+      sequence_(sequence),
+      operation_(std::move(operation)),
+      schedule_(std::move(schedule)),
+      work_(std::make_shared<Work>(describe(operation_, sequence, schedule_->schedule().family), sequence)),
+      deadline_(deadline) {}
+
+void CollectiveTask::begin() {
+  begun_ = Clock::now();
+  group_.announce(sequence_, intent_for(operation_, *schedule_));
+  const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
+  execution_.emplace(schedule_, group_.rank(),
+                     Operands{operation_.dtype, operation_.op, operation_.inputs, operation_.outputs},
+                     group_.mailbox(), sequence_, group_.engine().pool(), options);
+}
+
+Task::Step CollectiveTask::advance() {
+  if (!execution_) {
+    if (const Status failed = group_.mailbox().failure(); !failed.ok()) return finish(failed);
+    begin();
+  }
+  const bool moved = group_.mailbox().poll();
+  if (execution_->advance()) return finish(execution_->status());
+  if (moved) return Step::kMoved;
+  if (!asked_ && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
+    group_.mailbox().ask();
+    asked_ = true;
+    answers_due_ = Clock::now() + kAnswerTime;
+  } else if (asked_ && Clock::now() >= answers_due_) {
+    return finish(timed_out());
+  }
+  return Step::kIdle;
+}
+
+Status CollectiveTask::timed_out() const {
+  std::string text = "rank " + std::to_string(group_.rank()) + " timed out after " +
+                     seconds_text(Clock::now() - begun_ - kAnswerTime);
+  const std::vector<Node> missing = group_.missing(sequence_);
+  if (!missing.empty()) {
+    text += "; not there yet:";
+    for (const Node node : missing) text += " rank " + std::to_string(node);
+  }
+  text += "; waiting for: " + execution_->waiting_for(3);
+  return {Code::kTimeout, text, missing.size() == 1 ? missing[0] : -1};
+}
+
+Task::Step CollectiveTask::finish(const Status& status) {
+  if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
+  group_.mailbox().end(sequence_);
+  execution_.reset();
+  if (status.ok()) {
+    group_.statistics().record(operation_.kind, schedule_->schedule().family, memory_bytes(operation_),
+                               std::chrono::duration<double>(Clock::now() - begun_).count());
+  }
+  work_->finish(status.within(work_->what() + " failed"));
+  return Step::kDone;
+}
+
+Task::Step MessageTask::advance() {
+  const bool moved = group_->mailbox().poll();
+  if (!request_.done() && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
+    group_->mailbox().fail({Code::kTimeout,
+                            "rank " + std::to_string(group_->rank()) + " timed out in " + work_->what() +
+                                ": no matching call on rank " + std::to_string(peer_),
+                            peer_});
+  }
+  if (!request_.done()) return moved ? Step::kMoved : Step::kIdle;
+  group_->message_ended();
+  work_->finish(request_.status().within(work_->what() + " failed"));
+  return Step::kDone;
+}
+
+Task::Step QueueTask::advance() {
+  const std::shared_ptr<CollectiveTask> head = group_->head_of_queue();
+  if (!head) return Step::kDone;
+  if (group_->is_carried_inline()) {
+    deadline_ = kNoDeadline;
+    return Step::kIdle;
+  }
+  const Step step = head->advance();
+  deadline_ = head->deadline();
+  if (step != Step::kDone) return step;
+  group_->pop_head();
+  return Step::kMoved;
+}
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/work.h"
+
+#include <utility>
+
+namespace braid {
+
+bool Work::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+Status Work::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+Status Work::wait(Deadline deadline) const {
+  std::unique_lock lock(mutex_);
+  if (deadline == kNoDeadline) {
+    changed_.wait(lock, [this] { return done_; });
+  } else if (!changed_.wait_until(lock, deadline, [this] { return done_; })) {
+    return {Code::kTimeout, what_ + " is not done yet"};
+  }
+  return status_;
+}
+
+void Work::on_done(std::function<void(const Status&)> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(status_);  // final once done
+}
+
+std::chrono::nanoseconds Work::duration() const {
+  const std::lock_guard lock(mutex_);
+  return finished_ - started_;
+}
+
+void Work::finish(Status status) {
+  std::vector<std::function<void(const Status&)>> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    status_ = std::move(status);
+    finished_ = Clock::now();
+    callbacks.swap(callbacks_);
+    changed_.notify_all();
+  }
+  for (const auto& callback : callbacks) callback(status_);
+}
+
+}  // namespace braid

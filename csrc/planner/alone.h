@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "schedule/builder.h"
+
+namespace braid {
+
+// What every collective is for one rank: the output is a copy of the input.
+Schedule plan_alone(const Collective& collective, const std::string& family);
+
+}  // namespace braid

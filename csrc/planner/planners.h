@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of all families: for a collective and a name, the function that draws the schedule. Planners are pure:
+// no clock, no randomness, no environment, so all ranks draw the same. A new family is one file and one row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+
+namespace braid {
+
+struct PlanOptions {
+  // One weight per rank: how much of the vector each rank owns. Empty means equal. Only families with
+  // `takes_shares` accept any.
+  std::vector<uint64_t> shares;
+};
+
+struct Family {
+  std::string_view name;
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  bool takes_shares = false;
+  bool (*supports)(const Collective& collective) = nullptr;
+  // kInvalidArgument when the collective is not supported or the options do not fit it.
+  Result<Schedule> (*plan)(const Collective& collective, const PlanOptions& options) = nullptr;
+};
+
+// The families of one collective; the first is a sound choice for any size.
+std::span<const Family> families(CollectiveKind kind);
+const Family* find_family(CollectiveKind kind, std::string_view name);  // nullptr when there is none
+
+}  // namespace braid

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""braid: a communication backend for torch.distributed.
+
+After ``import torch`` the backend is there: ``torch.distributed.init_process_group("braid")``.
+
+Every ``import torch`` imports this package (its entry point lives here), so this file imports nothing of
+ours: public names are fetched from their modules when they are first asked for.
+"""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+# Public name -> the module that has it, and its name there.
+_EXPORTS: dict[str, tuple[str, str]] = {
+    "__version__": ("braid._core", "version"),
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'braid' has no attribute {name!r}")
+    module, attribute = _EXPORTS[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
+
+
+# Normally torch has registered, or will register, the backend itself while it is imported. This covers the
+# case that torch was told not to.
+if "torch" in sys.modules or os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+    from braid._autoload import register
+
+    register()

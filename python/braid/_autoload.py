@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registers the backend's name with torch. Runs at the end of every ``import torch``: it does no more."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
+
+BACKEND_NAME = "braid"
+
+
+def register() -> None:
+    """Register the backend name "braid" with torch.distributed, and the takeover when BRAID_TAKEOVER is set.
+
+    Called by torch through the entry point group ``torch.backends``, and by ``import braid``. Calling it
+    again does nothing. It never raises: whatever goes wrong, ``import torch`` must go on. BRAID_DEBUG shows
+    what it was.
+    """
+    try:
+        _register()
+    except Exception as error:
+        if os.environ.get("BRAID_DEBUG"):
+            print(f"braid: the backend was not registered: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _register() -> None:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    if BACKEND_NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    if os.environ.get("BRAID_TAKEOVER", "").strip():
+        from braid import _takeover
+
+        _takeover.install(os.environ["BRAID_TAKEOVER"])
+
+
+def _create(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":
+    from braid import _backend
+
+    return _backend.create_backend(options, pg_options)

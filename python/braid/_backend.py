@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a c10d Backend for one process group. Imported when the first group is created, not before."""
+
+from typing import TYPE_CHECKING, Any
+
+from braid._adapter import load_adapter
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
+
+
+def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":
+    """Create this rank's backend of one process group; torch calls it through the registered name.
+
+    Args:
+        options: store, rank, size, timeout and members of the group, from torch.
+        pg_options: what the caller gave as ``pg_options``. A script that was taken over passes another
+            backend's options here, which mean nothing to braid, so they are not looked at.
+
+    Raises:
+        AdapterError: the torch adapter cannot be had; the message says what to do.
+    """
+    del pg_options
+    # torch leaves the list empty for the default group, which every rank belongs to.
+    members = list(options.global_ranks_in_group) or list(range(options.group_size))
+    backend: Backend = load_adapter().create_backend(
+        options.store, options.group_rank, options.group_size, options.timeout, options.group_id, members
+    )
+    return backend

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid run``: torchrun, with the backends that the script asks for carried by braid."""
+
+import importlib.util
+import os
+import signal
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from braid._adapter import ensure_adapter
+from braid.cli.errors import CommandError
+
+TAKEOVER = "gloo,nccl,mpi,none"
+_KNOWN = ("gloo", "nccl", "mpi", "ucc", "xccl", "none")
+
+# All arguments go to torchrun's own parser; typer must not look at them, least of all at those of the script.
+CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+
+
+def run(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[--nproc N] [--takeover LIST] [TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
+            help="`braid run --help` lists torchrun's options.",
+        ),
+    ] = None,
+) -> int:
+    """Start a script on several ranks, as torchrun does, on braid instead of the backend it names."""
+    options = _parse(arguments or [])
+    taken = _takeover_names(options.takeover)
+    ranks = _rank_count(options)
+    _check_script(options)
+
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    os.environ["BRAID_TAKEOVER"] = ",".join(taken)
+    if ranks > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's choice, without its eight lines about it
+    if taken:
+        ensure_adapter()  # once, here, rather than by all ranks against their rendezvous timeout
+        print(
+            f"braid: starting {_ranks(ranks, options.nnodes)}; {_list(taken)} run on braid",
+            file=sys.stderr,
+            flush=True,
+        )
+    return _launch(options)
+
+
+def _parse(arguments: list[str]) -> Namespace:
+    from torch.distributed.run import get_args_parser
+
+    parser: ArgumentParser = get_args_parser()
+    parser.prog = "braid run"
+    parser.usage = (
+        "braid run [--nproc N] [--takeover LIST] [torchrun options] (script | -m module) [arguments]"
+    )
+    parser.description = "torchrun, with the backends that the script asks for carried by braid."
+    parser.add_argument(
+        "--nproc", dest="nproc_per_node", default=SUPPRESS, metavar="N", help="Short for --nproc-per-node."
+    )
+    parser.add_argument(
+        "--takeover",
+        default=TAKEOVER,
+        metavar="LIST",
+        help="Backends to carry, comma separated; none is for calls that name no backend. "
+        f"Default: {TAKEOVER}. An empty list takes over nothing.",
+    )
+
+    def error(message: str) -> NoReturn:
+        raise CommandError("which script?" if "training_script" in message else message)
+
+    parser.error = error  # type: ignore[method-assign]
+    return parser.parse_args(arguments)
+
+
+def _takeover_names(text: str) -> list[str]:
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in _KNOWN:
+            raise CommandError(f"--takeover: unknown backend {name!r}, expected some of {','.join(_KNOWN)}")
+    return list(dict.fromkeys(names))
+
+
+def _rank_count(options: Namespace) -> int:
+    from torch.distributed.run import determine_local_world_size, parse_min_max_nnodes
+
+    try:
+        count = int(determine_local_world_size(options.nproc_per_node))
+    except ValueError as error:
+        raise CommandError(f"--nproc: {error}") from error
+    if count < 1:
+        raise CommandError(f"--nproc: expected at least 1, got {count}")
+    try:
+        low, high = parse_min_max_nnodes(options.nnodes)
+    except (ValueError, RuntimeError) as error:
+        raise CommandError(f"--nnodes: {error}") from error
+    if not 0 < low <= high:
+        raise CommandError(f"--nnodes: expected at least 1, got {options.nnodes}")
+    return count
+
+
+def _check_script(options: Namespace) -> None:
+    script = options.training_script
+    if options.module:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+        found = importlib.util.find_spec(script.partition(".")[0])
+        sys.path.pop(0)
+        if found is None:
+            raise CommandError(f"no such module: {script}")
+    elif not options.no_python and not Path(script).is_file():
+        raise CommandError(f"no such script: {script}")
+
+
+def _ranks(count: int, nodes: str) -> str:
+    each = "1 rank" if count == 1 else f"{count} ranks"
+    return each if nodes in ("1", "1:1") else f"{each} on each of {nodes} nodes"
+
+
+def _list(taken: list[str]) -> str:
+    words = ["the default backend" if name == "none" else name for name in taken]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _launch(options: Namespace) -> int:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import run as torchrun
+
+    try:
+        torchrun(options)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        code = int(failure.exitcode)
+        how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
+        print(f"braid: rank {rank} (process {failure.pid}) {how}", file=sys.stderr)
+        return code if code > 0 else 128 - code
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dumps to read, and to see changes in review. BRAID_UPDATE_GOLDEN=1 writes them anew.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/env.h"
+#include "planner/planners.h"
+#include "schedule/text.h"
+
+namespace braid {
+namespace {
+
+void expect_golden(const std::string& family, int ranks) {
+  std::string path =
+      std::string(BRAID_GOLDEN_DIR) + "/all_reduce_" + family + "_" + std::to_string(ranks) + ".txt";
+  Result<Schedule> schedule =
+      find_family(CollectiveKind::kAllReduce, family)->plan({CollectiveKind::kAllReduce, ranks, 0}, {});
+  ASSERT_TRUE(schedule.ok());
+  std::string drawn = to_text(schedule.value());
+  if (env_string("BRAID_UPDATE_GOLDEN")) std::ofstream(path) << drawn;
+  std::stringstream golden;
+  golden << std::ifstream(path).rdbuf();
+  EXPECT_EQ(drawn, golden.str()) << path;
+}
+
+TEST(Golden, RingOfThree) { expect_golden("ring", 3); }
+TEST(Golden, DirectOfFour) { expect_golden("direct", 4); }
+TEST(Golden, HalvingDoublingOfFive) { expect_golden("halving_doubling", 5); }
+
+}  // namespace
+}  // namespace braid

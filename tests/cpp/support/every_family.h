@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "planner/planners.h"
+
+namespace braid::testing {
+
+// All roots for few ranks, else the first, one in the middle and the last.
+inline std::vector<Collective> collectives(CollectiveKind kind, int ranks) {
+  if (!has_root(kind)) return {{kind, ranks, 0}};
+  std::vector<Collective> all;
+  for (Node root = 0; root < ranks; ++root) {
+    if (ranks <= 5 || root == 0 || root == ranks / 2 || root == ranks - 1) all.push_back({kind, ranks, root});
+  }
+  return all;
+}
+
+// Calls visit(family, collective) for all of them.
+template <class Visit>
+void for_every_family(const std::vector<int>& world_sizes, const Visit& visit) {
+  for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
+    for (const Family& family : families(static_cast<CollectiveKind>(kind))) {
+      for (int ranks : world_sizes) {
+        for (const Collective& collective : collectives(family.kind, ranks)) visit(family, collective);
+      }
+    }
+  }
+}
+
+inline std::vector<int> one_to(int last) {
+  std::vector<int> sizes;
+  for (int ranks = 1; ranks <= last; ++ranks) sizes.push_back(ranks);
+  return sizes;
+}
+
+}  // namespace braid::testing
