@@ -72,9 +72,12 @@ class Channel {
   // All calls below REQUIRE the sink's mutex to be held. The sink may call post() and close() of this very channel
   // from inside landing(), arrived() and lost().
 
+  // The sink knows this channel now, so frames may be handed to it. Once, before all other calls; what the peer has
+  // sent before waits until then.
+  virtual void attached() {}
   // Sends one frame after those posted before it. Writes at once what fits and queues the rest. `payload` stays
   // valid until sink.written(request) is called (from inside post() when it all fits); with no request the
-  // payload is copied.
+  // payload is copied. A wire made of several connections keeps that order only among frames without a payload.
   virtual void post(const Frame& frame, ConstBytes payload, Request* request) = 0;
   // Moves queued frames out and hands arrived frames to the sink, without blocking. True when anything moved.
   virtual bool poll() = 0;

@@ -19,6 +19,7 @@ Mailbox::~Mailbox() { close(); }
 void Mailbox::attach(Node node, std::unique_ptr<Channel> channel) {
   const std::lock_guard lock(mutex_);
   peer(node).channel = std::move(channel);
+  peer(node).channel->attached();
 }
 
 void Mailbox::publish_at(std::atomic<uint64_t>* word) {

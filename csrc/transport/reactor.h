@@ -71,13 +71,15 @@ class Reactor {
   // the reactor's own thread.
   void quiesce();
 
+  // True in a child forked after the thread was started. What is shared with the parent, say a socket, is its alone.
+  bool forked() const;
+
  private:
   struct Watch {
     int fd = -1;
     std::shared_ptr<EventHandler> handler;
   };
 
-  bool forked() const;
   Status start_locked();
   void close_descriptors();
   void wake();  // REQUIRES: started

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "transport/reactor.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/socket.h"
+
+namespace braid {
+
+class Listener;
+class Membership;
+
+// A connection from somebody who has not yet proved who it is. Guarded by the listener's mutex.
+class Greeting final : public EventHandler, public std::enable_shared_from_this<Greeting> {
+ public:
+  Greeting(std::shared_ptr<Listener> listener, Fd socket, std::string source);
+
+  // All but on_events() REQUIRE the listener's mutex.
+  void start();
+  void refuse(const std::string& why);
+  void close();
+  Deadline begun() const { return begun_; }
+
+  void on_events(uint32_t events) override;
+
+ private:
+  bool receive_claim();
+  std::shared_ptr<Membership> check_claim();
+
+  const std::shared_ptr<Listener> listener_;
+  const std::string source_;
+  const Deadline begun_ = Clock::now();
+  Fd socket_;
+  Reactor::WatchId watch_ = 0;
+  Reactor::Timer deadline_;
+  Challenge challenge_;
+  Claim claim_;
+  std::array<std::byte, sizeof(Claim) + 1> received_;  // one more, to see who sends too much
+  size_t received_bytes_ = 0;
+};
+
+}  // namespace braid

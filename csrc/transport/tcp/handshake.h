@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// How two strangers find out that both know a group's secret, before either believes the other:
+//   accepting -> connecting   Challenge: nonce_a
+//   connecting -> accepting   Claim: who I am, nonce_b, HMAC(secret, "braid connect" | nonce_a | nonce_b | claim)
+//   accepting -> connecting   HMAC(secret, "braid accept" | nonce_b | nonce_a | claim)
+// Fresh nonces on both sides make a recorded handshake worthless. The structs travel as they lie in memory.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "base/sha256.h"
+#include "base/status.h"
+#include "schedule/collective.h"
+
+namespace braid {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is that of little-endian machines");
+
+inline constexpr std::array<char, 8> kMagic = {'b', 'r', 'a', 'i', 'd', 't', 'c', 'p'};
+inline constexpr uint32_t kWireVersion = 1;
+inline constexpr size_t kSecretBytes = 32;
+
+using Nonce = std::array<std::byte, 16>;
+
+struct Challenge {
+  std::array<char, 8> magic = kMagic;
+  uint32_t version = kWireVersion;
+  uint32_t reserved = 0;
+  Nonce nonce{};
+};
+
+struct Claim {
+  std::array<char, 8> magic = kMagic;
+  uint32_t version = kWireVersion;
+  Node from_rank = -1;
+  Node to_rank = -1;
+  uint32_t index = 0;  // of the connection
+  Nonce nonce{};
+  Digest group{};  // SHA-256 of the group's name
+  Digest proof{};
+};
+
+static_assert(sizeof(Challenge) == 32 && sizeof(Claim) == 104);
+
+Digest prove_connect(const std::string& secret, const Challenge& challenge, const Claim& claim);
+Digest prove_accept(const std::string& secret, const Challenge& challenge, const Claim& claim);
+
+// "" or what is wrong.
+std::string check_greeting(const std::array<char, 8>& magic, uint32_t version);
+
+}  // namespace braid

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "transport/channel.h"
+#include "transport/reactor.h"
+#include "transport/tcp/socket.h"
+
+namespace braid {
+
+class Membership;
+
+// A connection that a peer opened and has proved to own: hands its frames to the sink, on the reactor's thread.
+// Everything is guarded by the sink's mutex.
+class Incoming final : public EventHandler, public std::enable_shared_from_this<Incoming> {
+ public:
+  Incoming(std::shared_ptr<Membership> group, Node peer, uint32_t index, Fd socket);
+
+  // Begins to read. The sink must know the peer's channel by now.
+  void watch();
+  // Stops, and gives the socket away.
+  Fd close();
+
+  // No more frames will come; the link was told why.
+  bool ended() const { return ended_; }
+  uint32_t index() const { return index_; }
+  void on_events(uint32_t events) override;
+
+ private:
+  bool open() const { return static_cast<bool>(socket_) && !ended_; }
+  void read_slice();
+  void take_staged();
+  bool begin_frame();
+  void stop();
+
+  const std::shared_ptr<Membership> group_;
+  const Node peer_;
+  const uint32_t index_;
+  Fd socket_;
+  Reactor::WatchId watch_ = 0;
+  bool ended_ = false;
+
+  Frame frame_;
+  bool in_frame_ = false;
+  size_t frames_left_ = 0;  // of the current slice
+  Bytes into_;              // what is still missing of the frame's payload
+  // Read ahead: headers, and payloads so small that a system call of their own would cost more than a copy.
+  std::array<std::byte, 4096> staged_;
+  size_t staged_begin_ = 0;
+  size_t staged_end_ = 0;
+};
+
+}  // namespace braid

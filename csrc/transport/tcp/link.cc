@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/link.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/tcp/incoming.h"
+#include "transport/tcp/membership.h"
+#include "transport/tcp/outgoing.h"
+
+namespace braid {
+namespace {
+
+// A peer that goes closes all its connections. How long those that are not yet at their end are waited for, since
+// they may hold more frames, when one of them is.
+constexpr milliseconds kDrainTime{500};
+
+bool carries_data(FrameKind kind) { return kind == FrameKind::kMessage || kind == FrameKind::kPiece; }
+
+}  // namespace
+
+Link::Link(Membership& group, Node peer) : group_(group), peer_(peer) {}
+Link::~Link() = default;
+
+Status Link::set_address(const std::string& text) {
+  Result<Address> parsed = Address::parse(text);
+  if (!parsed.ok()) return parsed.status();
+  address_ = parsed.value();
+  return {};
+}
+
+void Link::attached() {
+  attached_ = true;
+  for (const auto& incoming : incoming_) incoming->watch();
+}
+
+// ---- out
+
+void Link::prepare() {
+  // Over a connection of the peer's we would see it die just as well.
+  if (outgoing_.empty() && incoming_.empty()) connect();
+}
+
+void Link::connect() {
+  if (state_ != State::kOpen || group_.reactor.forked()) return;
+  for (int i = 0; i < group_.options.connections; ++i) {
+    outgoing_.push_back(std::make_shared<Outgoing>(group_.shared_from_this(), peer_, static_cast<uint32_t>(i)));
+  }
+  for (const auto& outgoing : outgoing_) outgoing->start();
+}
+
+void Link::post(const Frame& frame, ConstBytes payload, Request* request) {
+  if (state_ == State::kEnded || group_.reactor.forked()) return;
+  if (outgoing_.empty()) {
+    if (frame.kind == FrameKind::kLeave) return;  // nobody there has heard of us
+    connect();
+    if (outgoing_.empty()) return;
+  }
+  Outgoing& outgoing = carries_data(frame.kind) ? least_busy() : *outgoing_.front();
+  outgoing.post(frame, payload, request);
+}
+
+Outgoing& Link::least_busy() {
+  const auto busier = [](const auto& a, const auto& b) {
+    return std::pair(!a->ready(), a->queued_bytes()) < std::pair(!b->ready(), b->queued_bytes());
+  };
+  return **std::min_element(outgoing_.begin(), outgoing_.end(), busier);
+}
+
+bool Link::poll() {
+  bool moved = false;
+  for (size_t i = 0; state_ != State::kEnded && i < outgoing_.size(); ++i) moved |= outgoing_[i]->poll();
+  return moved;
+}
+
+// ---- in
+
+Status Link::admit(uint32_t index, Fd socket, const Digest& proof) {
+  if (state_ != State::kOpen) return {Code::kAborted, "the group was left"};
+  for (const auto& incoming : incoming_) {
+    if (incoming->index() == index) return {Code::kInvalidArgument, "the peer has that connection already"};
+  }
+  // Nothing was sent on it since the challenge, so this always fits.
+  if (::send(socket.get(), proof.data(), proof.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(proof.size())) {
+    return {Code::kAborted, "it went away"};
+  }
+  incoming_.push_back(std::make_shared<Incoming>(group_.shared_from_this(), peer_, index, std::move(socket)));
+  if (attached_) incoming_.back()->watch();
+  return {};
+}
+
+// ---- endings
+
+void Link::fail(const std::string& what) {
+  fail({Code::kPeerLost,
+        "rank " + std::to_string(peer_) + (address_ ? " at " + address_->text() : "") + ": " + what, peer_});
+}
+
+void Link::fail(Status why) {
+  if (state_ == State::kEnded) return;
+  if (state_ == State::kOpen) {
+    state_ = State::kFailing;
+    why_ = std::move(why);
+    lose_at_ = Clock::now() + kDrainTime;
+    group_.reactor.at(lose_at_, [group = group_.shared_from_this(), this] {
+      if (const auto lock = group->enter()) lose_when_drained();
+    });
+  }
+  // Not from here: the sink may be in the middle of a post(), and what has arrived comes first.
+  group_.reactor.run([group = group_.shared_from_this(), this] {
+    if (const auto lock = group->enter()) lose_when_drained();
+  });
+}
+
+void Link::lose_when_drained() {
+  if (state_ != State::kFailing) return;
+  const bool drained = std::all_of(incoming_.begin(), incoming_.end(), [](const auto& i) { return i->ended(); });
+  if (!drained && Clock::now() < lose_at_) return;
+  group_.sink().lost(peer_, why_);
+  end();
+}
+
+void Link::end() {
+  state_ = State::kEnded;
+  for (const auto& incoming : incoming_) (void)incoming->close();
+  for (const auto& outgoing : outgoing_) outgoing->close();
+  incoming_.clear();
+  outgoing_.clear();
+}
+
+void Link::close() {
+  if (state_ == State::kEnded) return;
+  state_ = State::kEnded;
+  // To the peer, the end of its connections to us is our death. It shall read our last words first: its sockets
+  // stay open until those are out.
+  std::vector<Fd> companions;
+  for (const auto& incoming : incoming_) companions.push_back(incoming->close());
+  for (const auto& outgoing : outgoing_) outgoing->detach(std::exchange(companions, {}));
+  incoming_.clear();
+  outgoing_.clear();
+}
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/channel.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/socket.h"
+
+namespace braid {
+
+class Incoming;
+class Membership;
+class Outgoing;
+
+// All connections between this rank and one peer. Every call REQUIRES the sink's mutex.
+class Link {
+ public:
+  Link(Membership& group, Node peer);
+  ~Link();
+
+  // What the channel forwards.
+  Status set_address(const std::string& address);
+  void attached();
+  void post(const Frame& frame, ConstBytes payload, Request* request);
+  bool poll();
+  void prepare();
+  void close();
+
+  // From connections, on any thread that holds the mutex.
+  // A connection that the peer opened. An error says why it is not wanted.
+  Status admit(uint32_t index, Fd socket, const Digest& proof);
+  // The peer is lost: reported once, from the reactor's thread, after everything that had arrived.
+  void fail(const std::string& what);
+  void fail(Status why);
+
+  const Address& address() const { return *address_; }
+
+ private:
+  enum class State { kOpen, kFailing, kEnded };
+
+  void connect();
+  void lose_when_drained();
+  void end();
+  Outgoing& least_busy();
+
+  Membership& group_;
+  const Node peer_;
+  std::optional<Address> address_;
+  bool attached_ = false;  // the sink knows the channel, so frames may be handed over
+  State state_ = State::kOpen;
+  Status why_;
+  Deadline lose_at_ = kNoDeadline;  // while failing: even if connections are not at their end
+  std::vector<std::shared_ptr<Outgoing>> outgoing_;
+  std::vector<std::shared_ptr<Incoming>> incoming_;
+};
+
+}  // namespace braid

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/membership.h"
+
+#include <utility>
+
+#include "transport/tcp/listener.h"
+
+namespace braid {
+
+Membership::Membership(std::shared_ptr<Listener> listener, TcpOptions options_, Reactor& reactor_,
+                       const Digest& group_, std::string secret_, Node rank_, int ranks_, FrameSink& sink)
+    : options(std::move(options_)),
+      reactor(reactor_),
+      group(group_),
+      secret(std::move(secret_)),
+      rank(rank_),
+      ranks(ranks_),
+      traits{options.eager_bytes, options.piece_bytes, false, false},
+      listener_(std::move(listener)),
+      sink_(sink),
+      mutex_(sink.mutex()) {
+  for (Node peer = 0; peer < ranks; ++peer) links_.push_back(std::make_unique<Link>(*this, peer));
+}
+
+Membership::~Membership() = default;
+
+std::unique_lock<std::mutex> Membership::enter() {
+  // The first look keeps us off a mutex that no longer exists, the second sees a leave() that we waited for.
+  if (!open_.load(std::memory_order_acquire)) return {};
+  std::unique_lock lock(mutex_);
+  if (!open_.load(std::memory_order_relaxed)) return {};
+  return lock;
+}
+
+Status Membership::admit(const Challenge& challenge, const Claim& claim, Fd socket) {
+  const auto lock = enter();
+  if (!lock) return {Code::kAborted, "the group was left"};
+  return link(claim.from_rank).admit(claim.index, std::move(socket), prove_accept(secret, challenge, claim));
+}
+
+void Membership::leave() {
+  if (reactor.forked()) return;
+  if (open_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex_);
+    open_.store(false, std::memory_order_release);
+    for (const auto& link : links_) link->close();
+  }
+  listener_->forget(*this);
+  reactor.quiesce();
+}
+
+}  // namespace braid

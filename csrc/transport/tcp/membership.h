@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/reactor.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/link.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp.h"
+
+namespace braid {
+
+// One rank's place in one group: what its links and connections share, and the gate between the reactor's thread
+// and a sink that may be destroyed. Kept alive by the connections' handlers.
+class Membership : public std::enable_shared_from_this<Membership> {
+ public:
+  Membership(std::shared_ptr<Listener> listener, TcpOptions options, Reactor& reactor, const Digest& group,
+             std::string secret, Node rank, int ranks, FrameSink& sink);
+  ~Membership();
+
+  // Immutable.
+  const TcpOptions options;
+  Reactor& reactor;
+  const Digest group;
+  const std::string secret;
+  const Node rank;
+  const int ranks;
+  const ChannelTraits traits;
+
+  // REQUIRES: the gate is open and the mutex held; as for everything a link does.
+  FrameSink& sink() { return sink_; }
+  Link& link(Node peer) { return *links_[static_cast<size_t>(peer)]; }
+  std::mutex& mutex() { return mutex_; }
+
+  // For callbacks: the sink's mutex, or an empty lock when the group was left and the sink may be gone.
+  std::unique_lock<std::mutex> enter();
+  // On the reactor's thread: an accepted connection has proved who it is. An error says why it is not wanted.
+  Status admit(const Challenge& challenge, const Claim& claim, Fd socket);
+  // See TcpGroup::leave().
+  void leave();
+
+ private:
+  const std::shared_ptr<Listener> listener_;
+  FrameSink& sink_;
+  std::mutex& mutex_;  // the sink's
+  std::atomic<bool> open_{true};
+  std::vector<std::unique_ptr<Link>> links_;
+};
+
+}  // namespace braid

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/outgoing.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/random.h"
+#include "transport/tcp/membership.h"
+
+namespace braid {
+namespace {
+
+// A listener with a full backlog may refuse for a moment; a dead one refuses for ever. Together about 1 s.
+constexpr std::array<milliseconds, 5> kRetryDelays = {milliseconds(20), milliseconds(80), milliseconds(200),
+                                                      milliseconds(300), milliseconds(400)};
+constexpr milliseconds kFarewellTime{2000};
+
+static_assert(sizeof(Challenge) == sizeof(Digest));
+
+}  // namespace
+
+Outgoing::Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index)
+    : group_(std::move(group)), peer_(peer), index_(index) {}
+
+// Runs body() in the reactor's thread under the rules of this class.
+template <class Body>
+void Outgoing::guarded(Body body) {
+  if (!detached_.load(std::memory_order_acquire)) {
+    const auto lock = group_->enter();
+    if (!detached_.load(std::memory_order_acquire)) {
+      if (lock && state_ != State::kClosed) body();
+      return;
+    }
+  }
+  if (state_ != State::kClosed) body();
+}
+
+// ---- connecting
+
+void Outgoing::start() {
+  const milliseconds limit = group_->options.handshake_timeout;
+  deadline_ = group_->reactor.at(Clock::now() + limit, [self = shared_from_this(), limit] {
+    self->guarded([&] { self->lose("no connection within " + std::to_string(limit.count()) + " ms"); });
+  });
+  connect();
+}
+
+void Outgoing::connect() {
+  int error_number = 0;
+  socket_ = begin_connect(group_->link(peer_).address(), &error_number);
+  if (!socket_) {
+    retry(describe_loss(error_number));
+    return;
+  }
+  state_ = State::kConnecting;
+  received_bytes_ = 0;
+  // Edges, so that a socket that is always writable costs nothing while there is nothing to write.
+  const auto watch =
+      group_->reactor.add(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, shared_from_this());
+  if (watch.ok()) {
+    watch_ = watch.value();
+  } else {
+    lose(watch.status().message());
+  }
+}
+
+void Outgoing::retry(const std::string& what) {
+  group_->reactor.remove(std::exchange(watch_, 0));
+  socket_.reset();
+  state_ = State::kIdle;
+  if (attempts_ == kRetryDelays.size()) {
+    lose(what);
+    return;
+  }
+  retry_timer_ = group_->reactor.at(Clock::now() + kRetryDelays[attempts_++],
+                                    [self = shared_from_this()] { self->guarded([&] { self->connect(); }); });
+}
+
+void Outgoing::on_events(uint32_t events) {
+  guarded([&] { proceed(events); });
+}
+
+void Outgoing::proceed(uint32_t events) {
+  direct_bytes_ = 0;
+  if ((events & EPOLLOUT) != 0) writable_ = true;
+  if (state_ == State::kConnecting && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
+    int error_number = 0;
+    socklen_t bytes = sizeof error_number;
+    (void)::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes);
+    if (error_number != 0) {
+      retry(describe_loss(error_number));
+      return;
+    }
+    state_ = State::kChallenge;
+  }
+  if (state_ == State::kChallenge && receive(sizeof(Challenge))) on_challenge();
+  if (state_ == State::kProof && receive(sizeof(Digest))) on_proof();
+  if (state_ == State::kReady) check_for_end();
+  if (state_ == State::kReady) flush();
+}
+
+// True when `wanted_bytes` of the handshake are there.
+bool Outgoing::receive(size_t wanted_bytes) {
+  for (;;) {
+    const ssize_t got =
+        ::recv(socket_.get(), received_.data() + received_bytes_, wanted_bytes - received_bytes_, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return false;
+    if (got <= 0) {
+      retry(describe_loss(got == 0 ? 0 : errno) + " during the handshake");
+      return false;
+    }
+    received_bytes_ += static_cast<size_t>(got);
+    if (received_bytes_ < wanted_bytes) continue;
+    received_bytes_ = 0;
+    return true;
+  }
+}
+
+void Outgoing::on_challenge() {
+  Challenge challenge;
+  std::memcpy(&challenge, received_.data(), sizeof challenge);
+  if (const std::string wrong = check_greeting(challenge.magic, challenge.version); !wrong.empty()) {
+    lose(wrong);
+    return;
+  }
+  Claim claim;
+  claim.from_rank = group_->rank;
+  claim.to_rank = peer_;
+  claim.index = index_;
+  claim.group = group_->group;
+  if (const Status random = fill_random(claim.nonce); !random.ok()) {
+    lose(random.message());
+    return;
+  }
+  claim.proof = prove_connect(group_->secret, challenge, claim);
+  expected_proof_ = prove_accept(group_->secret, challenge, claim);
+  if (::send(socket_.get(), &claim, sizeof claim, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof claim)) {
+    retry("connection closed during the handshake");
+    return;
+  }
+  state_ = State::kProof;
+}
+
+void Outgoing::on_proof() {
+  if (!equal_in_constant_time(received_, expected_proof_)) {
+    lose("it could not prove that it belongs to the group");
+    return;
+  }
+  state_ = State::kReady;
+  writable_ = true;
+  group_->reactor.cancel(std::exchange(deadline_, {}));
+}
+
+// Nothing ever comes this way, except the end.
+void Outgoing::check_for_end() {
+  std::byte byte;
+  const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  lose(got > 0 ? "it sent what it must not send" : describe_loss(got == 0 ? 0 : errno));
+}
+
+// ---- frames
+
+void Outgoing::post(const Frame& frame, ConstBytes payload, Request* request) {
+  queue_.push(frame, payload, request);
+  while (direct_bytes_ < kSliceBytes && flush_slice()) {
+  }
+  if (direct_bytes_ >= kSliceBytes) flush_soon();
+}
+
+bool Outgoing::poll() {
+  direct_bytes_ = 0;
+  return flush_slice();
+}
+
+// One system call. True when anything moved.
+bool Outgoing::flush_slice() {
+  if (state_ != State::kReady || !writable_ || queue_.empty()) return false;
+  std::vector<Request*> finished = std::exchange(finished_, {});
+  const SendQueue::Outcome outcome = queue_.write(socket_.get(), finished);
+  direct_bytes_ += outcome.bytes;
+  if (outcome.full) writable_ = false;
+  if (outcome.error_number != 0) {
+    writable_ = false;
+    lose(describe_loss(outcome.error_number));
+  }
+  for (Request* request : finished) {
+    if (!detached_.load(std::memory_order_relaxed)) group_->sink().written(request);
+  }
+  finished.clear();
+  finished_ = std::move(finished);
+  return outcome.bytes > 0;
+}
+
+// On the reactor's thread.
+void Outgoing::flush() {
+  if (flush_slice()) flush_soon();
+  if (detached_.load(std::memory_order_relaxed) && queue_.empty()) close();
+}
+
+void Outgoing::flush_soon() {
+  if (flush_queued_ || state_ != State::kReady || !writable_ || queue_.empty()) return;
+  flush_queued_ = true;
+  group_->reactor.run([self = shared_from_this()] {
+    self->guarded([&] {
+      self->flush_queued_ = false;
+      self->direct_bytes_ = 0;
+      if (self->state_ == State::kReady) self->flush();
+    });
+  });
+}
+
+// ---- endings
+
+void Outgoing::lose(const std::string& what) {
+  if (detached_.load(std::memory_order_relaxed)) {
+    close();
+  } else {
+    group_->link(peer_).fail(what);
+  }
+}
+
+void Outgoing::detach(std::vector<Fd> companions) {
+  queue_.drop_requests();
+  if (state_ == State::kClosed || queue_.empty() || group_->reactor.forked()) {
+    close();
+    return;
+  }
+  companions_ = std::move(companions);
+  const auto self = shared_from_this();
+  group_->reactor.at(Clock::now() + kFarewellTime, [self] { self->guarded([&] { self->close(); }); });
+  detached_.store(true, std::memory_order_release);
+  // The flush may be due without any further event; a connection on its way flushes by itself.
+  group_->reactor.run([self] {
+    self->guarded([&] {
+      self->flush_queued_ = false;
+      if (self->state_ == State::kReady) self->flush();
+    });
+  });
+}
+
+void Outgoing::close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  group_->reactor.remove(std::exchange(watch_, 0));
+  group_->reactor.cancel(retry_timer_);
+  group_->reactor.cancel(deadline_);
+  socket_.reset();
+  queue_ = {};
+  companions_.clear();
+}
+
+}  // namespace braid

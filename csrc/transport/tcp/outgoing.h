@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/reactor.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/send_queue.h"
+#include "transport/tcp/socket.h"
+
+namespace braid {
+
+class Membership;
+
+// A connection that this rank opened to a peer: connects, proves who it is, then carries frames out.
+//
+// Everything is guarded by the sink's mutex until detach(). From then on the object belongs to the reactor's thread
+// alone, touches neither sink nor link, and closes itself when its last words are out.
+class Outgoing final : public EventHandler, public std::enable_shared_from_this<Outgoing> {
+ public:
+  Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index);
+
+  void start();
+  void post(const Frame& frame, ConstBytes payload, Request* request);
+  // Writes a slice of what is queued; true when anything moved.
+  bool poll();
+  void close();
+  // The link is closed: forgets what has a request, sends the rest, closes `companions` after that.
+  void detach(std::vector<Fd> companions);
+
+  bool ready() const { return state_ == State::kReady; }
+  size_t queued_bytes() const { return queue_.bytes(); }
+
+  void on_events(uint32_t events) override;
+
+ private:
+  enum class State { kIdle, kConnecting, kChallenge, kProof, kReady, kClosed };
+
+  template <class Body>
+  void guarded(Body body);
+  void connect();
+  void proceed(uint32_t events);
+  bool receive(size_t wanted_bytes);
+  void on_challenge();
+  void on_proof();
+  void check_for_end();
+  void flush();
+  bool flush_slice();
+  void flush_soon();
+  void retry(const std::string& what);
+  void lose(const std::string& what);
+
+  const std::shared_ptr<Membership> group_;
+  const Node peer_;
+  const uint32_t index_;
+  std::atomic<bool> detached_{false};
+
+  State state_ = State::kIdle;
+  Fd socket_;
+  Reactor::WatchId watch_ = 0;
+  Reactor::Timer retry_timer_;
+  Reactor::Timer deadline_;
+  size_t attempts_ = 0;
+  std::array<std::byte, sizeof(Challenge)> received_;  // of the handshake; a proof is as long as a challenge
+  size_t received_bytes_ = 0;
+  Digest expected_proof_{};
+
+  SendQueue queue_;
+  bool writable_ = false;  // as far as the last write told
+  bool flush_queued_ = false;
+  size_t direct_bytes_ = 0;  // written by post() since others had the mutex
+  std::vector<Request*> finished_;
+  std::vector<Fd> companions_;
+};
+
+}  // namespace braid

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wire that needs no set-up: TCP between all ranks of a group.
+//
+// Every rank opens its own connections to a peer, when it first has something for it, and sends its frames on those;
+// what the peer sends comes on the connections that the peer opened. Both sides prove that they know the group's
+// secret before anything is believed; what travels afterwards is neither encrypted nor signed. Connections that
+// prove nothing are closed and logged, and disturb nobody.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/channel.h"
+#include "transport/reactor.h"
+
+namespace braid {
+
+class Listener;
+class Membership;
+
+struct TcpOptions {
+  std::string interface;  // interface name or local address to listen on; "": see choose_local_address()
+  std::string reach;      // a host that all ranks reach, say the store's; used when `interface` is ""
+  int connections = 2;    // per peer and direction, 1..kMaxTcpConnections
+  size_t eager_bytes = 32 * 1024;
+  size_t piece_bytes = 512 * 1024;
+  milliseconds handshake_timeout{10'000};  // to connect and prove membership
+};
+inline constexpr int kMaxTcpConnections = 16;
+
+// One process's part of one group. Thread safety: all functions from any thread.
+class TcpGroup {
+ public:
+  explicit TcpGroup(std::shared_ptr<Membership> membership);
+  ~TcpGroup();  // leaves
+
+  // The wire to `peer`, who listens at `address`. Once per peer. kInvalidArgument when that is no address.
+  Result<std::unique_ptr<Channel>> channel(Node peer, const std::string& address);
+  // Closes all channels and refuses new connections; the sink is not touched any more once this returns. Also
+  // happens when the first channel is destroyed. REQUIRES: the sink's mutex is not held, and the sink still lives
+  // unless this has happened already.
+  void leave();
+
+ private:
+  const std::shared_ptr<Membership> membership_;
+};
+
+// Where this process listens. Serves any number of groups, also several ranks of one group (tests).
+// Thread safety: all functions from any thread.
+class TcpEndpoint {
+ public:
+  // Listens on a free port. `reactor` must outlive the endpoint and its groups. kInvalidArgument for an interface
+  // that does not exist names those that do.
+  static Result<std::shared_ptr<TcpEndpoint>> create(TcpOptions options, Reactor& reactor);
+  explicit TcpEndpoint(std::shared_ptr<Listener> listener);
+  ~TcpEndpoint();  // stops listening; groups that were joined live on
+
+  // What peers need to connect: "10.0.0.1:4711", "[fe80::1%eth0]:4711".
+  std::string address() const;
+  // Makes this process `rank` of a group. Peers that prove knowledge of `secret` reach `sink` from now on; so this
+  // comes before the address is published. Frames are handed over once the sink has the peer's channel.
+  Result<std::shared_ptr<TcpGroup>> join(const std::string& group, const std::string& secret, Node rank, int ranks,
+                                         FrameSink& sink);
+
+ private:
+  const std::shared_ptr<Listener> listener_;
+};
+
+}  // namespace braid
