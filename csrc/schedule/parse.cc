@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <charconv>
 #include <optional>
 
+#include "base/cursor.h"
 #include "schedule/text.h"
 
 namespace braid {
@@ -10,91 +10,35 @@ namespace {
 // Every number of a schedule but the shares fits below this, with room to add two of them.
 constexpr uint64_t kNumberLimit = 1u << 30;
 
-// Reads tokens off one line. The first failure is kept: what was expected, and what stood there.
-class Cursor {
- public:
-  explicit Cursor(std::string_view line) : rest_(line) {}
+bool parse_rank(Cursor& line, Node* node) {
+  return line.take("r") && line.number(node, "a rank number", kNumberLimit);
+}
 
-  bool failed() const { return !expected_.empty(); }
-  const std::string& expected() const { return expected_; }
-  bool at_end() {
-    skip_blanks();
-    return rest_.empty();
+bool parse_ref(Cursor& line, Ref* ref) {
+  if (line.try_take("i")) {
+    ref->buffer = Buffer::kInput;
+  } else if (line.try_take("o")) {
+    ref->buffer = Buffer::kOutput;
+  } else if (line.try_take("t")) {
+    ref->buffer = Buffer::kScratch;
+  } else {
+    return line.fail("a chunk such as i0, o0 or t0-3");
   }
-
-  bool fail(const std::string& what) {
-    if (failed()) return false;
-    std::string found(rest_.substr(0, rest_.find_first_of(" \t\r")).substr(0, 20));
-    expected_ = "expected " + what + (found.empty() ? ", found the end of the line" : ", found \"" + found + "\"");
-    return false;
-  }
-
-  bool try_take(std::string_view token) {
-    skip_blanks();
-    if (!rest_.starts_with(token)) return false;
-    rest_.remove_prefix(token.size());
-    return true;
-  }
-
-  bool take(std::string_view token) { return try_take(token) || fail("\"" + std::string(token) + "\""); }
-
-  std::string_view word() {
-    skip_blanks();
-    size_t size = rest_.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789");
-    std::string_view word = rest_.substr(0, size);
-    return word;
-  }
-
-  void drop(std::string_view word) { rest_.remove_prefix(word.size()); }
-
-  template <class T>
-  bool number(T* value, const std::string& what, uint64_t limit = kNumberLimit) {
-    uint64_t parsed = 0;
-    auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), parsed);
-    if (error == std::errc::invalid_argument) return fail(what);
-    if (error != std::errc() || parsed > limit) return fail(what + " of at most " + std::to_string(limit));
-    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-    *value = static_cast<T>(parsed);
-    return true;
-  }
-
-  bool rank(Node* node) { return take("r") && number(node, "a rank number"); }
-
-  bool ref(Ref* ref) {
-    if (try_take("i")) {
-      ref->buffer = Buffer::kInput;
-    } else if (try_take("o")) {
-      ref->buffer = Buffer::kOutput;
-    } else if (try_take("t")) {
-      ref->buffer = Buffer::kScratch;
-    } else {
-      return fail("a chunk such as i0, o0 or t0-3");
-    }
-    if (!number(&ref->first, "a chunk number")) return false;
-    ref->count = 1;
-    if (!rest_.starts_with('-') || rest_.starts_with("->")) return true;
-    rest_.remove_prefix(1);
-    int32_t last = 0;
-    if (!number(&last, "a chunk number")) return false;
-    if (last <= ref->first) return fail("a chunk after " + std::to_string(ref->first) + " before this");
-    ref->count = last - ref->first + 1;
-    return true;
-  }
-
- private:
-  void skip_blanks() {
-    size_t start = rest_.find_first_not_of(" \t\r");
-    rest_.remove_prefix(start == std::string_view::npos ? rest_.size() : start);
-  }
-
-  std::string_view rest_;
-  std::string expected_;
-};
+  if (!line.number(&ref->first, "a chunk number", kNumberLimit)) return false;
+  ref->count = 1;
+  if (line.next_is("->") || !line.next_is("-")) return true;
+  int32_t last = 0;
+  if (!line.take("-") || !line.number(&last, "a chunk number", kNumberLimit)) return false;
+  if (last <= ref->first) return line.fail("a chunk after " + std::to_string(ref->first) + " before this");
+  ref->count = last - ref->first + 1;
+  return true;
+}
 
 bool parse_sources(Cursor& line, std::vector<Source>* sources) {
   do {
     Source source;
-    if (line.word().starts_with('r') ? !line.rank(&source.from) : !line.ref(&source.ref)) return false;
+    if (line.word().starts_with('r') ? !parse_rank(line, &source.from) : !parse_ref(line, &source.ref))
+      return false;
     sources->push_back(source);
   } while (line.try_take("+"));
   return true;
@@ -105,12 +49,13 @@ bool parse_step(Cursor& line, Step* step) {
   if (op == "send" || op == "recv") {
     step->op = op == "send" ? Op::kSend : Op::kRecv;
     line.drop(op);
-    return line.ref(&step->target) && line.take(step->op == Op::kSend ? "->" : "<-") && line.rank(&step->peer);
+    return parse_ref(line, &step->target) && line.take(step->op == Op::kSend ? "->" : "<-") &&
+           parse_rank(line, &step->peer);
   }
   if (op == "reduce" || op == "copy") {
     step->op = op == "reduce" ? Op::kReduce : Op::kCopy;
     line.drop(op);
-    return line.ref(&step->target) && line.take("=") && parse_sources(line, &step->sources);
+    return parse_ref(line, &step->target) && line.take("=") && parse_sources(line, &step->sources);
   }
   return line.fail("send, recv, reduce or copy");
 }
@@ -124,11 +69,13 @@ bool parse_header(Cursor& line, Schedule* schedule) {
   schedule->family = line.word();
   if (schedule->family.empty()) return line.fail("the name of a family");
   line.drop(schedule->family);
-  if (!line.take("ranks=") || !line.number(&schedule->collective.ranks, "a number of ranks")) return false;
-  if (has_root(*kind) && !(line.take("root=") && line.number(&schedule->collective.root, "a rank number"))) {
+  if (!line.take("ranks=") || !line.number(&schedule->collective.ranks, "a number of ranks", kNumberLimit))
+    return false;
+  if (has_root(*kind) &&
+      !(line.take("root=") && line.number(&schedule->collective.root, "a rank number", kNumberLimit))) {
     return false;
   }
-  if (!line.take("chunks=") || !line.number(&schedule->chunks, "a number of chunks")) return false;
+  if (!line.take("chunks=") || !line.number(&schedule->chunks, "a number of chunks", kNumberLimit)) return false;
   if (!line.try_take("shares=")) return true;
   do {
     uint64_t share = 0;
@@ -141,7 +88,7 @@ bool parse_header(Cursor& line, Schedule* schedule) {
 bool parse_round(Cursor& line, Program* program) {
   int number = 0;
   std::string wanted = std::to_string(program->size());
-  if (line.word() != wanted || !line.number(&number, "a round")) {
+  if (line.word() != wanted || !line.number(&number, "a round", kNumberLimit)) {
     return line.fail("round " + wanted + " or the next rank");
   }
   if (!line.take(":")) return false;

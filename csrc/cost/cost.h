@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a schedule takes, in the alpha-beta-gamma model with one port each way per node (Hockney 1994; Thakur,
+// Rabenseifner, Gropp 2005) and a cost per message, the "o" of LogP (Culler et al. 1993).
+//
+// A node has a port out and a port in, each split in two: its memory (to nodes of its host) and its card (to
+// others). The messages of one round of a node share the port, which runs as fast as the fastest of their links:
+//   busy = messages * overhead_s + max over memory and card of
+//          max(bytes of all * fastest beta, max over messages of bytes * beta)
+// A message of round A of its sender and round B of its receiver has arrived at
+//   max(start A, start B) + alpha + max(busy out A, busy in B):
+// latencies overlap, what shares a port does not. When all its messages have, the round's local steps run: a
+// reduce of k sources moves k+1 bytes of memory per byte, a copy 2, and 3 of them take reduce_s_per_byte. Not
+// modelled: several nodes of a host sharing its card.
+//
+// Cut into Q segments that overlap, a schedule takes the time of one, and Q-1 times what keeps its busiest port or
+// its busiest node's reducing occupied during one: while a segment comes back, the next goes out.
+//
+// For the ring with Q = 1 this is 2(n-1)(alpha + overhead) + 2(n-1)/n S beta + (n-1)/n S gamma.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+#include "topology/topology.h"
+
+namespace braid {
+
+struct Rates {
+  double reduce_s_per_byte = 1.5e-10;  // gamma: of two sources into a third place, per byte of the result
+  double overhead_s = 2e-7;            // of one message, at its sender and at its receiver
+};
+
+// The seconds until the last node is done, all having begun together. `bytes` are those of all chunks together:
+// the vector, or all ranks' blocks. Only + * / and max of the arguments, in an order that the schedule fixes:
+// ranks that share them share the result. REQUIRES: verify() accepts the schedule.
+// kInvalidArgument when bytes is negative, segments below 1, or the topology has another number of nodes.
+Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology& topology, const Rates& rates,
+                         int segments = 1);
+
+}  // namespace braid

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include "base/cursor.h"
+#include "topology/topology.h"
+
+namespace braid {
+namespace {
+
+constexpr uint64_t kNumberLimit = 1u << 30;
+
+// The shortest digits that read back as the same number, in any locale.
+std::string number_text(double value) {
+  std::array<char, 32> digits;
+  auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  return {digits.data(), end};
+}
+
+std::string link_text(const Link& link) {
+  return " alpha_s=" + number_text(link.alpha_s) + " beta_s_per_byte=" + number_text(link.beta_s_per_byte) + "\n";
+}
+
+bool parse_link(Cursor& line, Link* link) {
+  return line.take("alpha_s=") && line.amount(&link->alpha_s, "seconds") && line.take("beta_s_per_byte=") &&
+         line.amount(&link->beta_s_per_byte, "seconds per byte");
+}
+
+bool parse_hosts(Cursor& line, std::vector<int>* hosts) {
+  if (!line.take("topology") || !line.take("hosts=")) return false;
+  do {
+    int host = 0;
+    if (!line.number(&host, "a host number", kNumberLimit)) return false;
+    hosts->push_back(host);
+  } while (line.try_take(","));
+  return true;
+}
+
+bool parse_node(Cursor& line, int nodes, int* node) {
+  line.at_end();  // skips blanks
+  return line.number(node, "a node number", static_cast<uint64_t>(nodes) - 1);
+}
+
+// The lines of a topology, in their order.
+class Parser {
+ public:
+  bool parse(Cursor& line) {
+    ++lines_;
+    if (lines_ == 1) return parse_hosts(line, &hosts_);
+    if (lines_ == 2) return line.take("within") && parse_link(line, &within_);
+    if (lines_ == 3) {
+      if (!line.take("between") || !parse_link(line, &between_)) return false;
+      topology_.emplace(hosts_, within_, between_);
+      return true;
+    }
+    int from = 0;
+    int to = 0;
+    Link link;
+    if (!line.take("link") || !parse_node(line, topology_->nodes(), &from) || !line.take("->")) return false;
+    if (!parse_node(line, topology_->nodes(), &to)) return false;
+    if (from == to) return line.fail("two different nodes before this");
+    if (!parse_link(line, &link)) return false;
+    topology_->set_link(from, to, link);
+    return true;
+  }
+
+  const std::optional<Topology>& topology() const { return topology_; }
+
+ private:
+  int lines_ = 0;
+  std::vector<int> hosts_;
+  Link within_;
+  Link between_;
+  std::optional<Topology> topology_;
+};
+
+}  // namespace
+
+std::string to_text(const Topology& topology) {
+  std::string text = "topology";
+  for (int node = 0; node < topology.nodes(); ++node) {
+    text += (node == 0 ? " hosts=" : ",") + std::to_string(topology.host(node));
+  }
+  text += "\nwithin" + link_text(topology.within_host());
+  text += "between" + link_text(topology.between_hosts());
+  for (const auto& [ends, link] : topology.special_links()) {
+    text += "link " + std::to_string(ends.first) + " -> " + std::to_string(ends.second) + link_text(link);
+  }
+  return text;
+}
+
+Result<Topology> topology_from_text(std::string_view text) {
+  Parser parser;
+  size_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    size_t size = text.find('\n');
+    Cursor line(text.substr(0, size));
+    text.remove_prefix(size == std::string_view::npos ? text.size() : size + 1);
+    if (line.at_end()) continue;
+    if (parser.parse(line) && !line.at_end()) line.fail("the end of the line");
+    if (line.failed()) {
+      return Status(Code::kInvalidArgument, "line " + std::to_string(number) + ": " + line.expected());
+    }
+  }
+  if (!parser.topology()) {
+    return Status(Code::kInvalidArgument,
+                  "line " + std::to_string(number + 1) + ": expected topology, within and between lines");
+  }
+  return *parser.topology();
+}
+
+}  // namespace braid

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/schedule_cache.h"
+
+#include <utility>
+
+#include "planner/planners.h"
+
+namespace braid {
+
+Result<SharedSchedule> ScheduleCache::get(const Collective& collective, std::string_view family,
+                                          const std::vector<uint64_t>& shares) {
+  Key key{collective.kind, collective.ranks, collective.root, std::string(family), shares};
+  {
+    std::lock_guard lock(mutex_);
+    auto found = schedules_.find(key);
+    if (found != schedules_.end()) return found->second;
+  }
+  const Family* planner = find_family(collective.kind, family);
+  if (planner == nullptr) {
+    return Status(Code::kInvalidArgument,
+                  std::string(name_of(collective.kind)) + " has no family \"" + std::string(family) + "\"");
+  }
+  // Without the lock: others may need a schedule that is there. Should two draw the same, the first one stays.
+  Result<Schedule> drawn = planner->plan(collective, {shares});
+  if (!drawn.ok()) return drawn.status();
+  Result<VerifiedSchedule> verified = verify(std::move(drawn).value());
+  if (!verified.ok()) return verified.status();
+  auto schedule = std::make_shared<const VerifiedSchedule>(std::move(verified).value());
+  std::lock_guard lock(mutex_);
+  return schedules_.try_emplace(std::move(key), std::move(schedule)).first->second;
+}
+
+}  // namespace braid

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <utility>
+
+#include "cost/shares.h"
+#include "planner/planners.h"
+
+namespace braid {
+namespace {
+
+bool must_round_once(const Collective& collective, DType dtype, ReduceOp op) {
+  bool rounds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProduct;
+  return is_reduction(collective.kind) && collective.kind != CollectiveKind::kBarrier && is_half(dtype) && rounds;
+}
+
+// Is there no partial result, that is, does every reduce step complete its target?
+bool rounds_once(const VerifiedSchedule& verified) {
+  const Schedule& schedule = verified.schedule();
+  for (Node node = 0; node < schedule.collective.ranks; ++node) {
+    for (size_t round = 0; round < schedule.programs[node].size(); ++round) {
+      for (size_t step = 0; step < schedule.programs[node][round].size(); ++step) {
+        bool reduces = schedule.programs[node][round][step].op == Op::kReduce;
+        if (reduces && !verified.facts(node, round, step).completes) return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::string quantity(double value, const std::array<const char*, 4>& units, double step) {
+  size_t unit = 0;
+  while (unit + 1 < units.size() && value >= step) {
+    value /= step;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g %s", value, units[unit]);
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return quantity(static_cast<double>(bytes), {"B", "KiB", "MiB", "GiB"}, 1024);
+}
+
+std::string seconds_text(double seconds) { return quantity(seconds * 1e9, {"ns", "us", "ms", "s"}, 1000); }
+
+struct Priced {
+  Candidate candidate;
+  SharedSchedule schedule;
+};
+
+std::string reason_for(const Collective& collective, int64_t bytes, const std::vector<Priced>& priced,
+                       const std::string& remark) {
+  std::string reason = std::string(name_of(collective.kind)) + " of " + bytes_text(bytes) + " on " +
+                       std::to_string(collective.ranks) + (collective.ranks == 1 ? " rank: " : " ranks: ");
+  for (size_t index = 0; index < priced.size(); ++index) {
+    const Candidate& candidate = priced[index].candidate;
+    reason += (index == 0 ? "" : ", then ") + candidate.family + " " + seconds_text(candidate.predicted_s);
+  }
+  return reason + remark;
+}
+
+}  // namespace
+
+Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
+  Status possible = check(collective);
+  if (!possible.ok()) return possible;
+  Result<Forced> parsed = Forced::parse(options.algorithm);
+  if (!parsed.ok()) return parsed.status();
+  const std::string& forced = parsed.value().family_for(collective.kind);
+
+  std::vector<uint64_t> shares = options.shares;
+  if (shares.empty() && options.segments > 1) shares = optimal_shares(topology);
+  std::vector<Priced> priced;
+  std::string left_out;
+  for (const Family& family : families(collective.kind)) {
+    if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
+    Result<SharedSchedule> schedule =
+        cache.get(collective, family.name, family.takes_shares ? shares : std::vector<uint64_t>());
+    if (!schedule.ok()) return schedule.status();
+    if (forced.empty() && must_round_once(collective, dtype, op) && !rounds_once(*schedule.value())) {
+      left_out += (left_out.empty() ? "" : ", ") + std::string(family.name);
+      continue;
+    }
+    Result<double> predicted_s =
+        predict_s(schedule.value()->schedule(), bytes, topology, options.rates, options.segments);
+    if (!predicted_s.ok()) return predicted_s.status();
+    priced.push_back({{std::string(family.name), predicted_s.value()}, std::move(schedule).value()});
+  }
+  if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
+
+  // Stable: of equals the first in the table wins, on every rank.
+  std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
+    return a.candidate.predicted_s < b.candidate.predicted_s;
+  });
+  std::string remark;
+  if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
+  if (!left_out.empty())
+    remark = " (" + std::string(name_of(dtype)) + " is rounded once, so not " + left_out + ")";
+  Choice choice{priced[0].candidate.family, priced[0].candidate.predicted_s, {}, "", priced[0].schedule};
+  choice.reason = reason_for(collective, bytes, priced, remark);
+  for (size_t index = 1; index < priced.size(); ++index) choice.runners_up.push_back(priced[index].candidate);
+  return choice;
+}
+
+Result<std::unique_ptr<Tuner>> Tuner::create(Topology topology, TunerOptions options) {
+  Result<Forced> forced = Forced::parse(options.algorithm);
+  if (!forced.ok()) return forced.status();
+  return std::unique_ptr<Tuner>(new Tuner(std::move(topology), std::move(options)));
+}
+
+Result<std::shared_ptr<const Choice>> Tuner::choose(const Collective& collective, DType dtype, ReduceOp op,
+                                                    int64_t bytes) {
+  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes");
+  int size_class =
+      bytes <= 1 ? 0 : std::min(62, static_cast<int>(std::bit_width(static_cast<uint64_t>(bytes) - 1)));
+  Key key{collective.kind, collective.ranks, collective.root, must_round_once(collective, dtype, op), size_class};
+  {
+    std::lock_guard lock(mutex_);
+    auto found = choices_.find(key);
+    if (found != choices_.end()) return found->second;
+  }
+  Result<Choice> made =
+      braid::choose(collective, dtype, op, int64_t{1} << size_class, topology_, options_, cache_);
+  if (!made.ok()) return made.status();
+  auto choice = std::make_shared<const Choice>(std::move(made).value());
+  std::lock_guard lock(mutex_);
+  return choices_.try_emplace(key, std::move(choice)).first->second;
+}
+
+}  // namespace braid

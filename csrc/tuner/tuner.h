@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Picks the family for a collective: draws and proves the candidates, prices them, takes the cheapest, and keeps
+// why. Every input is shared by all ranks, so they choose alike without talking.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "cost/cost.h"
+#include "topology/topology.h"
+#include "tuner/forced.h"
+#include "tuner/schedule_cache.h"
+
+namespace braid {
+
+struct TunerOptions {
+  // Forces families: "ring", or "all_reduce=ring,broadcast=binomial". See forced.h.
+  std::string algorithm;
+  // Owner shares for the families that take them. Empty: equal ones, or, when segments overlap, those that suit
+  // the topology's cards.
+  std::vector<uint64_t> shares;
+  // Into how many segments whoever runs the schedule cuts a tensor, and overlaps them.
+  int segments = 1;
+  Rates rates;
+};
+
+struct Candidate {
+  std::string family;
+  double predicted_s = 0;
+};
+
+struct Choice {
+  std::string family;
+  double predicted_s = 0;
+  std::vector<Candidate> runners_up;  // cheapest first
+  std::string reason;       // one line: "all_reduce of 1 MiB on 4 ranks: direct 1.9 ms, then ring 2.1 ms"
+  SharedSchedule schedule;  // to be run
+};
+
+// `bytes` as in predict_s(): the whole vector, or all ranks' blocks. Sums, averages and products of 16-bit floats
+// go only to schedules that round every result once (all contributions meet in one reduce step), unless forced:
+// the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
+// kInvalidArgument for an impossible collective, bytes < 0, or an unknown name in options.algorithm.
+Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache);
+
+// Remembers choices. Thread-safe.
+class Tuner {
+ public:
+  // kInvalidArgument for an unknown name in options.algorithm.
+  static Result<std::unique_ptr<Tuner>> create(Topology topology, TunerOptions options);
+
+  // Sizes between two powers of two share a choice, made for the larger. One look-up when it was made before.
+  Result<std::shared_ptr<const Choice>> choose(const Collective& collective, DType dtype, ReduceOp op,
+                                               int64_t bytes);
+  ScheduleCache& schedules() { return cache_; }
+
+ private:
+  // Collective, must every result be rounded once, size class.
+  using Key = std::tuple<CollectiveKind, int, Node, bool, int>;
+
+  Tuner(Topology topology, TunerOptions options) : topology_(std::move(topology)), options_(std::move(options)) {}
+
+  const Topology topology_;
+  const TunerOptions options_;
+  ScheduleCache cache_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const Choice>> choices_;  // guarded by mutex_
+};
+
+}  // namespace braid

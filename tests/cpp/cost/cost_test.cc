@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predictions against the closed forms of the literature.
+#include "cost/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cost/shares.h"
+#include "planner/planners.h"
+
+namespace braid {
+namespace {
+
+constexpr double kAlpha = 3e-5;
+constexpr double kBeta = 8e-9;
+constexpr Rates kRates{2e-10, 1e-6};
+constexpr double kBytes = 64.0 * 9 * 7 * 5 * 1024;
+
+Schedule draw(CollectiveKind kind, const char* family, int ranks, const std::vector<uint64_t>& shares = {}) {
+  return find_family(kind, family)->plan({kind, ranks, 0}, {shares}).value();
+}
+
+double predicted_s(const Schedule& schedule, const Topology& topology) {
+  Result<double> result = predict_s(schedule, static_cast<int64_t>(kBytes), topology, kRates);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? result.value() : 0;
+}
+
+void expect_seconds(CollectiveKind kind, const char* family, int n, double expected_s) {
+  double s = predicted_s(draw(kind, family, n), uniform(n, kAlpha, kBeta));
+  EXPECT_NEAR(s, expected_s, expected_s * 1e-9) << family << " " << n;
+}
+
+constexpr CollectiveKind kAllReduce = CollectiveKind::kAllReduce;
+constexpr double kStart = kAlpha + kRates.overhead_s;
+constexpr double kGamma = kRates.reduce_s_per_byte;
+
+TEST(Cost, Ring) {
+  for (int n : {2, 3, 4, 5, 8}) {
+    expect_seconds(kAllReduce, "ring", n, 2 * (n - 1) * kStart + kBytes * (n - 1) / n * (2 * kBeta + kGamma));
+  }
+}
+
+TEST(Cost, Doubling) {
+  for (int log = 1; log <= 4; ++log) {
+    expect_seconds(kAllReduce, "doubling", 1 << log, log * (kStart + kBytes * (kBeta + kGamma)));
+  }
+  expect_seconds(kAllReduce, "doubling", 5, 4 * (kStart + kBytes * kBeta) + 3 * kBytes * kGamma);
+}
+
+TEST(Cost, HalvingDoubling) {
+  for (int log = 1; log <= 4; ++log) {
+    double n = 1 << log;
+    expect_seconds(kAllReduce, "halving_doubling", 1 << log,
+                   2 * log * kStart + kBytes * (n - 1) / n * (2 * kBeta + kGamma));
+  }
+}
+
+TEST(Cost, DirectPaysTwoLatencies) {
+  for (int n : {2, 3, 4, 8}) {
+    expect_seconds(kAllReduce, "direct", n,
+                   2 * (kAlpha + (n - 1) * kRates.overhead_s) + 2 * kBytes * (n - 1) / n * kBeta +
+                       kBytes / n * (n + 1) / 3 * kGamma);
+  }
+}
+
+TEST(Cost, GatherAllPaysOneLatency) {
+  for (int n : {2, 4, 7}) {
+    expect_seconds(kAllReduce, "gather_all", n,
+                   kAlpha + (n - 1) * (kRates.overhead_s + kBytes * kBeta) + kBytes * (n + 1) / 3 * kGamma);
+  }
+}
+
+TEST(Cost, BlocksAreSharesOfTheWhole) {
+  expect_seconds(CollectiveKind::kAllToAll, "pairwise", 5,
+                 4 * (kStart + kBytes / 5 * kBeta) + kBytes / 5 * kGamma * 2 / 3);
+  expect_seconds(CollectiveKind::kReduceScatter, "ring", 5, 4 * (kStart + kBytes / 5 * (kBeta + kGamma)));
+}
+
+TEST(Cost, OneRankOnlyCopies) { expect_seconds(kAllReduce, "ring", 1, kBytes * kGamma * 2 / 3); }
+
+TEST(Cost, NothingToSendStillTakesItsLatency) {
+  Result<double> s = predict_s(draw(kAllReduce, "ring", 4), 0, uniform(4, kAlpha, kBeta), kRates);
+  EXPECT_NEAR(s.value(), 6 * kStart, 1e-12);
+}
+
+TEST(Cost, ARingIsAsSlowAsItsSlowestCard) {
+  Topology topology = uniform(4, 0, kBeta);
+  topology.set_card(2, {0, 5 * kBeta});
+  double s = predicted_s(draw(kAllReduce, "ring", 4), topology);
+  EXPECT_NEAR(s, 2 * 3 * kBytes / 4 * 5 * kBeta, 0.02 * s);
+}
+
+TEST(Cost, RightSharesBeatTheRingOnUnequalCards) {
+  // 1000/1000/1000/200 Mbit/s, 16 MiB: 1.007 s for any ring, 0.671 s at best.
+  Topology topology = uniform(4, 0, 8e-9);
+  topology.set_card(3, {0, 4e-8});
+  auto seconds = [&](const char* family, const std::vector<uint64_t>& shares) {
+    return predict_s(draw(kAllReduce, family, 4, shares), 16 << 20, topology, Rates{0, 0}, 1024).value();
+  };
+  EXPECT_NEAR(seconds("ring", {}), 1.007, 0.001);
+  EXPECT_NEAR(seconds("direct", {}), 1.007, 0.001);
+  EXPECT_NEAR(seconds("direct", optimal_shares(topology)), 0.671, 0.001);
+}
+
+TEST(Cost, SegmentsHideWhatIsNotTheBottleneck) {
+  Schedule tree = draw(CollectiveKind::kBroadcast, "binomial", 8);
+  Topology topology = uniform(8, 0, kBeta);
+  auto seconds = [&](int segments) { return predict_s(tree, 1 << 20, topology, Rates{0, 0}, segments).value(); };
+  double vector_s = (1 << 20) * kBeta;
+  EXPECT_NEAR(seconds(1), 3 * vector_s, 1e-9);
+  EXPECT_NEAR(seconds(1024), 3 * vector_s, 1e-9);  // the root's port is busy all the time either way
+  Schedule sum = draw(kAllReduce, "gather_all", 2);
+  double pair_s = predict_s(sum, 1 << 20, uniform(2, 0, kBeta), Rates{kBeta, 0}, 1024).value();
+  EXPECT_NEAR(pair_s, vector_s, 0.002 * vector_s);  // twice that when reducing waits for the wire
+  EXPECT_EQ(predict_s(tree, 1 << 20, topology, kRates, 0).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Cost, IsNeverBelowTheBandwidthBound) {
+  for (const Family& family : families(kAllReduce)) {
+    for (int n = 2; n <= 17; ++n) {
+      double s = predicted_s(draw(kAllReduce, family.name.data(), n), uniform(n, kAlpha, kBeta));
+      EXPECT_GE(s, 2 * kBytes * (n - 1) / n * kBeta) << family.name << n;
+    }
+  }
+}
+
+TEST(Cost, RefusesWhatDoesNotFit) {
+  Schedule ring = draw(kAllReduce, "ring", 4);
+  EXPECT_EQ(predict_s(ring, 8, uniform(3, 0, 0), kRates).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(predict_s(ring, -8, uniform(4, 0, 0), kRates).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace braid

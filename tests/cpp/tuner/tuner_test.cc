@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace braid {
+namespace {
+
+constexpr Collective kEight{CollectiveKind::kAllReduce, 8, 0};
+constexpr int64_t kTiny = 8;
+constexpr int64_t kHuge = int64_t{1} << 28;
+
+Choice chosen(const Collective& collective, int64_t bytes, const Topology& topology, DType dtype = DType::kFloat32,
+              ReduceOp op = ReduceOp::kSum, const TunerOptions& options = {}) {
+  ScheduleCache cache;
+  Result<Choice> choice = choose(collective, dtype, op, bytes, topology, options, cache);
+  EXPECT_TRUE(choice.ok()) << choice.status().message();
+  return choice.ok() ? choice.value() : Choice();
+}
+
+std::set<std::string> considered(const Choice& choice) {
+  std::set<std::string> names = {choice.family};
+  for (const Candidate& candidate : choice.runners_up) names.insert(candidate.family);
+  return names;
+}
+
+TEST(Tuner, TakesFewRoundsForTinyTensors) {
+  EXPECT_EQ(chosen(kEight, kTiny, uniform(8, 5e-5, 8e-9)).family, "gather_all");
+  EXPECT_EQ(chosen({CollectiveKind::kAllToAll, 8, 0}, kTiny, uniform(8, 5e-5, 8e-9)).family, "direct");
+  EXPECT_EQ(chosen({CollectiveKind::kAllGather, 8, 0}, kTiny, uniform(8, 5e-5, 8e-9)).family, "direct");
+}
+
+TEST(Tuner, TakesFewBytesForLargeTensors) {
+  std::string family = chosen(kEight, kHuge, uniform(8, 5e-5, 8e-9)).family;
+  EXPECT_TRUE(family == "ring" || family == "direct" || family == "halving_doubling") << family;
+  EXPECT_EQ(chosen({CollectiveKind::kBroadcast, 8, 3}, kHuge, uniform(8, 5e-5, 8e-9)).family, "binomial");
+}
+
+TEST(Tuner, DoesNotFloodPortsWhenMessagesAreDear) {
+  TunerOptions options;
+  options.rates.overhead_s = 1e-4;  // as much as the latency: 63 messages are dearer than 6 rounds
+  Collective many{CollectiveKind::kAllReduce, 64, 0};
+  EXPECT_EQ(chosen(many, kTiny, uniform(64, 1e-4, 1e-9), DType::kFloat32, ReduceOp::kSum, options).family,
+            "doubling");
+}
+
+TEST(Tuner, GivesASlowCardASmallShare) {
+  Topology topology = uniform(4, 1e-4, 8e-9);
+  topology.set_card(3, {1e-4, 4e-8});
+  TunerOptions options;
+  options.segments = 64;
+  Choice choice =
+      chosen({CollectiveKind::kAllReduce, 4, 0}, kHuge, topology, DType::kFloat32, ReduceOp::kSum, options);
+  EXPECT_EQ(choice.family, "direct");
+  const auto& shares = choice.schedule->schedule().shares;
+  ASSERT_EQ(shares.size(), 4u);
+  EXPECT_LT(shares[3], shares[0] / 4);
+}
+
+TEST(Tuner, UsesTheSharesItIsGiven) {
+  TunerOptions options;
+  options.algorithm = "direct";
+  options.shares = {1, 2, 3};
+  Choice choice =
+      chosen({CollectiveKind::kAllReduce, 3, 0}, kTiny, one_host(3), DType::kFloat32, ReduceOp::kSum, options);
+  EXPECT_EQ(choice.schedule->schedule().shares, options.shares);
+}
+
+TEST(Tuner, RoundsSumsOf16BitFloatsOnce) {
+  const std::set<std::string> once = {"direct", "gather_all"};
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+      for (int64_t bytes : {kTiny, kHuge}) {
+        Choice choice = chosen(kEight, bytes, uniform(8, 5e-5, 8e-9), dtype, op);
+        EXPECT_EQ(considered(choice), once);
+        EXPECT_NE(choice.reason.find("is rounded once, so not ring, doubling, halving_doubling"),
+                  std::string::npos)
+            << choice.reason;
+      }
+    }
+    EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8), dtype, ReduceOp::kMax)).size(), 5u);
+    EXPECT_EQ(considered(chosen({CollectiveKind::kAllGather, 8, 0}, kHuge, one_host(8), dtype)).size(), 2u);
+    EXPECT_EQ(considered(chosen({CollectiveKind::kReduce, 8, 0}, kHuge, one_host(8), dtype)),
+              std::set<std::string>{"direct"});
+  }
+  EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8))).size(), 5u);
+}
+
+TEST(Tuner, ObeysTheForcedFamily) {
+  TunerOptions options;
+  options.algorithm = "all_reduce=ring";
+  Choice choice = chosen(kEight, kTiny, one_host(8), DType::kFloat16, ReduceOp::kSum, options);
+  EXPECT_EQ(choice.family, "ring");
+  EXPECT_TRUE(choice.runners_up.empty());
+  EXPECT_NE(choice.reason.find("forced by algorithm=all_reduce=ring"), std::string::npos) << choice.reason;
+  Choice other =
+      chosen({CollectiveKind::kBroadcast, 8, 0}, kTiny, one_host(8), DType::kFloat32, ReduceOp::kSum, options);
+  EXPECT_EQ(considered(other).size(), 2u);
+}
+
+TEST(Tuner, ExplainsItself) {
+  Choice choice = chosen({CollectiveKind::kAllReduce, 2, 0}, 1 << 20, uniform(2, 1e-3, 1e-9));
+  EXPECT_EQ(choice.reason.rfind("all_reduce of 1 MiB on 2 ranks: " + choice.family + " ", 0), 0u) << choice.reason;
+  ASSERT_EQ(choice.runners_up.size(), 4u);
+  double last_s = choice.predicted_s;
+  for (const Candidate& candidate : choice.runners_up) {
+    EXPECT_GE(candidate.predicted_s, last_s);
+    last_s = candidate.predicted_s;
+    EXPECT_NE(choice.reason.find(", then " + candidate.family + " "), std::string::npos) << choice.reason;
+  }
+  EXPECT_EQ(choice.schedule->schedule().family, choice.family);
+}
+
+TEST(Tuner, HasAScheduleForEverything) {
+  std::unique_ptr<Tuner> tuner = std::move(Tuner::create(one_host(5), {})).value();
+  for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
+    Collective collective{static_cast<CollectiveKind>(kind), 5, 0};
+    auto choice = tuner->choose(collective, DType::kBFloat16, ReduceOp::kAvg, 1000);
+    ASSERT_TRUE(choice.ok()) << choice.status().message();
+    EXPECT_EQ(choice.value()->schedule->schedule().collective, collective);
+  }
+}
+
+TEST(Tuner, RemembersChoicesPerSizeClass) {
+  std::unique_ptr<Tuner> tuner = std::move(Tuner::create(one_host(8), {})).value();
+  auto choose = [&](int64_t bytes, DType dtype = DType::kFloat32) {
+    return tuner->choose(kEight, dtype, ReduceOp::kSum, bytes).value();
+  };
+  EXPECT_EQ(choose(1025), choose(2048));
+  EXPECT_NE(choose(1024), choose(1025));
+  EXPECT_EQ(choose(0), choose(1));
+  EXPECT_EQ(choose(4096), choose(4096, DType::kInt64));
+  EXPECT_NE(choose(4096), choose(4096, DType::kFloat16));
+  EXPECT_EQ(choose(INT64_MAX), choose(INT64_MAX - 1));
+}
+
+// What two ranks choose may not depend on what either was asked before.
+TEST(Tuner, ChoosesAlikeWhateverTheHistory) {
+  std::unique_ptr<Tuner> one = std::move(Tuner::create(one_host(8), {})).value();
+  std::unique_ptr<Tuner> other = std::move(Tuner::create(one_host(8), {})).value();
+  for (int64_t bytes = 1; bytes < kHuge; bytes *= 3) {
+    (void)one->choose(kEight, DType::kFloat32, ReduceOp::kSum, bytes + bytes / 2);
+  }
+  for (int64_t bytes = kHuge; bytes >= 1; bytes /= 5) {
+    auto a = one->choose(kEight, DType::kFloat32, ReduceOp::kSum, bytes).value();
+    auto b = other->choose(kEight, DType::kFloat32, ReduceOp::kSum, bytes).value();
+    EXPECT_EQ(a->reason, b->reason);
+    EXPECT_EQ(a->schedule->digest(), b->schedule->digest());
+  }
+}
+
+TEST(Tuner, RefusesWrongArguments) {
+  EXPECT_EQ(Tuner::create(one_host(2), TunerOptions{"spiral"}).status().code(), Code::kInvalidArgument);
+  std::unique_ptr<Tuner> tuner = std::move(Tuner::create(one_host(2), {})).value();
+  auto code = [&](const Collective& collective, int64_t bytes) {
+    return tuner->choose(collective, DType::kFloat32, ReduceOp::kSum, bytes).status().code();
+  };
+  EXPECT_EQ(code({CollectiveKind::kAllReduce, 2, 0}, -1), Code::kInvalidArgument);
+  EXPECT_EQ(code({CollectiveKind::kAllReduce, 3, 0}, 8), Code::kInvalidArgument);
+  EXPECT_EQ(code({CollectiveKind::kBroadcast, 2, 2}, 8), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace braid
