@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts that calls are made of: checks of lists, roots and shapes, and the cutting of tensors into blocks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "c10d/tensors.h"
+#include "communicator/communicator.h"
+
+namespace braid::adapter {
+
+// One c10d call, checked and ready to start.
+struct Call {
+  ::c10d::OpType type = ::c10d::OpType::UNKNOWN;
+  const char* title = nullptr;  // in profiles
+  bool asynchronous = true;
+  Operation operation;
+  Tensors tensors;
+};
+
+// Where the caller stands in its group.
+struct Place {
+  int rank = 0;
+  int size = 1;
+};
+
+using TensorList = std::vector<at::Tensor>;
+
+template <class Options>
+Call begin_call(::c10d::OpType type, const char* title, CollectiveKind kind, const Options& options) {
+  Call call;
+  call.type = type;
+  call.title = title;
+  call.asynchronous = options.asyncOp;
+  call.operation.kind = kind;
+  if (options.timeout.count() > 0) call.operation.timeout = options.timeout;  // c10d's "unset" is -1
+  return call;
+}
+
+// The only element of a list of length 1, as c10d wraps most arguments.
+const at::Tensor& only(const TensorList& list, const Subject& what);
+const TensorList& only(const std::vector<TensorList>& lists, const Subject& what);
+// The inner list on the root; an empty one elsewhere, where c10d passes none.
+const TensorList& list_of_root(Place place, int64_t root, const std::vector<TensorList>& lists,
+                               const Subject& what);
+
+// The tensor that send() or recv() was given for this peer and tag.
+const at::Tensor& check_message(Place place, const TensorList& tensors, int peer, int tag, const Subject& what);
+Node check_root(Place place, int64_t root, const Subject& what);
+void check_count(Place place, const TensorList& list, const Subject& what);
+// One tensor per rank, all of the dtype of `own`; the one at this rank's place also has its shape.
+void check_list(Place place, const TensorList& list, const at::Tensor& own, Subject what);
+// A tensor that holds one block per rank, each with as many elements as `block`.
+void check_multiple(Place place, const at::Tensor& whole, const at::Tensor& block, const Subject& what);
+
+std::vector<Bytes> write_list(Tensors& tensors, const TensorList& outputs, Subject what);
+// Input memory, or a copy where it overlaps an output. Operations allow one overlap: the input block and
+// outputs[in_place] may be the very same memory (-1: none may).
+ConstBytes read_beside(Call& call, const at::Tensor& input, int in_place);
+
+template <class Memory>
+std::vector<Memory> equal_blocks(Memory whole, int count) {
+  const size_t each = whole.size() / static_cast<size_t>(count);
+  std::vector<Memory> blocks;
+  for (int i = 0; i < count; ++i) blocks.push_back(whole.subspan(static_cast<size_t>(i) * each, each));
+  return blocks;
+}
+
+}  // namespace braid::adapter

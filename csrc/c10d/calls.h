@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the arguments of a c10d call into an Operation on memory, or throws the error that says what is wrong with
+// them. Pure: no group is touched, so wrong arguments harm none.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "c10d/arguments.h"
+
+namespace braid::adapter {
+
+Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& options);
+Call call_broadcast(Place place, const at::Tensor& tensor, const ::c10d::BroadcastOptions& options);
+Call call_reduce(Place place, const at::Tensor& tensor, const ::c10d::ReduceOptions& options);
+Call call_all_gather(Place place, const TensorList& outputs, const at::Tensor& input,
+                     const ::c10d::AllgatherOptions& options);
+// One tensor in the place of a list: its bytes are cut into one block per rank.
+Call call_all_gather_into(Place place, const at::Tensor& output, const at::Tensor& input,
+                          const ::c10d::AllgatherOptions& options);
+Call call_reduce_scatter(Place place, const at::Tensor& output, const TensorList& inputs,
+                         const ::c10d::ReduceScatterOptions& options);
+Call call_reduce_scatter_from(Place place, const at::Tensor& output, const at::Tensor& input,
+                              const ::c10d::ReduceScatterOptions& options);
+Call call_all_to_all(Place place, const TensorList& outputs, const TensorList& inputs,
+                     const ::c10d::AllToAllOptions& options);
+// Splits count rows of dimension 0; empty splits mean equal ones.
+Call call_all_to_all_single(Place place, const at::Tensor& output, const at::Tensor& input,
+                            const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits,
+                            const ::c10d::AllToAllOptions& options);
+// `outputs` has one tensor per rank on the root, none elsewhere; so have the inputs of scatter.
+Call call_gather(Place place, const TensorList& outputs, const at::Tensor& input,
+                 const ::c10d::GatherOptions& options);
+Call call_scatter(Place place, const at::Tensor& output, const TensorList& inputs,
+                  const ::c10d::ScatterOptions& options);
+Call call_barrier(const ::c10d::BarrierOptions& options);
+
+}  // namespace braid::adapter

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c10d/coalesced.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace braid::adapter {
+namespace {
+
+using c10::ivalue::Future;
+
+// From the list of finished futures to the list of all their tensors; throws the error of the first that failed.
+c10::IValue tensors_of(Future& all) {
+  std::vector<at::Tensor> tensors;
+  const c10::IValue parts = all.value();
+  for (const c10::IValue& part : parts.toListRef()) {
+    const c10::IValue results = part.toFuture()->value();
+    for (const at::Tensor& tensor : results.toTensorVector()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+}  // namespace
+
+CoalescedWork::CoalescedWork(int rank, ::c10d::OpType type, std::vector<c10::intrusive_ptr<::c10d::Work>> parts)
+    : ::c10d::Work(rank, type), parts_(std::move(parts)) {}
+
+bool CoalescedWork::isCompleted() {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isCompleted(); });
+}
+
+bool CoalescedWork::isSuccess() const { return exception() == nullptr; }
+
+std::exception_ptr CoalescedWork::exception() const {
+  for (const auto& part : parts_) {
+    if (auto error = part->exception()) return error;
+  }
+  return nullptr;
+}
+
+std::vector<at::Tensor> CoalescedWork::result() {
+  std::vector<at::Tensor> results;
+  for (const auto& part : parts_) {
+    for (const at::Tensor& tensor : part->result()) results.push_back(tensor);
+  }
+  return results;
+}
+
+void CoalescedWork::synchronize() { wait(); }
+
+bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
+  const Deadline deadline = deadline_after(timeout);
+  for (const auto& part : parts_) {
+    if (deadline == kNoDeadline) {
+      part->wait();
+      continue;
+    }
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    part->wait(std::max(left, milliseconds(1)));
+  }
+  return true;
+}
+
+void CoalescedWork::abort() {
+  if (!parts_.empty()) parts_.front()->abort();  // aborts the group
+}
+
+c10::intrusive_ptr<Future> CoalescedWork::getFuture() {
+  c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::ListType::ofTensors()));
+  for (const auto& part : parts_) futures.push_back(part->getFuture());
+  return c10::collectAll(futures)->then([](Future& all) { return tensors_of(all); }, c10::ListType::ofTensors());
+}
+
+float CoalescedWork::getDuration() const {
+  float longest = 0;
+  for (const auto& part : parts_) longest = std::max(longest, part->getDuration());
+  return longest;
+}
+
+uint64_t CoalescedWork::getSequencenumber() const {
+  return parts_.empty() ? 0 : parts_.back()->getSequencenumber();
+}
+
+}  // namespace braid::adapter

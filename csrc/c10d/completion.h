@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "c10d/errors.h"
+#include "c10d/tensors.h"
+
+namespace braid::adapter {
+
+// What is left to do when an operation ends: results go home from copies, tensors are let go, the future is
+// completed. Done once, by whoever notices the end first: the thread that finished it, or one that asks.
+class Completion {
+ public:
+  Completion(Tensors tensors, std::shared_ptr<const Members> members, std::function<void()> profiling_end);
+
+  // REQUIRES: the operation is done, with this outcome. Returns when all is done.
+  void settle(const Status& status);
+  // Null for success. REQUIRES: settled.
+  std::exception_ptr error() const;
+  const std::vector<at::Tensor>& results() const { return results_; }
+  // Completes with the list of results, or with the error. Its callbacks run in the thread that settles.
+  c10::intrusive_ptr<c10::ivalue::Future> future();
+  // So that whoever has waited for the operation finds its future complete too.
+  void wait_for_future() const;
+
+ private:
+  void complete(c10::ivalue::Future& future) const;
+
+  const std::vector<at::Tensor> results_;
+  const std::shared_ptr<const Members> members_;
+
+  mutable std::mutex mutex_;
+  bool settled_ = false;
+  Tensors tensors_;
+  std::function<void()> profiling_end_;
+  std::exception_ptr error_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when first asked for
+};
+
+}  // namespace braid::adapter

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python module: makes backends and shows what torch has no name for.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "c10d/backend.h"
+#include "c10d/process.h"
+
+namespace braid::adapter {
+namespace {
+
+std::vector<py::dict> stats_of(const Backend& backend) {
+  std::vector<py::dict> rows;
+  for (const OperationStats& stats : backend.group().stats()) {
+    py::dict row;
+    row["collective"] = stats.collective;
+    row["family"] = stats.family;
+    row["calls"] = stats.calls;
+    row["bytes"] = stats.bytes;
+    row["min_bytes"] = stats.min_bytes;
+    row["max_bytes"] = stats.max_bytes;
+    row["seconds"] = stats.seconds;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::optional<std::string> failure_of(const Backend& backend) {
+  const Status failure = backend.group().failure();
+  if (failure.ok()) return std::nullopt;
+  return std::string(name_of(failure.code())) + ": " + failure.message();
+}
+
+// At exit, and only there: Python has printed the exception that ends a script, and remembers it.
+void leave_at_exit() {
+  std::string reason;
+  PyObject* uncaught = PySys_GetObject("last_type");
+  const bool interactive = PySys_GetObject("ps1") != nullptr;  // where errors do not end the process
+  if (!interactive && uncaught != nullptr && PyType_Check(uncaught)) {
+    const std::string type = reinterpret_cast<PyTypeObject*>(uncaught)->tp_name;
+    reason = "its process ends after an uncaught " + type;
+  }
+  const WithoutGil without_gil;
+  leave_all_groups(reason);
+}
+
+}  // namespace
+}  // namespace braid::adapter
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using braid::adapter::Backend;
+  py::module_::import("torch._C._distributed_c10d");  // registers the base class
+
+  py::class_<Backend, c10::intrusive_ptr<Backend>, ::c10d::Backend>(m, "Backend")
+      .def("stats", &braid::adapter::stats_of,
+           "One dict per collective and family of algorithm, with its counters.")
+      .def(
+          "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
+          "One line per peer: which wire joins us, and why not a better one.")
+      .def("failure", &braid::adapter::failure_of, "What the group failed with, or None.");
+
+  py::module_::import("atexit").attr("register")(py::cpp_function(&braid::adapter::leave_at_exit));
+
+  m.def(
+      "create_backend",
+      [](const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+         const std::string& group_id, std::vector<int64_t> global_ranks) -> c10::intrusive_ptr<::c10d::Backend> {
+        return Backend::create(store, rank, size, timeout, group_id, std::move(global_ranks));
+      },
+      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_id"),
+      py::arg("global_ranks"), py::call_guard<py::gil_scoped_release>(),
+      "Meets the other ranks through the store and returns the group's backend.");
+}

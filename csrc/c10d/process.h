@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What belongs to the process rather than to a group: its engine, the marks a fork leaves, the GIL.
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "communicator/communicator.h"
+
+namespace braid::adapter {
+
+// How often this process and its ancestors have forked. A group made under another count belongs to the parent:
+// its threads do not exist here, and its locks may be held for ever.
+int fork_count();
+
+// Never destroys the value: what a forked child does with its parent's threads and locks.
+template <class T>
+void abandon(T value) {
+  new T(std::move(value));
+}
+
+// A group on this process's engine. All groups share one engine: made with the first, gone with the last. A forked
+// child makes its own.
+Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& store, int rank, int size,
+                                                 const std::string& name, const Options& options);
+// The end of a group made by make_group(). In a callback another thread does it: the calling one may be the
+// progress thread, which the end waits for.
+void end_group(std::shared_ptr<Communicator> group);
+// For the end of the process: shuts all groups down, so that peers see them leave and no thread of ours outlives
+// Python. With a reason (this process failed) they are aborted, and peers are told.
+void leave_all_groups(const std::string& reason);
+
+// Releases the GIL while in scope, if this thread holds it. Whatever may wait does so without the GIL: a thread
+// that finishes an operation may need it for a Python callback.
+class WithoutGil {
+ public:
+  WithoutGil();
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* saved_ = nullptr;
+};
+
+// Marks this thread as running what users attached to an operation.
+class InCallback {
+ public:
+  InCallback();
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+};
+
+// Runs `job` without the GIL; in a callback, on a thread of its own.
+void run_apart(std::function<void()> job);
+
+}  // namespace braid::adapter

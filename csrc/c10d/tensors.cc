@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c10d/tensors.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <utility>
+
+namespace braid::adapter {
+namespace {
+
+std::optional<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return DType::kFloat64;
+    case at::kFloat: return DType::kFloat32;
+    case at::kHalf: return DType::kFloat16;
+    case at::kBFloat16: return DType::kBFloat16;
+    case at::kChar: return DType::kInt8;
+    case at::kShort: return DType::kInt16;
+    case at::kInt: return DType::kInt32;
+    case at::kLong: return DType::kInt64;
+    case at::kByte: return DType::kUInt8;
+    case at::kUInt16: return DType::kUInt16;
+    case at::kUInt32: return DType::kUInt32;
+    case at::kUInt64: return DType::kUInt64;
+    case at::kBool: return DType::kBool;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<DType> dtype_of_parts(at::ScalarType complex) {
+  switch (complex) {
+    case at::kComplexDouble: return DType::kFloat64;
+    case at::kComplexFloat: return DType::kFloat32;
+    case at::kComplexHalf: return DType::kFloat16;
+    default: return std::nullopt;
+  }
+}
+
+// Conjugated and negated views hold other bytes than they show.
+bool in_one_piece(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor copy = tensor.new_empty(tensor.sizes());
+  copy.copy_(tensor);
+  return copy;
+}
+
+void check_writable(const at::Tensor& tensor, const Subject& what) {
+  TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "braid ", what,
+                    " is written to, but several of its elements share memory (an expanded view); pass a clone()");
+}
+
+Bytes bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.nbytes())};
+}
+
+ConstBytes const_bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.nbytes())};
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Subject& subject) {
+  out << subject.operation << ": " << subject.part;
+  return subject.index < 0 ? out : out << ' ' << subject.index;
+}
+
+void check_tensor(const at::Tensor& tensor, const Subject& what) {
+  TORCH_CHECK_TYPE(tensor.defined(), "braid ", what, " is no tensor");
+  TORCH_CHECK_TYPE(tensor.layout() == at::kStrided && !tensor.is_nested(), "braid ", what,
+                   " must be a dense tensor, but its layout is ", tensor.is_nested() ? "nested" : "",
+                   tensor.is_nested() ? "" : c10::str(tensor.layout()),
+                   "; convert it, with to_dense() for instance");
+  TORCH_CHECK_TYPE(
+      tensor.device().is_cpu(), "braid ", what, " is on device ", tensor.device(),
+      ", but this backend moves CPU tensors only; pass tensor.cpu(), or name a backend for that device: "
+      "init_process_group(\"cpu:braid,cuda:nccl\")");
+}
+
+void check_same_dtype(const at::Tensor& tensor, const at::Tensor& like, const Subject& what) {
+  TORCH_CHECK_TYPE(tensor.scalar_type() == like.scalar_type(), "braid ", what, " has dtype ", tensor.scalar_type(),
+                   ", expected ", like.scalar_type());
+}
+
+void check_same_shape(const at::Tensor& tensor, const at::Tensor& like, const Subject& what) {
+  TORCH_CHECK_VALUE(tensor.sizes() == like.sizes(), "braid ", what, " has shape ", tensor.sizes(), ", expected ",
+                    like.sizes());
+}
+
+DType dtype_to_move(const at::Tensor& tensor) { return dtype_of(tensor.scalar_type()).value_or(DType::kUInt8); }
+
+DType dtype_to_reduce(const at::Tensor& tensor, ReduceOp op, const Subject& what) {
+  const at::ScalarType type = tensor.scalar_type();
+  if (const auto dtype = dtype_of(type)) return *dtype;
+  const auto parts = dtype_of_parts(type);
+  TORCH_CHECK_TYPE(parts.has_value(), "braid ", what, " has dtype ", type,
+                   ", which braid cannot reduce; it reduces "
+                   "float64, float32, float16, bfloat16, signed and unsigned integers, bool, and complex sums");
+  TORCH_CHECK_VALUE(op == ReduceOp::kSum || op == ReduceOp::kAvg, "braid ", what, " is complex (", type,
+                    "), where only SUM and AVG are defined, not ", name_of(op));
+  return *parts;
+}
+
+ReduceOp reduce_op_of(const ::c10d::ReduceOp& op, const Subject& what) {
+  switch (op.op_) {
+    case ::c10d::ReduceOp::SUM: return ReduceOp::kSum;
+    case ::c10d::ReduceOp::AVG: return ReduceOp::kAvg;
+    case ::c10d::ReduceOp::PRODUCT: return ReduceOp::kProduct;
+    case ::c10d::ReduceOp::MIN: return ReduceOp::kMin;
+    case ::c10d::ReduceOp::MAX: return ReduceOp::kMax;
+    case ::c10d::ReduceOp::BAND:
+    case ::c10d::ReduceOp::BOR:
+    case ::c10d::ReduceOp::BXOR:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "braid ", what,
+                                  ": the bitwise ReduceOps BAND, BOR and BXOR are not "
+                                  "supported; on bool tensors MIN is AND and MAX is OR");
+    case ::c10d::ReduceOp::PREMUL_SUM:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "braid ", what,
+                                  ": ReduceOp PREMUL_SUM is not supported; multiply the tensor "
+                                  "first, then use SUM");
+    default: TORCH_CHECK_VALUE(false, "braid ", what, ": unknown ReduceOp ", static_cast<int>(op.op_));
+  }
+}
+
+bool overlap(ConstBytes a, ConstBytes b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+
+ConstBytes Tensors::read(const at::Tensor& tensor) {
+  if (!in_one_piece(tensor)) return read_copy(tensor);
+  kept_.push_back(tensor);
+  return const_bytes_of(tensor);
+}
+
+ConstBytes Tensors::read_copy(const at::Tensor& tensor) {
+  kept_.push_back(copy_of(tensor));
+  return const_bytes_of(kept_.back());
+}
+
+Bytes Tensors::write(const at::Tensor& tensor, const Subject& what) {
+  check_writable(tensor, what);
+  return add_result(tensor, in_one_piece(tensor) ? tensor : tensor.new_empty(tensor.sizes()));
+}
+
+Bytes Tensors::update(const at::Tensor& tensor, const Subject& what) {
+  check_writable(tensor, what);
+  return add_result(tensor, in_one_piece(tensor) ? tensor : copy_of(tensor));
+}
+
+Bytes Tensors::add_result(const at::Tensor& tensor, at::Tensor stand_in) {
+  results_.push_back(tensor);
+  const Bytes bytes = bytes_of(stand_in);
+  if (!stand_in.is_same(tensor)) copies_.emplace_back(tensor, std::move(stand_in));
+  return bytes;
+}
+
+void Tensors::copy_back() {
+  if (copies_.empty()) return;
+  // Whoever finishes the operation is no part of the user's graph, nor in his grad or inference mode.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (auto& [result, copy] : copies_) result.copy_(copy);
+}
+
+}  // namespace braid::adapter

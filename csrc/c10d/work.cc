@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c10d/work.h"
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "c10d/process.h"
+
+namespace braid::adapter {
+namespace {
+
+std::optional<std::vector<at::Tensor>> recorded(const char* title, const Tensors& tensors) {
+  if (title == nullptr) return std::nullopt;
+  return tensors.results();
+}
+
+}  // namespace
+
+Work::Work(::c10d::OpType type, const char* title, Tensors tensors, std::shared_ptr<const Members> members,
+           int source_rank)
+    : ::c10d::Work(members->rank, type, title, recorded(title, tensors)),
+      made_under_(fork_count()),
+      members_(std::move(members)),
+      source_rank_(source_rank),
+      completion_(
+          std::make_shared<Completion>(std::move(tensors), members_, std::move(recordFunctionEndCallback_))) {}
+
+Work::~Work() {
+  // In a forked child another thread's locks on these may be held for ever.
+  if (made_under_ == fork_count()) return;
+  abandon(std::move(completion_));
+  abandon(std::move(started_));
+}
+
+void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicator> group) {
+  started_ = std::move(started);
+  group_ = std::move(group);
+  if (!settled()) {
+    started_->on_done([completion = completion_](const Status& status) { completion->settle(status); });
+  }
+}
+
+bool Work::settled() const {
+  if (!started_->done()) return false;
+  completion_->settle(started_->status());
+  return true;
+}
+
+bool Work::isCompleted() { return settled(); }
+
+bool Work::isSuccess() const { return exception() == nullptr; }
+
+std::exception_ptr Work::exception() const { return settled() ? completion_->error() : nullptr; }
+
+int Work::sourceRank() const { return source_rank_ >= 0 ? source_rank_ : ::c10d::Work::sourceRank(); }
+
+std::vector<at::Tensor> Work::result() { return completion_->results(); }
+
+void Work::synchronize() { wait(); }
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  TORCH_CHECK(made_under_ == fork_count(), "braid: ", started_->what(),
+              " was started before this process was forked and cannot be waited for in the child");
+  {
+    const WithoutGil without_gil;
+    const Status waited = started_->wait(deadline_after(timeout));
+    if (!settled()) {
+      const std::string text = started_->what() + " has not finished within the " +
+                               std::to_string(timeout.count()) +
+                               " ms given to wait(); it goes on, and the group is unharmed";
+      raise_if_failed({waited.code(), text}, *members_);
+    }
+    completion_->wait_for_future();
+  }
+  if (const auto error = completion_->error()) std::rethrow_exception(error);
+  return true;
+}
+
+void Work::abort() {
+  const WithoutGil without_gil;
+  if (const auto group = group_.lock()) {
+    group->abort("abort() of " + started_->what() + " was called");
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() { return completion_->future(); }
+
+float Work::getDuration() const {
+  TORCH_CHECK(started_->done(), "braid: ", started_->what(), " is not finished; its duration is not known yet");
+  return std::chrono::duration<float, std::milli>(started_->duration()).count();
+}
+
+uint64_t Work::getSequencenumber() const { return started_->sequence(); }
+
+}  // namespace braid::adapter
