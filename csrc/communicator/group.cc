@@ -50,6 +50,7 @@ Status Group::meet_others(Store& store) {
     return wires.status();
   }
   wires_ = std::move(wires).value();
+  if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   return make_tuner();
 }
 
@@ -118,7 +119,6 @@ void Group::pop_head() {
 }
 
 void Group::announce(uint64_t sequence, const Intent& intent) {
-  if (wires_.shm) wires_.shm->publish(sequence);
   mailbox_.begin(sequence, intent);
 }
 

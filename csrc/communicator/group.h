@@ -15,6 +15,7 @@
 #include "communicator/meeting.h"
 #include "communicator/statistics.h"
 #include "executor/execution.h"
+#include "tuner/tuner.h"
 
 namespace braid {
 
@@ -61,7 +62,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   enum class Direction { kSend, kRecv };
 
   Status make_tuner();
-  Result<std::shared_ptr<const VerifiedSchedule>> schedule_for(const Operation& operation);
+  Result<SharedSchedule> schedule_for(const Operation& operation);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   Result<std::shared_ptr<Work>> start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out, Bytes in,
@@ -76,6 +77,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
   Statistics statistics_;
+  std::unique_ptr<Tuner> tuner_;
 
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<CollectiveTask>> queue_;

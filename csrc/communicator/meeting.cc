@@ -40,9 +40,9 @@ struct Meeting {
 
 Result<std::string> shared_secret(const Meeting& m) {
   if (m.rank != 0) return m.get("secret", 0);
-  auto secret = random_bytes(kSecretBytes);
-  if (!secret.ok()) return secret.status();
-  if (Status bad = m.store.set(m.key("secret", 0), secret.value()); !bad.ok()) return bad;
+  std::string secret(kSecretBytes, '\0');
+  if (Status bad = fill_random({reinterpret_cast<std::byte*>(secret.data()), secret.size()}); !bad.ok()) return bad;
+  if (Status bad = m.store.set(m.key("secret", 0), secret); !bad.ok()) return bad;
   return secret;
 }
 
