@@ -26,7 +26,7 @@ namespace braid {
 // Vector collectives (all_reduce, broadcast, reduce) take one input and one output block, block collectives one
 // per rank where docs/schedule.md says the node has them (all_gather: 1 input, `ranks` outputs; ...). A block may
 // be empty. Blocks of an all_to_all may differ in size, if sender and receiver agree; so may those of all_gather,
-// gather, scatter and reduce_scatter, if all ranks give the same sizes. Input and output may be the same memory as
+// gather, scatter and reduce_scatter, if all ranks give the same sizes. A barrier takes one empty block each way. Input and output may be the same memory as
 // described in csrc/schedule/schedule.h, and must not overlap otherwise.
 struct Operation {
   CollectiveKind kind = CollectiveKind::kBarrier;

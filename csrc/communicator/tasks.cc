@@ -55,7 +55,13 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       operation_(std::move(operation)),
       schedule_(std::move(schedule)),
       work_(std::make_shared<Work>(describe(operation_, sequence, schedule_->schedule().family), sequence)),
-      deadline_(deadline) {}
+      deadline_(deadline) {
+  if (operation_.kind != CollectiveKind::kBarrier) return;
+  operation_.dtype = DType::kUInt8;
+  operation_.op = ReduceOp::kMax;
+  operation_.inputs = {ConstBytes(&token_, 1)};
+  operation_.outputs = {Bytes(&token_, 1)};
+}
 
 void CollectiveTask::begin() {
   begun_ = Clock::now();

@@ -29,6 +29,7 @@ class CollectiveTask final : public Task {
   Group& group_;
   const uint64_t sequence_;
   Operation operation_;
+  std::byte token_{};  // what a barrier sums: a message needs a byte to travel
   const std::shared_ptr<const VerifiedSchedule> schedule_;
   const std::shared_ptr<Work> work_;
   const Deadline deadline_;
