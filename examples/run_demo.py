@@ -96,7 +96,7 @@ def report(gloo: Run, braid: Run, difference: float, ranks: int, console: Consol
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
     arguments = parser.parse_args()
     console = Console()
     gloo = train(["torch.distributed.run"], arguments.ranks, arguments.epochs, console, "the script on Gloo")

@@ -5,11 +5,10 @@ A plain PyTorch script: start it with ``torchrun --nproc-per-node 4 train_digits
 launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Every rank prints nothing but rank 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def time_communication(model: DistributedDataParallel, seconds: list[float]) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="gloo", help="what init_process_group is asked for")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=32, help="per rank")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--history", type=Path, help="time communication, and write all that was measured here as JSON")
@@ -101,7 +100,7 @@ def main() -> None:
     test_accuracy = 0.0
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
-        bar = tqdm(loader, desc=f"epoch {epoch + 1}/{arguments.epochs}", disable=rank != 0, leave=False)
+        bar = tqdm(loader, desc=f"epoch {epoch + 1}/{arguments.epochs}", disable=rank != 0 or not sys.stderr.isatty(), leave=False)
         for images, labels in bar:
             start = time.perf_counter()
             optimizer.zero_grad()
