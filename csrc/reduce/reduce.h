@@ -20,8 +20,8 @@ namespace braid {
 // or 1. MIN and MAX give NaN when any source is NaN, in any position, and hold -0 to be below +0. Every NaN result
 // is the quiet one with neither sign nor payload, so the order of two sources never shows in the bits.
 //
-// REQUIRES: sources.size() >= 1; every pointer valid for `count` elements, at any alignment; target is the same memory
-// as a source or overlaps none. Threads may reduce into different targets at the same time.
+// REQUIRES: sources.size() >= 1; every pointer valid for `count` elements, at any alignment; target is the same
+// memory as a source or overlaps none. Threads may reduce into different targets at the same time.
 void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::byte* const> sources, size_t count,
             int divisor = 1);
 
