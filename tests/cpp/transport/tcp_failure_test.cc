@@ -125,14 +125,14 @@ TEST(TcpFailureTest, ARefusedConnectionNamesTheRank) {
 }
 
 TEST(TcpFailureTest, APeerThatRefusesForAMomentIsReached) {
+  Request request;  // outlives the mailbox, which finishes it
+  const auto data = pattern(10, 1);
   Half half;
   // A port that is bound but not yet listened at refuses.
   const Fd socket(::socket(AF_INET, SOCK_STREAM, 0));
   const Address any = Address::parse("127.0.0.1:0").value();
   ASSERT_EQ(::bind(socket.get(), any.get(), any.size()), 0);
   half.attach(local_address_of(socket.get()).text());
-  const auto data = pattern(10, 1);
-  Request request;
   half.mailbox(0).send(1, {1, 0}, data, &request);
   std::this_thread::sleep_for(milliseconds(200));
   ASSERT_EQ(::listen(socket.get(), 8), 0);
@@ -182,10 +182,10 @@ class TcpProtocolTest : public ::testing::Test {
     EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
   }
 
-  Half half_;
-  Stranger stranger_;
   std::vector<std::byte> got_ = std::vector<std::byte>(100);
   Request request_;
+  Half half_;
+  Stranger stranger_;
 };
 
 TEST_F(TcpProtocolTest, AFrameByteByByteIsStillAFrame) {
@@ -273,10 +273,10 @@ TEST(TcpFailureTest, NoDescriptorIsLeft) {
     exchange(failing, 3, 1, 5000);
     failing.mailbox(0).fail({Code::kTimeout, "too slow", 0});
     Stranger stranger(net->endpoint(0).address());
-    Half half;
-    half.attach("127.0.0.1:1");
     Request request;
     std::vector<std::byte> data(10);
+    Half half;
+    half.attach("127.0.0.1:1");
     half.mailbox(0).send(1, {1, 0}, data, &request);
   }
   EXPECT_EQ(open_descriptors(), before);

@@ -25,8 +25,10 @@ inline TcpOptions tcp_options(const std::string& interface = "127.0.0.1", int co
 // One network: a reactor, and one listener for each rank.
 class TcpNet {
  public:
-  TcpNet(int ranks, const TcpOptions& options) {
-    for (Node rank = 0; rank < ranks; ++rank) {
+  TcpNet(int ranks, const TcpOptions& options)
+      : TcpNet(std::vector<TcpOptions>(static_cast<size_t>(ranks), options)) {}
+  explicit TcpNet(const std::vector<TcpOptions>& of_ranks) {
+    for (const TcpOptions& options : of_ranks) {
       auto endpoint = TcpEndpoint::create(options, reactor_);
       EXPECT_TRUE(endpoint.ok()) << endpoint.status().message();
       endpoints_.push_back(endpoint.value());
