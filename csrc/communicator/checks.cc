@@ -87,12 +87,14 @@ Status check_elements(const Operation& operation) {
   const size_t element = size_of(operation.dtype);
   const auto whole = [&](ConstBytes block) { return block.size() % element == 0; };
   for (const ConstBytes& block : operation.inputs) {
-    if (!whole(block)) return invalid("a block of " + std::to_string(block.size()) + " bytes is no whole number of " +
-                                      std::string(name_of(operation.dtype)) + " elements");
+    if (!whole(block))
+      return invalid("a block of " + std::to_string(block.size()) + " bytes is no whole number of " +
+                     std::string(name_of(operation.dtype)) + " elements");
   }
   for (const Bytes& block : operation.outputs) {
-    if (!whole(block)) return invalid("a block of " + std::to_string(block.size()) + " bytes is no whole number of " +
-                                      std::string(name_of(operation.dtype)) + " elements");
+    if (!whole(block))
+      return invalid("a block of " + std::to_string(block.size()) + " bytes is no whole number of " +
+                     std::string(name_of(operation.dtype)) + " elements");
   }
   return {};
 }

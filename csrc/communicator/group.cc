@@ -19,8 +19,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
                                                            std::shared_ptr<Store> store, Node rank, int ranks,
                                                            const std::string& name, const Options& options) {
   if (ranks < 1 || rank < 0 || rank >= ranks) {
-    return Status(Code::kInvalidArgument, "rank " + std::to_string(rank) + " does not exist in a group of " +
-                                              std::to_string(ranks));
+    return Status(Code::kInvalidArgument,
+                  "rank " + std::to_string(rank) + " does not exist in a group of " + std::to_string(ranks));
   }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   if (Status bad = group->meet_others(*store); !bad.ok()) {
@@ -78,8 +78,8 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   std::unique_lock lock(mutex_);
   if (Status closed = open_locked(); !closed.ok()) return closed;
   const Deadline deadline = deadline_locked(operation.timeout);
-  auto task = std::make_shared<CollectiveTask>(*this, ++sequence_, std::move(operation), std::move(schedule).value(),
-                                               deadline);
+  auto task = std::make_shared<CollectiveTask>(*this, ++sequence_, std::move(operation),
+                                               std::move(schedule).value(), deadline);
   const std::shared_ptr<Work> work = task->work();
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
@@ -118,15 +118,14 @@ void Group::pop_head() {
   ended_.notify_all();
 }
 
-void Group::announce(uint64_t sequence, const Intent& intent) {
-  mailbox_.begin(sequence, intent);
-}
+void Group::announce(uint64_t sequence, const Intent& intent) { mailbox_.begin(sequence, intent); }
 
 std::vector<Node> Group::missing(uint64_t sequence) {
   std::vector<Node> nodes;
   const std::vector<int64_t> streams = mailbox_.peer_streams();
   for (Node node = 0; node < ranks_; ++node) {
-    if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence)) nodes.push_back(node);
+    if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence))
+      nodes.push_back(node);
   }
   return nodes;
 }
@@ -146,8 +145,9 @@ Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node pee
   const bool sends = direction == Direction::kSend;
   const std::string verb = sends ? "send to" : "recv from";
   if (peer < 0 || peer >= ranks_ || peer == rank_) {
-    return Status(Code::kInvalidArgument, verb + " rank " + std::to_string(peer) + ": rank " + std::to_string(rank_) +
-                                              " of " + std::to_string(ranks_) + " can only name another rank");
+    return Status(Code::kInvalidArgument, verb + " rank " + std::to_string(peer) + ": rank " +
+                                              std::to_string(rank_) + " of " + std::to_string(ranks_) +
+                                              " can only name another rank");
   }
   std::shared_ptr<MessageTask> task;
   std::shared_ptr<Work> work;
@@ -156,8 +156,8 @@ Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node pee
     if (Status closed = open_locked(); !closed.ok()) return closed;
     const uint64_t count = message_counts_[{direction, peer, tag}]++;
     const size_t bytes = sends ? out.size() : in.size();
-    work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) + " (tag " +
-                                      std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
+    work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) +
+                                      " (tag " + std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
                                   count);
     task = std::make_shared<MessageTask>(shared_from_this(), peer, deadline_locked(timeout), work);
     ++open_messages_;

@@ -17,7 +17,7 @@ namespace braid {
 struct Wires {
   std::unique_ptr<ShmGroup> shm;
   std::shared_ptr<TcpGroup> tcp;
-  std::vector<int> hosts;               // per rank: number of its host, by first appearance
+  std::vector<int> hosts;                 // per rank: number of its host, by first appearance
   std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"
 };
 

@@ -41,9 +41,7 @@ class TinyAdapter:
         from braid._adapter import PackageFiles, TorchInstall
 
         install = TorchInstall(str(torch.__version__), Path(torch.__file__).parent, True)
-        package = replace(
-            PackageFiles.installed(), sources=self.root / "sources", prebuilt=self.root / "prebuilt"
-        )
+        package = replace(PackageFiles.installed(), sources=self.root / "sources", prebuilt=self.root / "prebuilt")
         return install, package
 
     def start(self) -> subprocess.Popen[str]:

@@ -58,9 +58,7 @@ def test_builds_with_torchs_headers_first_and_finds_it_again(tiny_adapter, capfd
     assert len(tiny_adapter.compiled()) == 2
     build_adapter(torch, package, compiler, force=True)
     assert len(tiny_adapter.compiled()) == 4
-    leftovers = [
-        entry.name for entry in (tiny_adapter.root / "cache").iterdir() if entry.name.startswith(".")
-    ]
+    leftovers = [entry.name for entry in (tiny_adapter.root / "cache").iterdir() if entry.name.startswith(".")]
     assert leftovers == []
 
 

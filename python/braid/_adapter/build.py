@@ -88,8 +88,7 @@ def _compile(torch: TorchInstall, package: PackageFiles, compiler: Compiler, wor
     flags = _compile_flags(torch, package)
     sources = package.source_files()
     commands = [
-        [*compiler.command, *flags, "-c", str(source), "-o", str(work / f"{source.stem}.o")]
-        for source in sources
+        [*compiler.command, *flags, "-c", str(source), "-o", str(work / f"{source.stem}.o")] for source in sources
     ]
     with ThreadPoolExecutor(_parallel_jobs(len(sources))) as pool:
         results = list(pool.map(_run, commands))
