@@ -72,6 +72,9 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
+  if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
+    operation = Operation{.kind = operation.kind, .timeout = operation.timeout};
+  }
   auto schedule = schedule_for(operation);
   if (!schedule.ok()) return schedule.status();
 

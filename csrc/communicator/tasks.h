@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "communicator/group.h"
 #include "communicator/progress.h"
@@ -30,6 +31,7 @@ class CollectiveTask final : public Task {
   const uint64_t sequence_;
   Operation operation_;
   const std::shared_ptr<const VerifiedSchedule> schedule_;
+  std::vector<std::byte> token_;  // what a barrier passes around
   const std::shared_ptr<Work> work_;
   const Deadline deadline_;
   std::optional<Execution> execution_;
