@@ -22,6 +22,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
     return Status(Code::kInvalidArgument,
                   "rank " + std::to_string(rank) + " does not exist in a group of " + std::to_string(ranks));
   }
+  if (options.chunk_bytes < 64 || options.chunk_bytes % 64 != 0) {
+    return Status(Code::kInvalidArgument, "chunk_bytes is " + std::to_string(options.chunk_bytes) +
+                                              ", expected a positive multiple of 64");
+  }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   if (Status bad = group->meet_others(*store); !bad.ok()) {
     return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
@@ -44,12 +48,8 @@ Group::~Group() {
 }
 
 Status Group::meet_others(Store& store) {
-  auto wires = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_);
-  if (!wires.ok()) {
-    mailbox_.close();
-    return wires.status();
-  }
-  wires_ = std::move(wires).value();
+  // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
+  if (Status bad = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   return make_tuner();
 }
@@ -71,6 +71,9 @@ Deadline Group::deadline_locked(milliseconds timeout) const {
 Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
+  }
+  if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
+    operation = Operation{.kind = operation.kind, .timeout = operation.timeout};
   }
   auto schedule = schedule_for(operation);
   if (!schedule.ok()) return schedule.status();

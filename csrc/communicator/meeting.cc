@@ -149,13 +149,12 @@ Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches&
 
 }  // namespace
 
-Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
-                   const Options& options, Mailbox& mailbox) {
-  Wires wires;
+Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+            const Options& options, Mailbox& mailbox, Wires& wires) {
   wires.descriptions.assign(static_cast<size_t>(ranks), "");
   wires.descriptions[static_cast<size_t>(rank)] = "rank " + std::to_string(rank) + ": this process";
   wires.hosts.assign(static_cast<size_t>(ranks), 0);
-  if (ranks == 1) return wires;
+  if (ranks == 1) return {};
 
   const Meeting m{
       engine, store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
@@ -195,7 +194,7 @@ Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const
       return bad;
     }
   }
-  return wires;
+  return {};
 }
 
 }  // namespace braid

@@ -55,16 +55,16 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       operation_(std::move(operation)),
       schedule_(std::move(schedule)),
       work_(std::make_shared<Work>(describe(operation_, sequence, schedule_->schedule().family), sequence)),
-      deadline_(deadline) {
-  if (operation_.kind != CollectiveKind::kBarrier) return;
-  operation_.dtype = DType::kUInt8;
-  operation_.op = ReduceOp::kMax;
-  operation_.inputs = {ConstBytes(&token_, 1)};
-  operation_.outputs = {Bytes(&token_, 1)};
-}
+      deadline_(deadline) {}
 
 void CollectiveTask::begin() {
   begun_ = Clock::now();
+  if (operation_.kind == CollectiveKind::kBarrier) {
+    // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
+    token_.resize(static_cast<size_t>(schedule_->schedule().chunks));
+    operation_.inputs = {token_};
+    operation_.outputs = {token_};
+  }
   group_.announce(sequence_, intent_for(operation_, *schedule_));
   const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
   execution_.emplace(schedule_, group_.rank(),
@@ -107,7 +107,8 @@ Task::Step CollectiveTask::finish(const Status& status) {
   group_.mailbox().end(sequence_);
   execution_.reset();
   if (status.ok()) {
-    group_.statistics().record(operation_.kind, schedule_->schedule().family, memory_bytes(operation_),
+    const size_t bytes = operation_.kind == CollectiveKind::kBarrier ? 0 : memory_bytes(operation_);
+    group_.statistics().record(operation_.kind, schedule_->schedule().family, bytes,
                                std::chrono::duration<double>(Clock::now() - begun_).count());
   }
   work_->finish(status.within(work_->what() + " failed"));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "communicator/group.h"
 #include "communicator/progress.h"
@@ -29,8 +30,8 @@ class CollectiveTask final : public Task {
   Group& group_;
   const uint64_t sequence_;
   Operation operation_;
-  std::byte token_{};  // what a barrier sums: a message needs a byte to travel
   const std::shared_ptr<const VerifiedSchedule> schedule_;
+  std::vector<std::byte> token_;  // what a barrier passes around
   const std::shared_ptr<Work> work_;
   const Deadline deadline_;
   std::optional<Execution> execution_;
