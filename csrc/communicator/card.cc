@@ -13,11 +13,13 @@ namespace {
 
 constexpr int kWireVersion = 1;
 
-constexpr std::array<std::pair<const char*, std::string Card::*>, 4> kFields = {{
+constexpr std::array<std::pair<const char*, std::string Card::*>, 6> kFields = {{
     {"settings", &Card::settings},
     {"host", &Card::host},
     {"shm", &Card::shm},
     {"tcp", &Card::tcp},
+    {"nonce", &Card::nonce},
+    {"secret", &Card::secret},
 }};
 
 std::string link_target(const char* path) {

@@ -205,6 +205,7 @@ void Group::shutdown() {
                     [this] { return queue_.empty() && !inline_running_ && open_messages_ == 0; });
   }
   mailbox_.close();
+  if (wires_.tcp) wires_.tcp->leave();
 }
 
 Status Group::failure() const { return mailbox_.failure(); }

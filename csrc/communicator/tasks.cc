@@ -79,7 +79,6 @@ Task::Step CollectiveTask::advance() {
   }
   const bool moved = group_.mailbox().poll();
   if (execution_->advance()) return finish(execution_->status());
-  if (moved) return Step::kMoved;
   if (!asked_ && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
     group_.mailbox().ask();
     asked_ = true;
@@ -87,12 +86,12 @@ Task::Step CollectiveTask::advance() {
   } else if (asked_ && Clock::now() >= answers_due_) {
     return finish(timed_out());
   }
-  return Step::kIdle;
+  return moved ? Step::kMoved : Step::kIdle;
 }
 
 Status CollectiveTask::timed_out() const {
-  std::string text = "rank " + std::to_string(group_.rank()) + " timed out after " +
-                     seconds_text(Clock::now() - begun_ - kAnswerTime);
+  std::string text =
+      "rank " + std::to_string(group_.rank()) + " timed out after " + seconds_text(deadline_ - started_);
   const std::vector<Node> missing = group_.missing(sequence_);
   if (!missing.empty()) {
     text += "; not there yet:";

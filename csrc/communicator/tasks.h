@@ -33,6 +33,7 @@ class CollectiveTask final : public Task {
   const std::shared_ptr<const VerifiedSchedule> schedule_;
   std::vector<std::byte> token_;  // what a barrier passes around
   const std::shared_ptr<Work> work_;
+  const Clock::time_point started_ = Clock::now();
   const Deadline deadline_;
   std::optional<Execution> execution_;
   Clock::time_point begun_;
