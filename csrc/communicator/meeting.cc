@@ -12,7 +12,7 @@ namespace braid {
 namespace {
 
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kSecretBytes = 32;
+constexpr size_t kSecretBytes = 16;  // 32 digits, which is what the wire takes
 
 bool offers(const Options& options, const std::string& wire) {
   return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
