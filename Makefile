@@ -93,7 +93,7 @@ demo: setup
 	$(BIN)/python examples/run_demo.py $(ARGS)
 
 bench: setup
-	$(BIN)/braid bench $(ARGS)
+	$(BIN)/python bench/intra_host/all_reduce.py $(ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -49,9 +49,7 @@ def train(launcher: list[str], ranks: int, epochs: int, console: Console, title:
         groups = json.loads(rank_0.read_text()) if rank_0.exists() else []
     steps = len(data["losses"])
     buckets = len(data["communication_seconds"]) // steps
-    per_step = [
-        sum(data["communication_seconds"][i * buckets : (i + 1) * buckets]) for i in range(steps)
-    ]
+    per_step = [sum(data["communication_seconds"][i * buckets : (i + 1) * buckets]) for i in range(steps)]
     return Run(
         losses=data["losses"],
         accuracy=data["accuracy"],
@@ -100,7 +98,9 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console()
     gloo = train(["torch.distributed.run"], arguments.ranks, arguments.epochs, console, "the script on Gloo")
-    braid = train(["braid.cli", "run"], arguments.ranks, arguments.epochs, console, "the same script under braid run")
+    braid = train(
+        ["braid.cli", "run"], arguments.ranks, arguments.epochs, console, "the same script under braid run"
+    )
     difference = max(abs(a - b) for a, b in zip(gloo.losses, braid.losses, strict=True))
     report(gloo, braid, difference, arguments.ranks, console)
     problems = []

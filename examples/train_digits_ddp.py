@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.nn import functional as F
+from torch.nn.functional import cross_entropy, max_pool2d, relu
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from tqdm import tqdm
@@ -33,9 +33,9 @@ class DigitsNet(nn.Module):
         self.linear2 = nn.Linear(512, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        x = F.relu(self.conv1(images))
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.linear2(F.relu(self.linear1(x.flatten(1))))
+        x = relu(self.conv1(images))
+        x = max_pool2d(relu(self.conv2(x)), 2)
+        return self.linear2(relu(self.linear1(x.flatten(1))))
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=32, help="per rank")
     parser.add_argument("--learning-rate", type=float, default=0.05)
-    parser.add_argument("--history", type=Path, help="time communication, and write all that was measured here as JSON")
+    parser.add_argument("--history", type=Path, help="time communication; write what was measured as JSON")
     arguments = parser.parse_args()
 
     dist.init_process_group(arguments.backend)
@@ -95,16 +95,17 @@ def main() -> None:
     if arguments.history:
         time_communication(model, communication_seconds)
 
+    show_bar = rank == 0 and sys.stderr.isatty()
     losses: list[float] = []
     step_seconds: list[float] = []
     test_accuracy = 0.0
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
-        bar = tqdm(loader, desc=f"epoch {epoch + 1}/{arguments.epochs}", disable=rank != 0 or not sys.stderr.isatty(), leave=False)
+        bar = tqdm(loader, desc=f"epoch {epoch + 1}/{arguments.epochs}", disable=not show_bar, leave=False)
         for images, labels in bar:
             start = time.perf_counter()
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
+            loss = cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
             step_seconds.append(time.perf_counter() - start)
@@ -114,7 +115,10 @@ def main() -> None:
         if rank == 0:
             test_accuracy = accuracy(model.module, test)
             epoch_loss = sum(losses[-len(loader) :]) / len(loader)
-            print(f"epoch {epoch + 1}: loss {epoch_loss:.4f}, test accuracy {100 * test_accuracy:.1f} %", flush=True)
+            print(
+                f"epoch {epoch + 1}: loss {epoch_loss:.4f}, test accuracy {100 * test_accuracy:.1f} %",
+                flush=True,
+            )
 
     if rank == 0 and arguments.history:
         history = {

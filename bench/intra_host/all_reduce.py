@@ -107,7 +107,11 @@ def main() -> int:
             mp.spawn(measure, (ranks, f"{folder}/store", arguments.sizes, str(result)), nprocs=ranks)
             results.append({"ranks": ranks, **json.loads(result.read_text())})
     if arguments.json:
-        machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__}
+        machine = {
+            "cpu": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "torch": torch.__version__,
+        }
         arguments.json.write_text(json.dumps({"machine": machine, "command": sys.argv, "results": results}))
     return 0
 

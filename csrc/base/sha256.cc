@@ -104,4 +104,14 @@ bool equal_in_constant_time(ConstBytes a, ConstBytes b) {
   return difference == 0;
 }
 
+std::string hex(ConstBytes bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<size_t>(byte >> 4)];
+    text += kDigits[std::to_integer<size_t>(byte & std::byte{15})];
+  }
+  return text;
+}
+
 }  // namespace braid

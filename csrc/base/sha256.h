@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/span.h"
@@ -30,6 +31,9 @@ class Sha256 {
 
 Digest sha256(ConstBytes bytes);
 Digest hmac_sha256(ConstBytes key, ConstBytes message);
+
+// Two lower-case digits per byte.
+std::string hex(ConstBytes bytes);
 
 // Takes the same time wherever the first difference lies, so that a guesser learns nothing from it.
 bool equal_in_constant_time(ConstBytes a, ConstBytes b);

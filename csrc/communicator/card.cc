@@ -13,11 +13,13 @@ namespace {
 
 constexpr int kWireVersion = 1;
 
-constexpr std::array<std::pair<const char*, std::string Card::*>, 4> kFields = {{
+constexpr std::array<std::pair<const char*, std::string Card::*>, 6> kFields = {{
     {"settings", &Card::settings},
     {"host", &Card::host},
     {"shm", &Card::shm},
     {"tcp", &Card::tcp},
+    {"nonce", &Card::nonce},
+    {"secret", &Card::secret},
 }};
 
 std::string link_target(const char* path) {
@@ -41,7 +43,8 @@ Result<Card> card_from_text(const std::string& text) {
     const std::string lead = std::string(name) + "=";
     std::string line;
     if (!std::getline(lines, line) || line.rfind(lead, 0) != 0) {
-      return Status(Code::kMismatch, "a rank left a card without \"" + lead + "\"; it may run another braid version");
+      return Status(Code::kMismatch,
+                    "a rank left a card without \"" + lead + "\"; it may run another braid version");
     }
     card.*field = line.substr(lead.size());
   }

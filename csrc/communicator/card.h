@@ -14,6 +14,8 @@ struct Card {
   std::string host;      // equal for ranks that may share memory
   std::string shm;       // how to reach its shared memory; empty: not offered
   std::string tcp;       // its listener; empty: not offered
+  std::string nonce;     // random, of this meeting alone
+  std::string secret;    // rank 0's card: what members prove to know when they connect
 
   bool operator==(const Card&) const = default;
 };
@@ -21,7 +23,7 @@ struct Card {
 std::string to_text(const Card& card);
 Result<Card> card_from_text(const std::string& text);
 
-// Boot id, IPC namespace and memory space of this machine, or the override.
+// Boot id and IPC namespace of this machine, or the override.
 std::string host_identity(const Options& options);
 // The settings marked (*) in options.h, and the version of the wire format.
 std::string shared_settings(const Options& options);

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "base/random.h"
-#include "communicator/card.h"
+#include "base/sha256.h"
+#include "communicator/introductions.h"
 
 namespace braid {
 namespace {
 
-constexpr size_t kSecretBytes = 32;
+constexpr size_t kNonceBytes = 16;
+constexpr size_t kSecretBytes = 16;  // 32 digits, which is what the wire takes
 
 bool offers(const Options& options, const std::string& wire) {
   return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
@@ -18,7 +20,6 @@ bool offers(const Options& options, const std::string& wire) {
 
 // One meeting: the parts of meet() share these.
 struct Meeting {
-  EngineImpl& engine;
   Store& store;
   const Node rank;
   const int ranks;
@@ -26,43 +27,53 @@ struct Meeting {
   const Options& options;
   Mailbox& mailbox;
   const Deadline deadline;
-
-  std::string key(const std::string& what, Node of) const { return prefix + what + "/" + std::to_string(of); }
-
-  Result<std::string> get(const std::string& what, Node of) const {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    auto value = store.get(key(what, of), std::max(left, milliseconds(1)));
-    if (value.ok() || value.status().code() != Code::kTimeout) return value;
-    return Status(Code::kTimeout,
-                  "rank " + std::to_string(of) + " has not come to form the group (waited for its " + what + ")", of);
-  }
 };
 
-Result<std::string> shared_secret(const Meeting& m) {
-  if (m.rank != 0) return m.get("secret", 0);
-  std::string secret(kSecretBytes, '\0');
-  if (Status bad = fill_random({reinterpret_cast<std::byte*>(secret.data()), secret.size()}); !bad.ok()) return bad;
-  if (Status bad = m.store.set(m.key("secret", 0), secret); !bad.ok()) return bad;
-  return secret;
+Result<std::string> random_hex(size_t bytes) {
+  std::vector<std::byte> random(bytes);
+  if (Status bad = fill_random(random); !bad.ok()) return bad;
+  return hex(random);
 }
 
-Result<std::vector<Card>> exchange_cards(const Meeting& m, const Card& mine) {
-  if (Status bad = m.store.set(m.key("card", m.rank), to_text(mine)); !bad.ok()) return bad;
-  std::vector<Card> cards;
-  for (Node node = 0; node < m.ranks; ++node) {
-    auto text = m.get("card", node);
-    if (!text.ok()) return text.status();
-    auto card = card_from_text(text.value());
-    if (!card.ok()) return card.status();
-    if (card.value().settings != mine.settings) {
-      return Status(Code::kMismatch,
-                    "settings must be equal on all ranks, but rank " + std::to_string(m.rank) + " has " + mine.settings +
-                        " and rank " + std::to_string(node) + " has " + card.value().settings,
-                    node);
-    }
-    cards.push_back(std::move(card).value());
+// The card of this rank; makes what it tells of.
+Result<Card> make_card(const Meeting& m, EngineImpl& engine, Wires& wires) {
+  Card card;
+  card.settings = shared_settings(m.options);
+  card.host = host_identity(m.options);
+  auto nonce = random_hex(kNonceBytes);
+  if (!nonce.ok()) return nonce.status();
+  card.nonce = std::move(nonce).value();
+  if (m.rank == 0) {
+    auto secret = random_hex(kSecretBytes);
+    if (!secret.ok()) return secret.status();
+    card.secret = std::move(secret).value();
   }
-  return cards;
+  if (offers(m.options, "shm")) {
+    ShmOptions shm;
+    shm.single_copy = m.options.single_copy;
+    auto group = ShmGroup::create(m.rank, m.ranks, engine.shm_bell(), engine.deaths(), shm);
+    if (!group.ok()) return group.status();
+    wires.shm = std::move(group).value();
+    card.shm = wires.shm->card();
+  }
+  if (offers(m.options, "tcp")) {
+    auto endpoint = engine.tcp();
+    if (!endpoint.ok()) return endpoint.status();
+    card.tcp = endpoint.value()->address();
+  }
+  return card;
+}
+
+// Becomes reachable for members that know the secret on rank 0's card.
+Status join_tcp(const Meeting& m, EngineImpl& engine, const std::string& name, const Card& first, Wires& wires) {
+  if (!offers(m.options, "tcp")) return {};
+  auto endpoint = engine.tcp();
+  if (!endpoint.ok()) return endpoint.status();
+  if (wires.tcp) wires.tcp->leave();
+  auto joined = endpoint.value()->join(name + "/" + first.nonce, first.secret, m.rank, m.ranks, m.mailbox);
+  if (!joined.ok()) return joined.status();
+  wires.tcp = std::move(joined).value();
+  return {};
 }
 
 std::vector<int> number_hosts(const std::vector<Card>& cards) {
@@ -86,7 +97,8 @@ struct Reaches {
 };
 
 // The locality probe: who is on this host is decided by really mapping its memory, on both sides.
-Result<Reaches> probe_host(const Meeting& m, const std::vector<Card>& cards, ShmGroup* shm) {
+Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, ShmGroup* shm) {
+  const std::vector<Card>& cards = introduction.cards;
   const auto n = static_cast<size_t>(m.ranks);
   Reaches reaches{std::string(n, static_cast<char>(Reach::kNone)), std::vector<std::string>(n),
                   std::vector<std::string>(n)};
@@ -104,12 +116,14 @@ Result<Reaches> probe_host(const Meeting& m, const std::vector<Card>& cards, Shm
     }
   }
   if (neighbours.empty()) return reaches;
-  if (Status bad = m.store.set(m.key("reach", m.rank), reaches.mine); !bad.ok()) return bad;
+  const std::string prefix = m.prefix + introduction.token + "/";
+  if (Status bad = m.store.set(prefix + "reach/" + std::to_string(m.rank), reaches.mine); !bad.ok()) return bad;
   for (const Node node : neighbours) {
-    auto theirs = m.get("reach", node);
+    auto theirs = await(m.store, prefix, "reach", node, m.deadline);
     if (!theirs.ok()) return theirs.status();
     if (theirs.value().size() != n) {
-      return Status(Code::kMismatch, "rank " + std::to_string(node) + " left no reach for this group's size", node);
+      return Status(Code::kMismatch, "rank " + std::to_string(node) + " left no reach for this group's size",
+                    node);
     }
     reaches.theirs[static_cast<size_t>(node)] = std::move(theirs).value();
   }
@@ -146,51 +160,34 @@ Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches&
 
 }  // namespace
 
-Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
-                   const Options& options, Mailbox& mailbox) {
-  Wires wires;
+Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+            const Options& options, Mailbox& mailbox, Wires& wires) {
   wires.descriptions.assign(static_cast<size_t>(ranks), "");
   wires.descriptions[static_cast<size_t>(rank)] = "rank " + std::to_string(rank) + ": this process";
   wires.hosts.assign(static_cast<size_t>(ranks), 0);
-  if (ranks == 1) return wires;
+  if (ranks == 1) return {};
 
-  const Meeting m{engine, store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
-  auto secret = shared_secret(m);
-  if (!secret.ok()) return secret.status();
-
-  Card mine{shared_settings(options), host_identity(options), "", ""};
-  if (offers(options, "shm")) {
-    ShmOptions shm;
-    shm.single_copy = options.single_copy;
-    auto group = ShmGroup::create(rank, ranks, engine.shm_bell(), engine.deaths(), shm);
-    if (!group.ok()) return group.status();
-    wires.shm = std::move(group).value();
-    mine.shm = wires.shm->card();
-  }
-  if (offers(options, "tcp")) {
-    auto endpoint = engine.tcp();
-    if (!endpoint.ok()) return endpoint.status();
-    auto joined = endpoint.value()->join(name, secret.value(), rank, ranks, mailbox);
-    if (!joined.ok()) return joined.status();
-    wires.tcp = std::move(joined).value();
-    mine.tcp = endpoint.value()->address();
-  }
-
-  auto cards = exchange_cards(m, mine);
-  if (!cards.ok()) return cards.status();
-  wires.hosts = number_hosts(cards.value());
+  const Meeting m{store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
+  auto mine = make_card(m, engine, wires);
+  if (!mine.ok()) return mine.status();
+  auto introduction =
+      introduce(store, m.prefix, rank, ranks, mine.value(), m.deadline,
+                [&](const std::vector<Card>& cards) { return join_tcp(m, engine, name, cards[0], wires); });
+  if (!introduction.ok()) return introduction.status();
+  const std::vector<Card>& cards = introduction.value().cards;
+  wires.hosts = number_hosts(cards);
   const int own_host = wires.hosts[static_cast<size_t>(rank)];
   engine.expect_local_ranks(static_cast<int>(std::count(wires.hosts.begin(), wires.hosts.end(), own_host)));
 
-  auto reaches = probe_host(m, cards.value(), wires.shm.get());
+  auto reaches = probe_host(m, introduction.value(), wires.shm.get());
   if (!reaches.ok()) return reaches.status();
   for (Node node = 0; node < ranks; ++node) {
     if (node == rank) continue;
-    if (Status bad = attach_peer(m, node, cards.value()[static_cast<size_t>(node)], reaches.value(), wires); !bad.ok()) {
+    if (Status bad = attach_peer(m, node, cards[static_cast<size_t>(node)], reaches.value(), wires); !bad.ok()) {
       return bad;
     }
   }
-  return wires;
+  return {};
 }
 
 }  // namespace braid

@@ -55,16 +55,16 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       operation_(std::move(operation)),
       schedule_(std::move(schedule)),
       work_(std::make_shared<Work>(describe(operation_, sequence, schedule_->schedule().family), sequence)),
-      deadline_(deadline) {
-  if (operation_.kind != CollectiveKind::kBarrier) return;
-  operation_.dtype = DType::kUInt8;
-  operation_.op = ReduceOp::kMax;
-  operation_.inputs = {ConstBytes(&token_, 1)};
-  operation_.outputs = {Bytes(&token_, 1)};
-}
+      deadline_(deadline) {}
 
 void CollectiveTask::begin() {
   begun_ = Clock::now();
+  if (operation_.kind == CollectiveKind::kBarrier) {
+    // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
+    token_.resize(static_cast<size_t>(schedule_->schedule().chunks));
+    operation_.inputs = {token_};
+    operation_.outputs = {token_};
+  }
   group_.announce(sequence_, intent_for(operation_, *schedule_));
   const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
   execution_.emplace(schedule_, group_.rank(),
@@ -79,7 +79,6 @@ Task::Step CollectiveTask::advance() {
   }
   const bool moved = group_.mailbox().poll();
   if (execution_->advance()) return finish(execution_->status());
-  if (moved) return Step::kMoved;
   if (!asked_ && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
     group_.mailbox().ask();
     asked_ = true;
@@ -87,12 +86,12 @@ Task::Step CollectiveTask::advance() {
   } else if (asked_ && Clock::now() >= answers_due_) {
     return finish(timed_out());
   }
-  return Step::kIdle;
+  return moved ? Step::kMoved : Step::kIdle;
 }
 
 Status CollectiveTask::timed_out() const {
-  std::string text = "rank " + std::to_string(group_.rank()) + " timed out after " +
-                     seconds_text(Clock::now() - begun_ - kAnswerTime);
+  std::string text =
+      "rank " + std::to_string(group_.rank()) + " timed out after " + seconds_text(deadline_ - started_);
   const std::vector<Node> missing = group_.missing(sequence_);
   if (!missing.empty()) {
     text += "; not there yet:";
@@ -102,12 +101,13 @@ Status CollectiveTask::timed_out() const {
   return {Code::kTimeout, text, missing.size() == 1 ? missing[0] : -1};
 }
 
-Task::Step CollectiveTask::finish(const Status& status) {
+Task::Step CollectiveTask::finish(Status status) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
   group_.mailbox().end(sequence_);
   execution_.reset();
   if (status.ok()) {
-    group_.statistics().record(operation_.kind, schedule_->schedule().family, memory_bytes(operation_),
+    const size_t bytes = operation_.kind == CollectiveKind::kBarrier ? 0 : memory_bytes(operation_);
+    group_.statistics().record(operation_.kind, schedule_->schedule().family, bytes,
                                std::chrono::duration<double>(Clock::now() - begun_).count());
   }
   work_->finish(status.within(work_->what() + " failed"));
