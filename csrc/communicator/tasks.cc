@@ -102,7 +102,7 @@ Status CollectiveTask::timed_out() const {
   return {Code::kTimeout, text, missing.size() == 1 ? missing[0] : -1};
 }
 
-Task::Step CollectiveTask::finish(const Status& status) {
+Task::Step CollectiveTask::finish(Status status) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
   group_.mailbox().end(sequence_);
   execution_.reset();

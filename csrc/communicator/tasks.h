@@ -24,7 +24,7 @@ class CollectiveTask final : public Task {
 
  private:
   void begin();
-  Step finish(const Status& status);
+  Step finish(Status status);  // by value: the execution, which may hold it, ends here
   Status timed_out() const;
 
   Group& group_;
