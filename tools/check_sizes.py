@@ -36,9 +36,7 @@ def check(counts: dict[str, int], exceptions: dict[str, str]) -> tuple[list[str]
         if counts.get(path, 0) <= FAIL_ABOVE
     ]
     notes = [f"{path}: {lines} lines" for path, lines in counts.items() if ASK_ABOVE < lines <= FAIL_ABOVE]
-    notes += [
-        f"{path}: {counts[path]} lines, because {why}" for path, why in exceptions.items() if path in counts
-    ]
+    notes += [f"{path}: {counts[path]} lines, because {why}" for path, why in exceptions.items() if path in counts]
     return failures, notes
 
 

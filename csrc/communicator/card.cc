@@ -41,7 +41,8 @@ Result<Card> card_from_text(const std::string& text) {
     const std::string lead = std::string(name) + "=";
     std::string line;
     if (!std::getline(lines, line) || line.rfind(lead, 0) != 0) {
-      return Status(Code::kMismatch, "a rank left a card without \"" + lead + "\"; it may run another braid version");
+      return Status(Code::kMismatch,
+                    "a rank left a card without \"" + lead + "\"; it may run another braid version");
     }
     card.*field = line.substr(lead.size());
   }

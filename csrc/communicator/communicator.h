@@ -24,10 +24,11 @@ namespace braid {
 
 // One collective call on this rank. All memory stays valid until the work is done.
 // Vector collectives (all_reduce, broadcast, reduce) take one input and one output block, block collectives one
-// per rank where docs/schedule.md says the node has them (all_gather: 1 input, `ranks` outputs; ...). A block may
-// be empty. Blocks of an all_to_all may differ in size, if sender and receiver agree; so may those of all_gather,
-// gather, scatter and reduce_scatter, if all ranks give the same sizes. Input and output may be the same memory as
-// described in csrc/schedule/schedule.h, and must not overlap otherwise.
+// per rank where docs/schedule.md says the node has them (all_gather: 1 input, `ranks` outputs; ...). A barrier
+// needs none, and touches none that it is given. A block may be empty. Blocks of an all_to_all may differ in size,
+// if sender and receiver agree; so may those of all_gather, gather, scatter and reduce_scatter, if all ranks give
+// the same sizes. Input and output may be the same memory as described in csrc/schedule/schedule.h, and must not
+// overlap otherwise.
 struct Operation {
   CollectiveKind kind = CollectiveKind::kBarrier;
   DType dtype = DType::kUInt8;
@@ -76,7 +77,7 @@ class Communicator {
   virtual uint64_t sequence() const = 0;
   // Fails everything pending and to come, here and, soon, on all ranks.
   virtual void abort(const std::string& reason) = 0;
-  // Waits for started operations (as long as the timeout), then leaves. Idempotent.
+  // Waits a few seconds for started operations, fails those that are left, and leaves. Idempotent.
   virtual void shutdown() = 0;
   virtual Status failure() const = 0;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/engine_impl.h"
-
 #include <sched.h>
 #include <unistd.h>
+
+#include "communicator/engine_impl.h"
 
 namespace braid {
 namespace {

@@ -19,8 +19,12 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
                                                            std::shared_ptr<Store> store, Node rank, int ranks,
                                                            const std::string& name, const Options& options) {
   if (ranks < 1 || rank < 0 || rank >= ranks) {
-    return Status(Code::kInvalidArgument, "rank " + std::to_string(rank) + " does not exist in a group of " +
-                                              std::to_string(ranks));
+    return Status(Code::kInvalidArgument,
+                  "rank " + std::to_string(rank) + " does not exist in a group of " + std::to_string(ranks));
+  }
+  if (options.chunk_bytes < 64 || options.chunk_bytes % 64 != 0) {
+    return Status(Code::kInvalidArgument, "chunk_bytes is " + std::to_string(options.chunk_bytes) +
+                                              ", expected a positive multiple of 64");
   }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   if (Status bad = group->meet_others(*store); !bad.ok()) {
@@ -44,12 +48,8 @@ Group::~Group() {
 }
 
 Status Group::meet_others(Store& store) {
-  auto wires = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_);
-  if (!wires.ok()) {
-    mailbox_.close();
-    return wires.status();
-  }
-  wires_ = std::move(wires).value();
+  // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
+  if (Status bad = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   return make_tuner();
 }
@@ -72,14 +72,17 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
+  if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
+    operation = Operation{.kind = operation.kind, .timeout = operation.timeout};
+  }
   auto schedule = schedule_for(operation);
   if (!schedule.ok()) return schedule.status();
 
   std::unique_lock lock(mutex_);
   if (Status closed = open_locked(); !closed.ok()) return closed;
   const Deadline deadline = deadline_locked(operation.timeout);
-  auto task = std::make_shared<CollectiveTask>(*this, ++sequence_, std::move(operation), std::move(schedule).value(),
-                                               deadline);
+  auto task = std::make_shared<CollectiveTask>(*this, ++sequence_, std::move(operation),
+                                               std::move(schedule).value(), deadline);
   const std::shared_ptr<Work> work = task->work();
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
@@ -118,15 +121,14 @@ void Group::pop_head() {
   ended_.notify_all();
 }
 
-void Group::announce(uint64_t sequence, const Intent& intent) {
-  mailbox_.begin(sequence, intent);
-}
+void Group::announce(uint64_t sequence, const Intent& intent) { mailbox_.begin(sequence, intent); }
 
 std::vector<Node> Group::missing(uint64_t sequence) {
   std::vector<Node> nodes;
   const std::vector<int64_t> streams = mailbox_.peer_streams();
   for (Node node = 0; node < ranks_; ++node) {
-    if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence)) nodes.push_back(node);
+    if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence))
+      nodes.push_back(node);
   }
   return nodes;
 }
@@ -146,8 +148,9 @@ Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node pee
   const bool sends = direction == Direction::kSend;
   const std::string verb = sends ? "send to" : "recv from";
   if (peer < 0 || peer >= ranks_ || peer == rank_) {
-    return Status(Code::kInvalidArgument, verb + " rank " + std::to_string(peer) + ": rank " + std::to_string(rank_) +
-                                              " of " + std::to_string(ranks_) + " can only name another rank");
+    return Status(Code::kInvalidArgument, verb + " rank " + std::to_string(peer) + ": rank " +
+                                              std::to_string(rank_) + " of " + std::to_string(ranks_) +
+                                              " can only name another rank");
   }
   std::shared_ptr<MessageTask> task;
   std::shared_ptr<Work> work;
@@ -156,8 +159,8 @@ Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node pee
     if (Status closed = open_locked(); !closed.ok()) return closed;
     const uint64_t count = message_counts_[{direction, peer, tag}]++;
     const size_t bytes = sends ? out.size() : in.size();
-    work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) + " (tag " +
-                                      std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
+    work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) +
+                                      " (tag " + std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
                                   count);
     task = std::make_shared<MessageTask>(shared_from_this(), peer, deadline_locked(timeout), work);
     ++open_messages_;

@@ -65,8 +65,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Result<SharedSchedule> schedule_for(const Operation& operation);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
-  Result<std::shared_ptr<Work>> start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out, Bytes in,
-                                              milliseconds timeout);
+  Result<std::shared_ptr<Work>> start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out,
+                                              Bytes in, milliseconds timeout);
   Deadline deadline_locked(milliseconds timeout) const;
 
   const std::shared_ptr<EngineImpl> engine_;

@@ -34,14 +34,16 @@ struct Meeting {
     auto value = store.get(key(what, of), std::max(left, milliseconds(1)));
     if (value.ok() || value.status().code() != Code::kTimeout) return value;
     return Status(Code::kTimeout,
-                  "rank " + std::to_string(of) + " has not come to form the group (waited for its " + what + ")", of);
+                  "rank " + std::to_string(of) + " has not come to form the group (waited for its " + what + ")",
+                  of);
   }
 };
 
 Result<std::string> shared_secret(const Meeting& m) {
   if (m.rank != 0) return m.get("secret", 0);
   std::string secret(kSecretBytes, '\0');
-  if (Status bad = fill_random({reinterpret_cast<std::byte*>(secret.data()), secret.size()}); !bad.ok()) return bad;
+  if (Status bad = fill_random({reinterpret_cast<std::byte*>(secret.data()), secret.size()}); !bad.ok())
+    return bad;
   if (Status bad = m.store.set(m.key("secret", 0), secret); !bad.ok()) return bad;
   return secret;
 }
@@ -56,8 +58,8 @@ Result<std::vector<Card>> exchange_cards(const Meeting& m, const Card& mine) {
     if (!card.ok()) return card.status();
     if (card.value().settings != mine.settings) {
       return Status(Code::kMismatch,
-                    "settings must be equal on all ranks, but rank " + std::to_string(m.rank) + " has " + mine.settings +
-                        " and rank " + std::to_string(node) + " has " + card.value().settings,
+                    "settings must be equal on all ranks, but rank " + std::to_string(m.rank) + " has " +
+                        mine.settings + " and rank " + std::to_string(node) + " has " + card.value().settings,
                     node);
     }
     cards.push_back(std::move(card).value());
@@ -109,7 +111,8 @@ Result<Reaches> probe_host(const Meeting& m, const std::vector<Card>& cards, Shm
     auto theirs = m.get("reach", node);
     if (!theirs.ok()) return theirs.status();
     if (theirs.value().size() != n) {
-      return Status(Code::kMismatch, "rank " + std::to_string(node) + " left no reach for this group's size", node);
+      return Status(Code::kMismatch, "rank " + std::to_string(node) + " left no reach for this group's size",
+                    node);
     }
     reaches.theirs[static_cast<size_t>(node)] = std::move(theirs).value();
   }
@@ -146,15 +149,15 @@ Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches&
 
 }  // namespace
 
-Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
-                   const Options& options, Mailbox& mailbox) {
-  Wires wires;
+Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+            const Options& options, Mailbox& mailbox, Wires& wires) {
   wires.descriptions.assign(static_cast<size_t>(ranks), "");
   wires.descriptions[static_cast<size_t>(rank)] = "rank " + std::to_string(rank) + ": this process";
   wires.hosts.assign(static_cast<size_t>(ranks), 0);
-  if (ranks == 1) return wires;
+  if (ranks == 1) return {};
 
-  const Meeting m{engine, store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
+  const Meeting m{
+      engine, store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
   auto secret = shared_secret(m);
   if (!secret.ok()) return secret.status();
 
@@ -186,11 +189,12 @@ Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const
   if (!reaches.ok()) return reaches.status();
   for (Node node = 0; node < ranks; ++node) {
     if (node == rank) continue;
-    if (Status bad = attach_peer(m, node, cards.value()[static_cast<size_t>(node)], reaches.value(), wires); !bad.ok()) {
+    if (Status bad = attach_peer(m, node, cards.value()[static_cast<size_t>(node)], reaches.value(), wires);
+        !bad.ok()) {
       return bad;
     }
   }
-  return wires;
+  return {};
 }
 
 }  // namespace braid

@@ -17,13 +17,13 @@ namespace braid {
 struct Wires {
   std::unique_ptr<ShmGroup> shm;
   std::shared_ptr<TcpGroup> tcp;
-  std::vector<int> hosts;               // per rank: number of its host, by first appearance
+  std::vector<int> hosts;                 // per rank: number of its host, by first appearance
   std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"
 };
 
 // Blocks until all ranks are there, at most options.timeout; a failure names who is missing, or which setting
-// differs from whose.
-Result<Wires> meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
-                   const Options& options, Mailbox& mailbox);
+// differs from whose. Even then `mailbox` may have channels that need `wires`.
+Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+            const Options& options, Mailbox& mailbox, Wires& wires);
 
 }  // namespace braid

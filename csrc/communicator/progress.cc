@@ -2,6 +2,7 @@
 #include "communicator/progress.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +44,12 @@ void ProgressThread::add(std::shared_ptr<Task> task) {
     state_->added.push_back(std::move(task));
     if (!thread_.joinable()) {
       pid_ = ::getpid();
+      // Signals are for the threads of the program that we are a guest of.
+      sigset_t all, before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
       thread_ = std::thread([state = state_, &bell = bell_] { loop(state, bell); });
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
       ::pthread_setname_np(thread_.native_handle(), "braid-progress");
     }
   }

@@ -59,6 +59,12 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
 
 void CollectiveTask::begin() {
   begun_ = Clock::now();
+  if (operation_.kind == CollectiveKind::kBarrier) {
+    // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
+    token_.resize(static_cast<size_t>(schedule_->schedule().chunks));
+    operation_.inputs = {token_};
+    operation_.outputs = {token_};
+  }
   group_.announce(sequence_, intent_for(operation_, *schedule_));
   const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
   execution_.emplace(schedule_, group_.rank(),
@@ -96,12 +102,13 @@ Status CollectiveTask::timed_out() const {
   return {Code::kTimeout, text, missing.size() == 1 ? missing[0] : -1};
 }
 
-Task::Step CollectiveTask::finish(const Status& status) {
+Task::Step CollectiveTask::finish(Status status) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
   group_.mailbox().end(sequence_);
   execution_.reset();
   if (status.ok()) {
-    group_.statistics().record(operation_.kind, schedule_->schedule().family, memory_bytes(operation_),
+    const size_t bytes = operation_.kind == CollectiveKind::kBarrier ? 0 : memory_bytes(operation_);
+    group_.statistics().record(operation_.kind, schedule_->schedule().family, bytes,
                                std::chrono::duration<double>(Clock::now() - begun_).count());
   }
   work_->finish(status.within(work_->what() + " failed"));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "communicator/group.h"
 #include "communicator/progress.h"
@@ -23,13 +24,14 @@ class CollectiveTask final : public Task {
 
  private:
   void begin();
-  Step finish(const Status& status);
+  Step finish(Status status);  // by value: the execution, which may hold it, ends here
   Status timed_out() const;
 
   Group& group_;
   const uint64_t sequence_;
   Operation operation_;
   const std::shared_ptr<const VerifiedSchedule> schedule_;
+  std::vector<std::byte> token_;  // what a barrier passes around
   const std::shared_ptr<Work> work_;
   const Deadline deadline_;
   std::optional<Execution> execution_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes any number of ranks a power of two: of the first 2 * extra ranks each even one hands its vector to its odd
-// neighbour, sits out, and gets the result back at the end (Thakur, Rabenseifner, Gropp 2005, section 4.5).
+// neighbour, sits out, and gets the result back at the end (Thakur, Rabenseifner, Gropp 2005).
 //
 //   5 ranks:  0 -> 1   2   3   4        active: 1 2 3 4, known as 0 1 2 3
 #pragma once

@@ -6,7 +6,7 @@
 //
 // Rounds: 1. Sent per rank: (n-1) S, so for tiny tensors only, where one latency is all that counts. A sum is
 // rounded once, and equal on all ranks as the order is. One chunk.
-// Known from Bruck et al., "Efficient algorithms for all-to-all communications", 1997, and as NCCL's "one-shot".
+// The "one-shot" all-reduce of inference engines (TensorRT-LLM); as an all-gather, Bruck et al. 1997.
 #include "planner/alone.h"
 #include "planner/shapes.h"
 

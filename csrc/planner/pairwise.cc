@@ -8,8 +8,8 @@
 //
 // Rounds: n-1. Sent per rank: n-1 blocks.
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
-#include "planner/alone.h"
 #include "planner/shapes.h"
+#include "schedule/builder.h"
 
 namespace braid {
 

@@ -50,7 +50,8 @@ std::string plan(const std::string& collective, const std::string& family, int r
 }
 
 std::shared_ptr<const VerifiedSchedule> verified(const std::string& text) {
-  return std::make_shared<const VerifiedSchedule>(value_or_raise(verify(value_or_raise(schedule_from_text(text)))));
+  return std::make_shared<const VerifiedSchedule>(
+      value_or_raise(verify(value_or_raise(schedule_from_text(text)))));
 }
 
 Bytes memory_of(const py::buffer& array, bool writable) {
@@ -118,11 +119,12 @@ void bind_schedule(py::module_& m) {
   m.def(
       "verify", [](const std::string& text) { return verified(text)->digest(); }, py::arg("text"),
       "Prove a schedule given as text and return its digest. Raises ValueError with the reason when it is wrong.");
-  m.def("rehearse", &rehearse_on_arrays, py::arg("text"), py::arg("inputs"), py::arg("outputs"), py::arg("dtype"),
-        py::arg("op") = "sum", py::arg("chunk_bytes") = 256 * 1024, py::arg("window") = 4,
-        py::arg("single_copy") = false,
-        "Run a schedule with one thread per rank on one-dimensional arrays: per rank a list of input and a list of "
-        "output blocks. Raises ValueError for a wrong schedule or wrong arrays.");
+  m.def(
+      "rehearse", &rehearse_on_arrays, py::arg("text"), py::arg("inputs"), py::arg("outputs"), py::arg("dtype"),
+      py::arg("op") = "sum", py::arg("chunk_bytes") = 256 * 1024, py::arg("window") = 4,
+      py::arg("single_copy") = false,
+      "Run a schedule with one thread per rank on one-dimensional arrays: per rank a list of input and a list of "
+      "output blocks. Raises ValueError for a wrong schedule or wrong arrays.");
 }
 
 }  // namespace braid

@@ -15,7 +15,12 @@ using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 struct Sum {
   template <class T>
   static Vector<T> of(Vector<T> a, Vector<T> b) {
-    return a + b;
+    if constexpr (std::is_integral_v<T>) {  // unsigned, to wrap
+      using Bits = Vector<std::make_unsigned_t<T>>;
+      return (Vector<T>)((Bits)a + (Bits)b);
+    } else {
+      return a + b;
+    }
   }
 };
 struct Product {
@@ -63,24 +68,23 @@ struct Max {
   }
 };
 
+// No CPU divides integer vectors. int holds every 8- and 16-bit value, and a wider T any divisor.
 template <class T>
-Vector<T> divided(Vector<T> sum, int divisor) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return sum / static_cast<T>(divisor);
-  } else {  // no CPU divides integer vectors; int holds every 8- and 16-bit value, and T any divisor otherwise
-    using Wide = std::conditional_t<(sizeof(T) < sizeof(int)), int, T>;
-    for (size_t i = 0; i < kLanes<T>; ++i) {
-      sum[i] = static_cast<T>(static_cast<Wide>(sum[i]) / static_cast<Wide>(divisor));
-    }
-    return sum;
+[[gnu::noinline]] Vector<T> divided_one_by_one(Vector<T> sum, int divisor) {
+  using Wide = std::conditional_t<(sizeof(T) < sizeof(int)), int, T>;
+  for (size_t i = 0; i < kLanes<T>; ++i) {
+    sum[i] = static_cast<T>(static_cast<Wide>(sum[i]) / static_cast<Wide>(divisor));
   }
+  return sum;
 }
 
 // Which NaN comes out of NaN + NaN depends on the operand the compiler put first, so all become one.
 template <class T, bool kAverage>
 Vector<T> finish(Vector<T> value, int divisor) {
-  if constexpr (kAverage) value = divided<T>(value, divisor);
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (std::is_integral_v<T>) {
+    if constexpr (kAverage) value = divided_one_by_one<T>(value, divisor);
+  } else {
+    if constexpr (kAverage) value /= static_cast<T>(divisor);
     constexpr T kNan = sizeof(T) == 8 ? static_cast<T>(__builtin_nan("")) : static_cast<T>(__builtin_nanf(""));
     value = (value == value) ? value : (Vector<T>{} + kNan);
   }
@@ -88,20 +92,21 @@ Vector<T> finish(Vector<T> value, int divisor) {
 }
 
 template <class Element>
-Pair<typename Element::Value> load_some(const std::byte* from, size_t count) {
+[[gnu::noinline]] Pair<typename Element::Value> load_some(const std::byte* from, size_t count) {
   std::byte padded[Element::kBlock * Element::kElementBytes] = {};
   __builtin_memcpy(padded, from, count * Element::kElementBytes);
   return Element::load(padded);
 }
 template <class Element>
-void store_some(std::byte* to, const Pair<typename Element::Value>& block, size_t count) {
+[[gnu::noinline]] void store_some(std::byte* to, const Pair<typename Element::Value>& block, size_t count) {
   std::byte padded[Element::kBlock * Element::kElementBytes];
   Element::store(padded, block);
   __builtin_memcpy(to, padded, count * Element::kElementBytes);
 }
 
-// One block of elements [at, at + kBlock) of each of n sources, combined in registers; `load` and `store` see the
-// byte offset. The sources are read before the target is written, so the target may be one of them.
+// Block by block through all sources, with the result in registers until it is stored: one pass for any number of
+// sources, kSources of them where that is not 0 and k otherwise. A block is read from every source before it is
+// written, so the target may be one of them. What is left at the end is padded to a block.
 template <class Element, class Op, bool kAverage, size_t kSources>
 void combine(std::byte* target, const std::byte* const* sources, size_t k, size_t count, int divisor) {
   using T = typename Element::Value;

@@ -3,6 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from braid import _stats
 from braid._adapter import load_adapter
 
 if TYPE_CHECKING:
@@ -26,4 +27,5 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
     backend: Backend = load_adapter().create_backend(
         options.store, options.group_rank, options.group_size, options.timeout, options.group_id, members
     )
+    _stats.watch(options.group_id, backend, members[options.group_rank])
     return backend

@@ -106,6 +106,4 @@ def _announce(asked: str | None) -> None:
 
     if dist.get_rank() == 0:
         name = f'"{asked}"' if asked else "the default backend"
-        print(
-            f"braid: carrying {name} (taken over; unset BRAID_TAKEOVER to stop)", file=sys.stderr, flush=True
-        )
+        print(f"braid: carrying {name} (taken over; unset BRAID_TAKEOVER to stop)", file=sys.stderr, flush=True)

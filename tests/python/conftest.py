@@ -41,9 +41,7 @@ class TinyAdapter:
         from braid._adapter import PackageFiles, TorchInstall
 
         install = TorchInstall(str(torch.__version__), Path(torch.__file__).parent, True)
-        package = replace(
-            PackageFiles.installed(), sources=self.root / "sources", prebuilt=self.root / "prebuilt"
-        )
+        package = replace(PackageFiles.installed(), sources=self.root / "sources", prebuilt=self.root / "prebuilt")
         return install, package
 
     def start(self) -> subprocess.Popen[str]:
@@ -66,9 +64,9 @@ class TinyAdapter:
             text=True,
         )
 
-    def compiled(self) -> list[str]:
-        """List the files that the counting compiler was given so far."""
-        return (self.root / "compiled").read_text().split()
+    def builds(self) -> int:
+        """Return how often the counting compiler was asked to link so far."""
+        return len((self.root / "linked").read_text().split())
 
 
 @pytest.fixture
@@ -76,14 +74,14 @@ def tiny_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyAdapter
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "module.cc").write_text(TINY_MODULE)
     (tmp_path / "sources" / "answer.cc").write_text(TINY_ANSWER)
-    (tmp_path / "compiled").touch()
+    (tmp_path / "linked").touch()
     compiler = tmp_path / "counting-c++"
     compiler.write_text(
         textwrap.dedent(f"""\
             #!/bin/bash
             cd {tmp_path}
             while [ -e hang ] && [ "$1" != --version ]; do touch hanging; sleep 0.1; done
-            for word in "$@"; do case "$word" in *.cc) echo "$word" >> compiled;; esac; done
+            case " $* " in *" -shared "*) echo . >> linked;; esac
             exec g++ "$@"
         """)
     )

@@ -44,9 +44,7 @@ def test_import_braid_registers_where_autoloading_is_off() -> None:
 
 def test_import_braid_alone_does_not_import_torch() -> None:
     assert (
-        run_python("import sys, braid; print(braid.__version__, 'torch' in sys.modules)")
-        .strip()
-        .endswith("False")
+        run_python("import sys, braid; print(braid.__version__, 'torch' in sys.modules)").strip().endswith("False")
     )
 
 

@@ -24,6 +24,7 @@ from braid._adapter import (
     find_adapter,
     load,
 )
+from braid._adapter import build as adapter_build
 from braid._adapter.cache import cache_dir
 
 pytestmark = pytest.mark.unit
@@ -55,12 +56,10 @@ def test_builds_with_torchs_headers_first_and_finds_it_again(tiny_adapter, capfd
     assert (answer, pybind11 >> 16, torch_minor, dtype) == (42, major << 8 | minor, torch.minor[1], "float32")
 
     assert build_adapter(torch, package, compiler) == path
-    assert len(tiny_adapter.compiled()) == 2
+    assert tiny_adapter.builds() == 1
     build_adapter(torch, package, compiler, force=True)
-    assert len(tiny_adapter.compiled()) == 4
-    leftovers = [
-        entry.name for entry in (tiny_adapter.root / "cache").iterdir() if entry.name.startswith(".")
-    ]
+    assert tiny_adapter.builds() == 2
+    leftovers = [entry.name for entry in (tiny_adapter.root / "cache").iterdir() if entry.name.startswith(".")]
     assert leftovers == []
 
 
@@ -69,7 +68,7 @@ def test_processes_that_start_together_build_once(tiny_adapter) -> None:
     outputs = [builder.communicate(timeout=120) for builder in builders]
     assert [builder.returncode for builder in builders] == [0] * 4, outputs
     assert len({out for out, _ in outputs}) == 1
-    assert sorted(Path(name).name for name in tiny_adapter.compiled()) == ["answer.cc", "module.cc"]
+    assert tiny_adapter.builds() == 1
     assert sum("building" in err for _, err in outputs) == 1
 
 
@@ -123,6 +122,19 @@ def test_a_compile_error_shows_its_first_lines_and_the_log(tiny_adapter) -> None
     assert log is not None
     assert "answer.cc" in Path(log[1]).read_text()
     assert find_adapter(torch, package, Compiler.find()) is None
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_any_number_of_compilers_will_do_even_where_names_clash(tiny_adapter, monkeypatch, jobs: int) -> None:
+    torch, package = tiny_adapter.arguments()
+    (package.sources / "answer.cc").write_text(
+        "static int clash() { return 42; }\nint answer() { return clash(); }\n"
+    )
+    (package.sources / "other.cc").write_text(
+        "static int clash() { return 1; }\nint other() { return clash(); }\n"
+    )
+    monkeypatch.setattr(adapter_build, "_parallel_jobs", lambda sources: jobs)
+    assert told_by(build_adapter(torch, package, Compiler.find()))[0] == 42
 
 
 def test_a_link_error_is_one_too(tiny_adapter) -> None:

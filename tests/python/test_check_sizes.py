@@ -21,8 +21,6 @@ def test_limits() -> None:
 
 
 def test_an_exception_is_noted_with_its_reason_and_must_be_needed() -> None:
-    failures, notes = check_sizes.check(
-        {"large": 700, "shrunk": 10}, {"large": "a table", "shrunk": "was one"}
-    )
+    failures, notes = check_sizes.check({"large": 700, "shrunk": 10}, {"large": "a table", "shrunk": "was one"})
     assert [line.partition(":")[0] for line in failures] == ["shrunk"]
     assert "large: 700 lines, because a table" in notes

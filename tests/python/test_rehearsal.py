@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
 from braid import _core
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max")
@@ -205,8 +204,10 @@ def test_all_to_all(family: str, n: int) -> None:
     for case in movement_cases():
         for uneven in (False, True):
             count = [[case.count + (5 * s + 3 * d if uneven else 0) for d in range(n)] for s in range(n)]
-            data = [[encode(values(case.dtype, "sum", count[s][d], 9 * s + d), case.dtype) for d in range(n)]
-                    for s in range(n)]
+            data = [
+                [encode(values(case.dtype, "sum", count[s][d], 9 * s + d), case.dtype) for d in range(n)]
+                for s in range(n)
+            ]
             outputs = [[poison(count[s][d], case.dtype) for s in range(n)] for d in range(n)]
             run(text, data, outputs, case)
             for d in range(n):
@@ -220,11 +221,19 @@ def test_gather_and_scatter(n: int) -> None:
         for case in movement_cases():
             blocks = [encode(values(case.dtype, "sum", case.count, r), case.dtype) for r in range(n)]
             gathered = [poison(case.count, case.dtype) for _ in range(n)]
-            run(_core.plan("gather", "direct", n, root=root), [[b] for b in blocks],
-                [gathered if r == root else [] for r in range(n)], case)
+            run(
+                _core.plan("gather", "direct", n, root=root),
+                [[b] for b in blocks],
+                [gathered if r == root else [] for r in range(n)],
+                case,
+            )
             scattered = [[poison(case.count, case.dtype)] for _ in range(n)]
-            run(_core.plan("scatter", "direct", n, root=root),
-                [gathered if r == root else [] for r in range(n)], scattered, case)
+            run(
+                _core.plan("scatter", "direct", n, root=root),
+                [gathered if r == root else [] for r in range(n)],
+                scattered,
+                case,
+            )
             for rank in range(n):
                 np.testing.assert_array_equal(gathered[rank], blocks[rank], err_msg=str(case))
                 np.testing.assert_array_equal(scattered[rank][0], blocks[rank], err_msg=str(case))

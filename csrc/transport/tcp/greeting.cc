@@ -26,7 +26,7 @@ void Greeting::start() {
   // The first bytes on a fresh socket always fit.
   if (::send(socket_.get(), &challenge_, sizeof challenge_, MSG_NOSIGNAL) !=
       static_cast<ssize_t>(sizeof challenge_)) {
-    refuse("it went away");
+    refuse("");
     return;
   }
   const auto watch = listener_->reactor.add(socket_.get(), EPOLLIN, shared_from_this());
@@ -80,7 +80,7 @@ bool Greeting::receive_claim() {
       ::recv(socket_.get(), received_.data() + received_bytes_, received_.size() - received_bytes_, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
-    refuse("it went away during the handshake");
+    refuse("");  // it went away; members do too, when their group ends that early
     return false;
   }
   received_bytes_ += static_cast<size_t>(got);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the adapter, or compiles it: a few source files at once, then one link, then one rename."""
+"""Finds the adapter, or compiles it: one compiler per core, then one link, then one rename."""
 
 import os
 import shutil
@@ -85,23 +85,35 @@ def build_adapter(
 
 
 def _compile(torch: TorchInstall, package: PackageFiles, compiler: Compiler, work: Path, log: Path) -> Path:
-    flags = _compile_flags(torch, package)
+    command = [*compiler.command, *_compile_flags(torch, package), "-c"]
     sources = package.source_files()
-    commands = [
-        [*compiler.command, *flags, "-c", str(source), "-o", str(work / f"{source.stem}.o")]
-        for source in sources
-    ]
-    with ThreadPoolExecutor(_parallel_jobs(len(sources))) as pool:
-        results = list(pool.map(_run, commands))
-    _raise_on_failure(results, log)
+    jobs = _parallel_jobs(len(sources))
+
+    def compile_all(files: list[Path]) -> list[subprocess.CompletedProcess[str]]:
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(lambda file: _run([*command, str(file), "-o", f"{work / file.stem}.o"]), files))
+
+    units = _write_units(sources, jobs, work)
+    if any(result.returncode != 0 for result in compile_all(units)):
+        # Names of two files may clash in one unit; and if the error is real, it shows better in its own file.
+        units = sources
+        _raise_on_failure(compile_all(units), log)
 
     target = work / ADAPTER_NAME
-    objects = [str(work / f"{source.stem}.o") for source in sources]
+    objects = [f"{work / unit.stem}.o" for unit in units]
     _raise_on_failure(
         [_run([*compiler.command, "-shared", "-o", str(target), *objects, *_link_flags(torch, package)])], log
     )
     log.unlink(missing_ok=True)
     return target
+
+
+def _write_units(sources: list[Path], count: int, work: Path) -> list[Path]:
+    # Nearly all of the time goes into torch's headers, so each compiler reads them once for all of its files.
+    units = [work / f"unit{number}.cc" for number in range(count)]
+    for number, unit in enumerate(units):
+        unit.write_text("".join(f'#include "{source}"\n' for source in sources[number::count]))
+    return units
 
 
 def _compile_flags(torch: TorchInstall, package: PackageFiles) -> list[str]:

@@ -69,9 +69,7 @@ class CacheEntry:
     for its compute nodes.
     """
 
-    def __init__(
-        self, root: Path, torch: TorchInstall, package: PackageFiles, compiler: Compiler | None
-    ) -> None:
+    def __init__(self, root: Path, torch: TorchInstall, package: PackageFiles, compiler: Compiler | None) -> None:
         """Compute the names; nothing is written."""
         fit = _hash(torch.identity(), python_tag(), package.digest())
         self._root = root

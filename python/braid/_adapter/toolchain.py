@@ -36,9 +36,7 @@ class TorchInstall:
         try:
             import torch
         except ImportError as error:
-            raise AdapterError(
-                f"braid's torch backend needs torch, which cannot be imported: {error}"
-            ) from error
+            raise AdapterError(f"braid's torch backend needs torch, which cannot be imported: {error}") from error
         return cls(
             version=str(torch.__version__),
             root=Path(torch.__file__).parent,
@@ -117,9 +115,7 @@ class Compiler:
 
 def _version_of(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -175,9 +171,7 @@ class PackageFiles:
                 state.update(f"{path.name}:{len(content)}:".encode())
                 state.update(content)
         except OSError as error:
-            raise AdapterError(
-                f"a file of torch-braid cannot be read ({error}): reinstall torch-braid"
-            ) from error
+            raise AdapterError(f"a file of torch-braid cannot be read ({error}): reinstall torch-braid") from error
         return state.hexdigest()
 
 

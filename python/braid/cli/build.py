@@ -10,9 +10,7 @@ from braid._adapter import Compiler, PackageFiles, TorchInstall, build_adapter, 
 
 
 def build(
-    force: Annotated[
-        bool, typer.Option("--force", help="Compile again, even if it is there already.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compile again, even if it is there already.")] = False,
     into: Annotated[
         Path | None,
         typer.Option(help="Also copy it into this folder, laid out as in braid/prebuilt of a wheel."),

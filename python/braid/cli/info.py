@@ -17,9 +17,7 @@ from braid._adapter import AdapterError, Compiler, PackageFiles, TorchInstall, a
 
 
 def info(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Say what is installed and what this machine offers."""
     facts = collect()

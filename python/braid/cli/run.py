@@ -55,9 +55,7 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser: ArgumentParser = get_args_parser()
     parser.prog = "braid run"
-    parser.usage = (
-        "braid run [--nproc N] [--takeover LIST] [torchrun options] (script | -m module) [arguments]"
-    )
+    parser.usage = "braid run [--nproc N] [--takeover LIST] [torchrun options] (script | -m module) [arguments]"
     parser.description = "torchrun, with the backends that the script asks for carried by braid."
     parser.add_argument(
         "--nproc", dest="nproc_per_node", default=SUPPRESS, metavar="N", help="Short for --nproc-per-node."

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same training script on Gloo and, unedited, on braid: what is equal, and what each step costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+SCRIPT = Path(__file__).with_name("train_digits_ddp.py")
+LEAST_ACCURACY = 0.95
+# Both sum the same float32 gradients, in another order: the curves part by rounding alone.
+MOST_LOSS_DIFFERENCE = 0.02
+
+
+@dataclass
+class Run:
+    """What one training run left behind."""
+
+    losses: list[float]
+    accuracy: float
+    step_ms: float  # median
+    communication_ms: float  # median over steps of the summed time that all-reduces were under way
+    stats: list[dict[str, Any]]
+
+
+def train(launcher: list[str], ranks: int, epochs: int, console: Console, title: str) -> Run:
+    console.rule(title)
+    with tempfile.TemporaryDirectory() as folder:
+        history, stats = Path(folder, "history.json"), Path(folder, "stats")
+        command = [
+            *[sys.executable, "-m", *launcher, "--nproc-per-node", str(ranks), str(SCRIPT)],
+            *["--epochs", str(epochs), "--history", str(history)],
+        ]
+        environment = {**os.environ, "BRAID_STATS": str(stats), "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, check=True, env=environment)
+        data = json.loads(history.read_text())
+        rank_0 = Path(f"{stats}.rank0.json")
+        groups = json.loads(rank_0.read_text()) if rank_0.exists() else []
+    steps = len(data["losses"])
+    buckets = len(data["communication_seconds"]) // steps
+    per_step = [sum(data["communication_seconds"][i * buckets : (i + 1) * buckets]) for i in range(steps)]
+    return Run(
+        losses=data["losses"],
+        accuracy=data["accuracy"],
+        step_ms=1000 * statistics.median(data["step_seconds"]),
+        communication_ms=1000 * statistics.median(per_step),
+        stats=[row for group in groups for row in group["operations"]],
+    )
+
+
+def size(count: int) -> str:
+    for unit, bytes_ in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= bytes_:
+            return f"{count / bytes_:.3g} {unit}"
+    return f"{count} B"
+
+
+def report(gloo: Run, braid: Run, difference: float, ranks: int, console: Console) -> None:
+    table = Table(title=f"Digits CNN, {ranks} ranks of DistributedDataParallel on this machine")
+    for column in ("", "Gloo", "braid"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row("final test accuracy", f"{100 * gloo.accuracy:.1f} %", f"{100 * braid.accuracy:.1f} %")
+    table.add_row("final loss", f"{gloo.losses[-1]:.4f}", f"{braid.losses[-1]:.4f}")
+    table.add_row("step time, median", f"{gloo.step_ms:.2f} ms", f"{braid.step_ms:.2f} ms")
+    table.add_row(
+        "of it all-reduce under way", f"{gloo.communication_ms:.2f} ms", f"{braid.communication_ms:.2f} ms"
+    )
+    console.print(table)
+    console.print(f"largest difference of the two loss curves: {difference:.2g} over {len(gloo.losses)} steps")
+
+    carried = Table(title="Which algorithm carried what (rank 0)")
+    for column in ("collective", "algorithm", "sizes", "calls", "mean time"):
+        carried.add_column(column)
+    for row in braid.stats:
+        sizes = size(row["min_bytes"])
+        if row["max_bytes"] != row["min_bytes"]:
+            sizes += f" .. {size(row['max_bytes'])}"
+        mean = f"{1e6 * row['seconds'] / row['calls']:.0f} us"
+        carried.add_row(row["collective"], row["family"], sizes, str(row["calls"]), mean)
+    console.print(carried)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=10)
+    arguments = parser.parse_args()
+    console = Console()
+    gloo = train(["torch.distributed.run"], arguments.ranks, arguments.epochs, console, "the script on Gloo")
+    braid = train(
+        ["braid.cli", "run"], arguments.ranks, arguments.epochs, console, "the same script under braid run"
+    )
+    difference = max(abs(a - b) for a, b in zip(gloo.losses, braid.losses, strict=True))
+    report(gloo, braid, difference, arguments.ranks, console)
+    problems = []
+    if not braid.stats:
+        problems.append("braid carried nothing: the take-over did not happen")
+    if braid.accuracy < LEAST_ACCURACY:
+        problems.append(f"accuracy below {100 * LEAST_ACCURACY:.0f} %")
+    if difference > MOST_LOSS_DIFFERENCE:
+        problems.append(f"the loss curves differ by more than {MOST_LOSS_DIFFERENCE}")
+    for problem in problems:
+        console.print(f"[red]{problem}[/red]")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that die, refuse, leave in the middle, or break the protocol.
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "transport/stranger.h"
+#include "transport/tcp_group.h"
+
+namespace braid::testing {
+namespace {
+
+size_t open_descriptors() {
+  size_t count = 0;
+  DIR* directory = ::opendir("/proc/self/fd");
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count;
+}
+
+// Rank 0 of two; what its peer is is up to the test.
+class Half final : public TestGroup {
+ public:
+  explicit Half(const TcpOptions& options = tcp_options()) : net_(1, options), mailbox_(0, 2, bell_) {
+    auto joined = endpoint().join("half", kSecret, 0, 2, mailbox_);
+    EXPECT_TRUE(joined.ok()) << joined.status().message();
+    group_ = joined.value();
+  }
+  void attach(const std::string& address) {
+    auto channel = group_->channel(1, address);
+    ASSERT_TRUE(channel.ok()) << channel.status().message();
+    mailbox_.attach(1, std::move(channel).value());
+  }
+  Mailbox& mailbox(Node) override { return mailbox_; }
+  DoorbellWord& bell(Node) override { return bell_; }
+  TcpEndpoint& endpoint() { return net_.endpoint(0); }
+
+ private:
+  TcpNet net_;
+  DoorbellWord bell_;
+  std::shared_ptr<TcpGroup> group_;
+  Mailbox mailbox_;
+};
+
+void put(int fd, const std::string& address) {
+  std::string padded = address;
+  padded.resize(64);
+  ASSERT_EQ(::write(fd, padded.data(), 64), 64);
+}
+
+std::string get(int fd) {
+  std::string padded(64, '\0');
+  EXPECT_EQ(::read(fd, padded.data(), 64), 64);
+  return padded.c_str();
+}
+
+// The other process: joins as rank 1, sends one message, then waits for its death.
+[[noreturn]] void be_rank_one(int from_parent, int to_parent) {
+  TcpNet net(1, tcp_options());
+  DoorbellWord bell;
+  Mailbox mailbox(1, 2, bell);
+  auto group = net.endpoint(0).join("half", kSecret, 1, 2, mailbox).value();
+  put(to_parent, net.endpoint(0).address());
+  auto channel = group->channel(0, get(from_parent));
+  mailbox.attach(0, std::move(channel).value());
+  const auto data = pattern(100, 1);
+  Request request;
+  mailbox.send(0, {1, 0}, data, &request);
+  for (;;) ::pause();
+}
+
+TEST(TcpFailureTest, AKilledProcessIsSeenAtOnceAfterWhatItHadSent) {
+  int to_child[2], to_parent[2];
+  ASSERT_EQ(::pipe(to_child), 0);
+  ASSERT_EQ(::pipe(to_parent), 0);
+  const pid_t child = ::fork();  // before this process has any thread
+  if (child == 0) be_rank_one(to_child[0], to_parent[1]);
+  {
+    Half half;
+    half.attach(get(to_parent[0]));
+    put(to_child[1], half.endpoint().address());
+    std::vector<std::byte> first(100), second(1 << 20);
+    Request got_first, got_second;
+    half.mailbox(0).recv(1, {1, 0}, first, &got_first);
+    EXPECT_TRUE(wait(half, 0, got_first).ok());
+    EXPECT_EQ(first, pattern(100, 1));
+
+    half.mailbox(0).recv(1, {1, 1}, second, &got_second);
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_FALSE(got_second.done());
+    const Deadline killed = Clock::now();
+    ::kill(child, SIGKILL);
+    const Status status = wait(half, 0, got_second);
+    EXPECT_LT(Clock::now() - killed, milliseconds(1000));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(status.rank(), 1);
+    EXPECT_NE(status.message().find("connection closed"), std::string::npos) << status.message();
+  }
+  ::waitpid(child, nullptr, 0);
+  for (const int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) ::close(fd);
+}
+
+TEST(TcpFailureTest, ARefusedConnectionNamesTheRank) {
+  for (const bool receive : {true, false}) {
+    Half half;
+    const std::string nobody = TcpNet(1, tcp_options()).endpoint(0).address();
+    half.attach(nobody);
+    std::vector<std::byte> data(10);
+    Request request;
+    const Deadline start = Clock::now();
+    if (receive) {
+      half.mailbox(0).recv(1, {1, 0}, data, &request);
+    } else {
+      half.mailbox(0).send(1, {1, 0}, data, &request);
+    }
+    const Status status = wait(half, 0, request);
+    EXPECT_LT(Clock::now() - start, milliseconds(3000));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(status.rank(), 1);
+    EXPECT_EQ(status.message(), "rank 1 at " + nobody + ": connection refused");
+  }
+}
+
+TEST(TcpFailureTest, APeerThatRefusesForAMomentIsReached) {
+  Half half;
+  // A port that is bound but not yet listened at refuses.
+  const Fd socket(::socket(AF_INET, SOCK_STREAM, 0));
+  const Address any = Address::parse("127.0.0.1:0").value();
+  ASSERT_EQ(::bind(socket.get(), any.get(), any.size()), 0);
+  half.attach(local_address_of(socket.get()).text());
+  const auto data = pattern(10, 1);
+  Request request;
+  half.mailbox(0).send(1, {1, 0}, data, &request);
+  std::this_thread::sleep_for(milliseconds(200));
+  ASSERT_EQ(::listen(socket.get(), 8), 0);
+  const Fd accepted(::accept(socket.get(), nullptr, nullptr));
+  EXPECT_TRUE(static_cast<bool>(accepted));
+  EXPECT_FALSE(request.done());
+}
+
+TEST(TcpFailureTest, AListenerThatIsNotOfTheGroupIsNotBelieved) {
+  const KeptLog log;
+  Half half;
+  TcpNet other(1, tcp_options());
+  DoorbellWord bell;
+  Mailbox mailbox(1, 2, bell);
+  auto group = other.endpoint(0).join("half", std::string(32, 'x'), 1, 2, mailbox);
+  half.attach(other.endpoint(0).address());
+  std::vector<std::byte> data(10);
+  Request request;
+  half.mailbox(0).send(1, {1, 0}, data, &request);
+  const Status status = wait(half, 0, request);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("connection closed during the handshake"), std::string::npos)
+      << status.message();
+  group.value()->leave();
+}
+
+// A raw member's connection to rank 0, with a receive waiting there.
+class TcpProtocolTest : public ::testing::Test {
+ protected:
+  TcpProtocolTest() : stranger_(half_.endpoint().address()) {
+    half_.attach(half_.endpoint().address());
+    EXPECT_TRUE(stranger_.is_accepted(stranger_.claim("half", kSecret, 1, 0), kSecret));
+    half_.mailbox(0).recv(1, {1, 0}, got_, &request_);
+  }
+  Frame message(uint32_t bytes) {
+    Frame frame;
+    frame.kind = FrameKind::kMessage;
+    frame.payload_bytes = bytes;
+    frame.message_bytes = bytes;
+    frame.tag = {1, 0};
+    return frame;
+  }
+  void expect_lost(const std::string& what) {
+    const Status status = wait(half_, 0, request_);
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(status.rank(), 1);
+    EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+  }
+
+  Half half_;
+  Stranger stranger_;
+  std::vector<std::byte> got_ = std::vector<std::byte>(100);
+  Request request_;
+};
+
+TEST_F(TcpProtocolTest, AFrameByteByByteIsStillAFrame) {
+  const auto data = pattern(100, 5);
+  const Frame frame = message(100);
+  for (size_t i = 0; i < sizeof frame; ++i) stranger_.say(reinterpret_cast<const char*>(&frame) + i, 1);
+  for (const std::byte& b : data) stranger_.say(&b, 1);
+  EXPECT_TRUE(wait(half_, 0, request_).ok());
+  EXPECT_EQ(got_, data);
+}
+
+TEST_F(TcpProtocolTest, AnUnknownKindOfFrameLosesThePeer) {
+  Frame frame = message(0);
+  frame.kind = static_cast<FrameKind>(77);
+  stranger_.send_frame(frame);
+  expect_lost("it sent a frame of kind 77");
+}
+
+TEST_F(TcpProtocolTest, AnOfferLosesThePeer) {
+  Frame frame = message(0);
+  frame.kind = FrameKind::kOffer;
+  stranger_.send_frame(frame);
+  expect_lost("it sent a frame of kind 4");
+}
+
+TEST_F(TcpProtocolTest, AnOversizedFrameLosesThePeer) {
+  stranger_.send_frame(message(0xffffffff));
+  expect_lost("more than the 1024 allowed");
+}
+
+TEST_F(TcpProtocolTest, APieceNobodyAskedForLosesThePeer) {
+  Frame frame = message(8);
+  frame.kind = FrameKind::kPiece;
+  frame.tag = {9, 9};
+  stranger_.send_frame(frame);
+  expect_lost("broke the protocol");
+}
+
+TEST_F(TcpProtocolTest, AFrameCutInTheMiddleLosesThePeer) {
+  {
+    Stranger other(half_.endpoint().address());
+    EXPECT_TRUE(other.is_accepted(other.claim("half", kSecret, 1, 0, 1), kSecret));
+    other.send_frame(message(100), pattern(50, 1));
+  }
+  expect_lost("connection closed");
+}
+
+TEST(TcpFailureTest, LeavingOrFailingWhileDataIsInFlightTouchesNothingLater) {
+  auto net = std::make_shared<TcpNet>(2, tcp_options("127.0.0.1", 3));
+  int interrupted = 0;
+  for (int round = 0; round < 30; ++round) {
+    const bool fail = round % 2 == 0;
+    TcpTestGroup group(net, "round " + std::to_string(round));
+    auto data = std::make_unique<std::vector<std::byte>>(8 << 20);
+    std::vector<std::byte> got(data->size());
+    Request send, recv;
+    group.mailbox(1).recv(0, {1, 0}, got, &recv);
+    group.mailbox(0).send(1, {1, 0}, *data, &send);
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+    if (fail) {
+      group.mailbox(0).fail({Code::kTimeout, "somebody was too slow", 0});
+    } else {
+      group.mailbox(0).close();
+    }
+    data.reset();  // a sanitizer sees who still reads it
+    EXPECT_TRUE(send.done());
+    const Status status = wait(group, 1, recv);
+    if (status.ok()) continue;  // it was through already
+    ++interrupted;
+    if (fail) {
+      EXPECT_EQ(status.message(), "somebody was too slow");
+    } else {
+      EXPECT_EQ(status.message(), "rank 0 has left the group");
+    }
+  }
+  EXPECT_GT(interrupted, 5);
+}
+
+TEST(TcpFailureTest, NoDescriptorIsLeft) {
+  const size_t before = open_descriptors();
+  for (int round = 0; round < 5; ++round) {
+    auto net = std::make_shared<TcpNet>(3, tcp_options());
+    TcpTestGroup group(net, "whole"), failing(net, "failing");
+    exchange(group, 3, 1, 5000);
+    exchange(failing, 3, 1, 5000);
+    failing.mailbox(0).fail({Code::kTimeout, "too slow", 0});
+    Stranger stranger(net->endpoint(0).address());
+    Half half;
+    half.attach("127.0.0.1:1");
+    Request request;
+    std::vector<std::byte> data(10);
+    half.mailbox(0).send(1, {1, 0}, data, &request);
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(TcpFailureTest, ALivingProcessKeepsNoDescriptorOfAGroupThatEnded) {
+  auto net = std::make_shared<TcpNet>(3, tcp_options());
+  const size_t before = open_descriptors();
+  for (int round = 0; round < 5; ++round) {
+    TcpTestGroup group(net, "round " + std::to_string(round));
+    exchange(group, 3, 1, 5000);
+    if (round % 2 == 0) group.mailbox(0).fail({Code::kTimeout, "too slow", 0});
+  }
+  for (int i = 0; i < 3000 && open_descriptors() != before; ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace braid::testing
