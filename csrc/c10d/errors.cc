@@ -3,20 +3,40 @@
 
 #include <c10/util/Exception.h>
 
-#include <utility>
+#include <charconv>
+#include <set>
+#include <string_view>
 
 namespace braid::adapter {
 namespace {
 
-// The status speaks of group ranks; a user who started the job thinks in global ones.
+// The group ranks that the text speaks of ("rank 3"), in order.
+std::set<int> ranks_named_in(const std::string& text) {
+  static constexpr std::string_view kWord = "rank ";
+  std::set<int> ranks;
+  for (size_t at = text.find(kWord); at != std::string::npos; at = text.find(kWord, at)) {
+    at += kWord.size();
+    int rank = -1;
+    std::from_chars(text.data() + at, text.data() + text.size(), rank);
+    if (rank >= 0) ranks.insert(rank);
+  }
+  return ranks;
+}
+
+// The status speaks of group ranks; who started the job thinks in global ones.
 std::string message_of(const Status& status, const Members& members) {
-  std::string message = "braid: " + status.message();
-  const int rank = status.rank();
-  if (rank < 0) return message;
-  const std::string name = members.name(rank);
-  const bool differs = name.find('(') != std::string::npos;
-  if (differs || message.find("rank " + std::to_string(rank)) == std::string::npos) message += " [" + name + "]";
-  return message;
+  std::set<int> ranks = ranks_named_in(status.message());
+  std::string text = "braid: " + status.message();
+  if (status.rank() >= 0 && ranks.insert(status.rank()).second)
+    text += " [rank " + std::to_string(status.rank()) + "]";
+  std::string global;
+  for (const int rank : ranks) {
+    const int64_t known_as = members.global_rank(rank);
+    if (known_as == rank) continue;
+    global += global.empty() ? " [" : ", ";
+    global += "rank " + std::to_string(rank) + " of this group is global rank " + std::to_string(known_as);
+  }
+  return global.empty() ? text : text + global + "]";
 }
 
 template <class Error>
@@ -27,11 +47,9 @@ std::exception_ptr make(const std::string& message) {
 
 }  // namespace
 
-std::string Members::name(int group_rank) const {
-  const std::string name = "rank " + std::to_string(group_rank);
-  if (group_rank < 0 || static_cast<size_t>(group_rank) >= global_ranks.size()) return name;
-  const int64_t global = global_ranks[static_cast<size_t>(group_rank)];
-  return global == group_rank ? name : name + " (global rank " + std::to_string(global) + ")";
+int64_t Members::global_rank(int group_rank) const {
+  const bool listed = group_rank >= 0 && static_cast<size_t>(group_rank) < global_ranks.size();
+  return listed ? global_ranks[static_cast<size_t>(group_rank)] : group_rank;
 }
 
 std::exception_ptr exception_of(const Status& status, const Members& members) {

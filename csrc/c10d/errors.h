@@ -18,11 +18,10 @@ struct Members {
   int rank = 0;
   std::vector<int64_t> global_ranks;  // by group rank; empty when the group is the whole job
 
-  // "rank 1", or "rank 1 (global rank 5)" where the two differ.
-  std::string name(int group_rank) const;
+  int64_t global_rank(int group_rank) const;
 };
 
-// REQUIRES: !status.ok().
+// Ranks that the message names are translated to global ones where they differ. REQUIRES: !status.ok().
 std::exception_ptr exception_of(const Status& status, const Members& members);
 // Throws exception_of(status) unless ok.
 void raise_if_failed(const Status& status, const Members& members);

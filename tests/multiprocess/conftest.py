@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets the tests, and the rank processes they start, import ranks.py."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+WIRES = ["shm", "tcp"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    # Every test that names a wire runs over each.
+    if "wire" in metafunc.fixturenames:
+        metafunc.parametrize("wire", WIRES)

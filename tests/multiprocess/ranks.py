@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a function on several ranks, each a process of its own, and brings back what they returned.
+
+The processes are forked from one clean server that has imported torch already, so a rank starts in milliseconds.
+A rank finds the function by file and name; arguments and results are pickled.
+"""
+
+import faulthandler
+import importlib.util
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+GROUP_TIMEOUT_S = 30.0
+LOG_BYTES = 4000
+
+
+@dataclass
+class Rank:
+    """One rank of a test, as the function that runs on it sees it."""
+
+    rank: int
+    size: int
+    folder: Path
+
+    def join(self, prefix: str = "first", members: Collection[int] = (), timeout_s: float = GROUP_TIMEOUT_S) -> None:
+        """Make the default group of `members` (all ranks unless given) with backend "braid"."""
+        import torch.distributed as dist
+
+        ranks = sorted(members) or list(range(self.size))
+        dist.init_process_group(
+            "braid",
+            store=dist.PrefixStore(prefix, dist.FileStore(str(self.folder / "store"))),
+            rank=ranks.index(self.rank),
+            world_size=len(ranks),
+            timeout=timedelta(seconds=timeout_s),
+        )
+
+    def mark(self, name: str) -> None:
+        """Say that this rank has come to a place, for others to wait for."""
+        (self.folder / f"{name}.{self.rank}").touch()
+
+    def wait_for(self, name: str, rank: int, timeout_s: float = GROUP_TIMEOUT_S) -> None:
+        """Wait until another rank has come to a place, without the group under test."""
+        path = self.folder / f"{name}.{rank}"
+        deadline = time.monotonic() + timeout_s
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"rank {rank} did not come to {name!r}")
+            time.sleep(0.002)
+
+
+class RanksFailedError(AssertionError):
+    """Some ranks raised, died or hung; the text has what each of them left."""
+
+
+def run_ranks(
+    function: Callable[..., Any],
+    size: int,
+    *args: Any,
+    wire: str = "shm",
+    join: bool = True,
+    timeout_s: float = 120.0,
+    environment: Mapping[str, str] | None = None,
+    killed: Collection[int] = (),
+) -> list[Any]:
+    """Run ``function(rank, *args)`` on `size` ranks and return the results by rank.
+
+    Args:
+        function: a function at the top of a module.
+        size: number of ranks.
+        args: picklable.
+        wire: which transports the ranks may use (BRAID_TRANSPORTS).
+        join: make the group before the function, destroy it afterwards.
+        timeout_s: then whatever still runs is killed, and the test fails.
+        environment: variables the ranks get.
+        killed: ranks that are meant to die; all others must return.
+
+    Raises:
+        RanksFailedError: with the tracebacks, and the output of ranks that died or hung.
+    """
+    variables = {"BRAID_TRANSPORTS": wire, **(environment or {})}
+    with tempfile.TemporaryDirectory(prefix="braid-test-") as name:
+        folder = Path(name)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch.distributed", "numpy"])
+        place = (sys.modules[function.__module__].__file__, function.__qualname__)
+        processes = [
+            context.Process(target=_run_rank, args=(Rank(i, size, folder), place, args, join, variables, timeout_s))
+            for i in range(size)
+        ]
+        for process in processes:
+            process.start()
+        _wait(processes, timeout_s)
+        return _collect(folder, processes, killed)
+
+
+def _wait(processes: list[ForkServerProcess], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _collect(folder: Path, processes: list[ForkServerProcess], killed: Collection[int]) -> list[Any]:
+    results: list[Any] = []
+    complaints = []
+    for rank, process in enumerate(processes):
+        path = folder / f"result.{rank}"
+        good, value = pickle.loads(path.read_bytes()) if path.exists() else (False, "no result")
+        results.append(value if good else None)
+        if rank in killed:
+            if process.exitcode != -signal.SIGKILL:
+                complaints.append(f"rank {rank} should have been killed, but ended with {process.exitcode}")
+        elif not good or process.exitcode != 0:
+            log = (folder / f"log.{rank}").read_text(errors="replace")[-LOG_BYTES:]
+            complaints.append(f"rank {rank} ended with status {process.exitcode}: {value}\n{log}")
+    if complaints:
+        raise RanksFailedError("\n".join(complaints))
+    return results
+
+
+def _run_rank(
+    rank: Rank,
+    place: tuple[str, str],
+    args: tuple[Any, ...],
+    join: bool,
+    variables: Mapping[str, str],
+    timeout_s: float,
+) -> None:
+    log = os.open(rank.folder / f"log.{rank.rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    # Shows where it hangs, just before it is killed for that.
+    faulthandler.dump_traceback_later(timeout_s * 0.9)
+    os.environ.update(variables)
+    try:
+        outcome = (True, _call(rank, _load(place), args, join))
+    except BaseException:
+        outcome = (False, traceback.format_exc())
+    faulthandler.cancel_dump_traceback_later()
+    written = rank.folder / f"writing.{rank.rank}"
+    written.write_bytes(pickle.dumps(outcome))
+    written.rename(rank.folder / f"result.{rank.rank}")
+    if not outcome[0]:
+        sys.exit(1)
+
+
+def _call(rank: Rank, function: Callable[..., Any], args: tuple[Any, ...], join: bool) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    import braid  # noqa: F401  (registers the backend where autoload is off)
+
+    torch.set_num_threads(1)
+    if join:
+        rank.join()
+    value = function(rank, *args)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return value
+
+
+def _load(place: tuple[str, str]) -> Callable[..., Any]:
+    path, name = place
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    function: Callable[..., Any] = getattr(module, name)
+    return function
