@@ -35,7 +35,9 @@ class Rank:
     size: int
     folder: Path
 
-    def join(self, prefix: str = "first", members: Collection[int] = (), timeout_s: float = GROUP_TIMEOUT_S) -> None:
+    def join(
+        self, prefix: str = "first", members: Collection[int] = (), timeout_s: float = GROUP_TIMEOUT_S
+    ) -> None:
         """Make the default group of `members` (all ranks unless given) with backend "braid"."""
         import torch.distributed as dist
 
@@ -98,7 +100,9 @@ def run_ranks(
         context.set_forkserver_preload(["torch", "torch.distributed", "numpy"])
         place = (sys.modules[function.__module__].__file__, function.__qualname__)
         processes = [
-            context.Process(target=_run_rank, args=(Rank(i, size, folder), place, args, join, variables, timeout_s))
+            context.Process(
+                target=_run_rank, args=(Rank(i, size, folder), place, args, join, variables, timeout_s)
+            )
             for i in range(size)
         ]
         for process in processes:
@@ -162,10 +166,9 @@ def _run_rank(
 
 
 def _call(rank: Rank, function: Callable[..., Any], args: tuple[Any, ...], join: bool) -> Any:
+    import braid  # noqa: F401  (registers the backend where autoload is off)
     import torch
     import torch.distributed as dist
-
-    import braid  # noqa: F401  (registers the backend where autoload is off)
 
     torch.set_num_threads(1)
     if join:

@@ -116,7 +116,9 @@ def exchange_unequal(rank: Rank) -> None:
         return (source * 3 + to * 2) % 5  # some are zero
 
     inputs = [contribution(rank.rank, rows(rank.rank, to) * 6, torch.float32, to) for to in range(rank.size)]
-    wanted = [contribution(source, rows(source, rank.rank) * 6, torch.float32, rank.rank) for source in range(rank.size)]
+    wanted = [
+        contribution(source, rows(source, rank.rank) * 6, torch.float32, rank.rank) for source in range(rank.size)
+    ]
 
     outputs = [torch.empty_like(block) for block in wanted]
     dist.all_to_all(outputs, inputs)
@@ -222,7 +224,8 @@ def agree_on_bits(rank: Rank) -> None:
     # Sums that round: right within the dtype's precision, and the same bits on every rank.
     for dtype, count in product([torch.float32, torch.float16, torch.bfloat16], [3, 1000, 100_003]):
         parts = [
-            torch.randn(count, generator=torch.Generator().manual_seed(other)).to(dtype) for other in range(rank.size)
+            torch.randn(count, generator=torch.Generator().manual_seed(other)).to(dtype)
+            for other in range(rank.size)
         ]
         tensor = parts[rank.rank].clone()
         dist.all_reduce(tensor)
@@ -283,7 +286,9 @@ def test_odd_sizes_of_group(function: object, wire: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5])
-@pytest.mark.parametrize("function", [exchange_unequal, gather_unequal, coalesce, agree_on_bits, overlap_operations])
+@pytest.mark.parametrize(
+    "function", [exchange_unequal, gather_unequal, coalesce, agree_on_bits, overlap_operations]
+)
 def test_unequal_coalesced_and_many(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 

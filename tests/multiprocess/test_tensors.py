@@ -208,7 +208,12 @@ def wrong_calls(rank: Rank) -> list[Wrong]:
             ValueError,
             "sum to",
         ),
-        ("rows do not divide", lambda _: dist.all_to_all_single(torch.zeros(n + 1), torch.zeros(n + 1)), ValueError, ""),
+        (
+            "rows do not divide",
+            lambda _: dist.all_to_all_single(torch.zeros(n + 1), torch.zeros(n + 1)),
+            ValueError,
+            "",
+        ),
         ("negative tag", lambda _: dist.isend(f4, (rank.rank + 1) % n, tag=-1), ValueError, "tag"),
         ("any source", lambda _: dist.recv(f4), NotImplementedError, "any source"),
     ]

@@ -118,7 +118,11 @@ def answer_questions(rank: Rank) -> None:
     assert backend._get_sequence_number_for_group() == before + 2
     first = dist.all_reduce(torch.ones(4), async_op=True)
     second = dist.all_reduce(torch.ones(4), async_op=True)
-    assert second._get_sequence_number() == first._get_sequence_number() + 1 if hasattr(first, "_get_sequence_number") else True
+    assert (
+        second._get_sequence_number() == first._get_sequence_number() + 1
+        if hasattr(first, "_get_sequence_number")
+        else True
+    )
     second.wait()
 
     rows = backend.stats()
@@ -224,6 +228,7 @@ def wait_without_the_gil(rank: Rank) -> None:
     # While one thread waits for an operation, the others run: here, the one that makes the operation end.
     released = threading.Event()
     if rank.rank == 0:
+
         def help_out() -> None:
             time.sleep(0.3)
             released.set()
