@@ -121,7 +121,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   link.peer_bell = &peer.bell->word();
 
   // Both sides must come to the same limits.
-  const size_t largest = std::min(options_.ring_bytes, card.ring_bytes) / 4 - sizeof(Frame);
+  const size_t largest = shm::payload_limit(std::min(options_.ring_bytes, card.ring_bytes));
   link.traits.eager_bytes = std::min({options_.eager_bytes, card.eager_bytes, largest});
   link.traits.piece_bytes = largest;
   Nonce probe;

@@ -4,8 +4,10 @@
 //
 //   | GroupHeader | RingControl of peer 0 | ... of peer n-1 | to the page | ring 0 | ring 1 | ... | ring n-1 |
 //
-// A ring holds records, each beginning on a multiple of 64: a Frame and its payload, wrapping at the ring's end
-// (the Frame itself never does). Pages of rings that are never used are never touched.
+// A ring holds records, each beginning on a multiple of 64: a Frame and its payload, wrapping at the ring's end. A
+// payload of up to 8 bytes shares the Frame's cache line, a larger one begins on the next line: some CPUs copy
+// several times slower between addresses that differ by a few bytes modulo a page. Pages of rings that are never
+// used are never touched.
 #pragma once
 
 #include <atomic>
@@ -47,9 +49,16 @@ struct Ring {
   size_t bytes = 0;  // a power of two
 };
 
-inline size_t record_bytes(size_t payload_bytes) {
-  return (sizeof(Frame) + payload_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+inline size_t payload_offset(size_t payload_bytes) {
+  return payload_bytes <= kLineBytes - sizeof(Frame) ? sizeof(Frame) : kLineBytes;
 }
+
+inline size_t record_bytes(size_t payload_bytes) {
+  return (payload_offset(payload_bytes) + payload_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+// What one record of a ring may carry, so that four always fit.
+inline size_t payload_limit(size_t ring_bytes) { return ring_bytes / 4 - kLineBytes; }
 
 inline bool is_ring_size(size_t bytes) {
   return bytes >= kSmallestRing && bytes <= kLargestRing && (bytes & (bytes - 1)) == 0;

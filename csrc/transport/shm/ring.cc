@@ -24,19 +24,19 @@ RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, si
       if (!has_room(bytes + reserve)) return Outcome::kFull;
     }
   }
-  const size_t start = written_ & (ring_.bytes - 1);
-  std::memcpy(ring_.data + start, &frame, sizeof frame);
-  if (!payload.empty()) {
-    // A record begins at most one line before the end, so its Frame never wraps, but its payload may begin there.
-    const size_t position = start + sizeof frame;
-    const size_t first = std::min(payload.size(), ring_.bytes - position);
-    std::memcpy(ring_.data + position, payload.data(), first);
-    std::memcpy(ring_.data, payload.data() + first, payload.size() - first);
-  }
+  std::memcpy(ring_.data + (written_ & (ring_.bytes - 1)), &frame, sizeof frame);
+  if (!payload.empty()) copy_in(written_ + payload_offset(payload.size()), payload);
   written_ += bytes;
   // Release: whoever sees the count sees the record.
   control.written.store(written_, std::memory_order_release);
   return Outcome::kWritten;
+}
+
+void RingWriter::copy_in(uint64_t at, ConstBytes payload) {
+  const size_t position = at & (ring_.bytes - 1);
+  const size_t first = std::min(payload.size(), ring_.bytes - position);
+  std::memcpy(ring_.data + position, payload.data(), first);
+  std::memcpy(ring_.data, payload.data() + first, payload.size() - first);
 }
 
 bool RingReader::refresh() {
@@ -51,7 +51,7 @@ bool RingReader::front(Frame* frame) const {
 
 void RingReader::copy_payload(Bytes into) const {
   if (into.empty()) return;
-  const size_t position = (read_ & (ring_.bytes - 1)) + sizeof(Frame);
+  const size_t position = (read_ + payload_offset(into.size())) & (ring_.bytes - 1);
   const size_t first = std::min(into.size(), ring_.bytes - position);
   std::memcpy(into.data(), ring_.data + position, first);
   std::memcpy(into.data() + first, ring_.data, into.size() - first);

@@ -18,8 +18,7 @@ class RingWriter {
 
   explicit RingWriter(const Ring& ring) : ring_(ring) {}
 
-  // The largest payload one record may carry: four records always fit.
-  size_t payload_limit() const { return ring_.bytes / 4 - sizeof(Frame); }
+  size_t payload_limit() const { return shm::payload_limit(ring_.bytes); }
 
   // Publishes one record. With kFull the reader knows that we wait and will ring when it has made room. `reserve`
   // bytes of the ring stay free for later. REQUIRES: payload.size() <= payload_limit().
@@ -29,6 +28,7 @@ class RingWriter {
   void hang_up() { ring_.control->hung_up.store(1, std::memory_order_release); }
 
  private:
+  void copy_in(uint64_t at, ConstBytes payload);
   bool has_room(size_t bytes) const { return ring_.bytes - (written_ - read_) >= bytes; }
   bool plausible() const { return written_ - read_ <= ring_.bytes && read_ % kLineBytes == 0; }
 

@@ -27,7 +27,7 @@ namespace braid {
 
 struct ShmOptions {
   size_t ring_bytes = 128 * 1024;  // of each ring that peers write to me; a power of two from 4096
-  size_t eager_bytes = 8 * 1024;   // larger messages are not buffered; at most a quarter of a ring
+  size_t eager_bytes = 16 * 1024;  // larger messages are never buffered; at most a quarter of a ring
   bool single_copy = true;         // read peers' memory, and let them read mine
 };
 

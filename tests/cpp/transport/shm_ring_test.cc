@@ -48,7 +48,7 @@ void expect_record(RingReader& reader, uint64_t index, const std::vector<std::by
 TEST(ShmRingTest, RecordsWrapAtEveryPosition) {
   constexpr size_t kBytes = 4096;
   for (size_t lines = 0; lines < kBytes / kLineBytes; ++lines) {
-    for (const size_t size : {size_t{0}, size_t{1}, size_t{8}, size_t{9}, size_t{200}, size_t{968}}) {
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{8}, size_t{9}, size_t{200}, size_t{960}}) {
       RingMemory memory(kBytes);
       RingWriter writer(memory.ring());
       RingReader reader(memory.ring());
@@ -163,7 +163,7 @@ TEST(ShmRingTest, HangingUpIsSeenAfterTheLastRecord) {
 TEST(ShmRingTest, TwoThreadsAgreeOnEveryByte) {
   constexpr uint64_t kRecords = 20'000;
   RingMemory memory(4096);
-  const auto source = pattern(968, 11);
+  const auto source = pattern(960, 11);
   std::atomic<bool> given_up{false};
   std::thread other([&] {
     RingWriter writer(memory.ring());
