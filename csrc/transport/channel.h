@@ -86,6 +86,8 @@ class Channel {
   // A message to or from this peer has been started. A wire that connects late begins to connect here, so that a
   // receive from a dead peer fails soon.
   virtual void prepare() {}
+  // Is there a connection either way, so that the peer may be waiting for us without our having heard of it?
+  virtual bool connected() { return true; }
   // The stream the peer last began, when the wire can tell without the peer's help.
   virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
   // Stops: drops queued frames that have a request, never touches a payload or the sink again after it returns. A

@@ -9,6 +9,9 @@ namespace {
 
 std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
 
+// How many ended streams are remembered, to tell a rank that comes to one with another intent.
+constexpr size_t kRememberedStreams = 64;
+
 }  // namespace
 
 Mailbox::Mailbox(Node rank, int ranks, DoorbellWord& bell)
@@ -56,6 +59,7 @@ void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
   p.channel->prepare();
   if (!p.lost.ok() || !failure_.ok()) {
     request->finish(p.lost.ok() ? failure_ : p.lost);
+    if (failure_.ok()) fail_locked(p.lost);  // nobody needed the peer until now
     return;
   }
   if (bytes.size() <= p.channel->traits().eager_bytes) {
@@ -108,6 +112,17 @@ void Mailbox::recv(Node from, Tag tag, Bytes bytes, Request* request) {
     fail_locked(p.lost);
     return;
   }
+  if (const auto found = p.announced.find(tag); found != p.announced.end()) {
+    const Frame announcement = found->second;
+    p.announced.erase(found);
+    if (!fits(from, announcement, bytes.size())) {
+      request->finish(failure_);
+      return;
+    }
+  }
+  if (!is_collective(tag)) {  // those that other connections' pieces had overtaken
+    p.announced.erase(p.announced.lower_bound({tag.stream, 0}), p.announced.lower_bound(tag));
+  }
   p.receives[tag] = {bytes, request};
   p.channel->prepare();
   if (p.receives.empty()) return;  // prepare() found the peer gone
@@ -130,12 +145,23 @@ void Mailbox::begin(uint64_t stream, const Intent& intent) {
     if (const auto r = p.readies.lower_bound(first); r != p.readies.end() && r->first.stream == stream) {
       if (!agrees(static_cast<Node>(node), r->second)) return;
     }
+    if (const auto a = p.announced.lower_bound(first); a != p.announced.end() && a->first.stream == stream) {
+      if (!agrees(static_cast<Node>(node), a->second)) return;
+    }
   }
 }
 
 void Mailbox::end(uint64_t stream) {
   const std::lock_guard lock(mutex_);
-  streams_.erase(stream);
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  ended_.push_back({stream, found->second});
+  if (ended_.size() > kRememberedStreams) ended_.pop_front();
+  streams_.erase(found);
+  for (Peer& p : peers_) {
+    if (p.announced.empty()) continue;
+    p.announced.erase(p.announced.lower_bound({stream, 0}), p.announced.upper_bound({stream, ~uint64_t{0}}));
+  }
 }
 
 bool Mailbox::poll() {
@@ -212,12 +238,19 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
     return;
   }
   const Status pulled = channel.pull(offer.offset, into);
-  finish(request, pulled);
-  if (pulled.ok()) {
-    post_control(from, FrameKind::kTaken, offer.tag, offer.message_bytes);
-  } else {
+  if (!pulled.ok()) {
+    finish(request, pulled);
     fail_locked(pulled);
+    return;
   }
+  // The receive ends when this is out, not before: nobody may be polling any more then, and the sender would wait.
+  Frame taken;
+  taken.kind = FrameKind::kTaken;
+  taken.tag = offer.tag;
+  taken.message_bytes = offer.message_bytes;
+  taken.intent = intent_of(offer.tag);
+  writing_[request] = {from, 1};
+  channel.post(taken, {}, request);
 }
 
 // ---- endings
@@ -240,10 +273,10 @@ void Mailbox::lost(Node node, Status why) {
 
 void Mailbox::fail(const Status& why) {
   const std::lock_guard lock(mutex_);
-  fail_locked(why);
+  fail_locked(why, true);
 }
 
-void Mailbox::fail_locked(const Status& why) {
+void Mailbox::fail_locked(const Status& why, bool everyone) {
   if (!failure_.ok() || closed_) return;
   failure_ = why;
   const std::string packed = pack_status(why);
@@ -251,7 +284,7 @@ void Mailbox::fail_locked(const Status& why) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& p = peers_[i];
     if (!p.channel) continue;
-    if (p.used && p.lost.ok() && !p.left) {
+    if ((everyone || p.channel->connected()) && p.lost.ok() && !p.left) {
       post_control(static_cast<Node>(i), FrameKind::kFail, {}, packed.size(), payload);
     }
   }
@@ -283,6 +316,7 @@ void Mailbox::drop_all(const Status& why) {
     p.sends.clear();
     p.early.clear();
     p.readies.clear();
+    p.announced.clear();
   }
   for (auto& [request, writing] : writing_) finish(request, why);
   writing_.clear();

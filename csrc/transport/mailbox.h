@@ -7,6 +7,7 @@
 // Thread safety: all public functions may be called from any thread. Nothing blocks.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -83,6 +84,10 @@ class Mailbox final : public FrameSink {
     Node to = -1;
     size_t frames_left = 0;
   };
+  struct Ended {  // a stream that has ended here
+    uint64_t stream = 0;
+    Intent intent;
+  };
   struct Peer {
     std::unique_ptr<Channel> channel;
     Status lost;  // why nothing more can be exchanged
@@ -91,6 +96,7 @@ class Mailbox final : public FrameSink {
     std::map<Tag, WaitingSend> sends;
     std::map<Tag, EarlyFrame> early;  // kMessage and kOffer
     std::map<Tag, Frame> readies;     // kReady that came before the send
+    std::map<Tag, Frame> announced;   // kAnnounce that came before the receive
     std::string control;              // payload of an arriving kFail
     bool used = false;                // anything was exchanged with this peer
     int64_t told_stream = -1;
@@ -109,8 +115,10 @@ class Mailbox final : public FrameSink {
   void on_ready(Node from, const Frame& frame);
   void on_piece(Node from, const Frame& frame);
   void on_offer(Node from, const Frame& frame);
+  void on_announce(Node from, const Frame& frame);
   void finish(Request* request, Status status);
-  void fail_locked(const Status& why);
+  // Tells those who may be waiting for us, or `everyone`, at the price of connections made for nothing else.
+  void fail_locked(const Status& why, bool everyone = false);
   void drop_all(const Status& why);  // closes all channels and finishes every request
   // False, with the group failed, when the peer means another operation or another size than we do.
   bool agrees(Node from, const Frame& frame);
@@ -122,6 +130,7 @@ class Mailbox final : public FrameSink {
   mutable std::mutex mutex_;
   std::vector<Peer> peers_;
   std::unordered_map<uint64_t, Intent> streams_;  // begun and not ended
+  std::deque<Ended> ended_;                       // the last few
   std::unordered_map<Request*, Writing> writing_;
   uint64_t current_stream_ = 0;
   std::atomic<uint64_t>* published_ = nullptr;

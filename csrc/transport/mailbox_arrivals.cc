@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving half of a mailbox: what each kind of frame does when it arrives.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -80,11 +81,7 @@ void Mailbox::arrived(Node from, const Frame& frame) {
       p.told_stream = static_cast<int64_t>(frame.tag.stream);
       ring(bell_);
       break;
-    case FrameKind::kAnnounce:
-      if (const auto posted = p.receives.find(frame.tag); agrees(from, frame) && posted != p.receives.end()) {
-        (void)fits(from, frame, posted->second.bytes.size());
-      }
-      break;
+    case FrameKind::kAnnounce: on_announce(from, frame); break;
   }
 }
 
@@ -146,14 +143,40 @@ void Mailbox::on_offer(Node from, const Frame& frame) {
   take_offer(from, frame, receive.bytes, receive.request);
 }
 
+// Kept, so that a receive of another size is told so: it might be one that sends no kReady, and both would wait.
+void Mailbox::on_announce(Node from, const Frame& frame) {
+  Peer& p = peer(from);
+  // The pieces, over other connections, may have been faster than their announcement.
+  const auto over = [&](const Ended& e) { return e.stream == frame.tag.stream && e.intent == frame.intent; };
+  if (std::any_of(ended_.begin(), ended_.end(), over)) return;
+  if (!agrees(from, frame)) return;
+  if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
+    (void)fits(from, frame, posted->second.bytes.size());
+  } else {
+    p.announced[frame.tag] = frame;
+  }
+}
+
 bool Mailbox::agrees(Node from, const Frame& frame) {
-  const auto mine = streams_.find(frame.tag.stream);
-  if (mine == streams_.end() || mine->second == frame.intent) return true;
-  std::string text = "ranks disagree about operation " + std::to_string(frame.tag.stream) + ": " +
-                     rank_text(rank_) + " is in " + describe(mine->second) + ", " + rank_text(from) + " in " +
-                     describe(frame.intent);
-  if (describe(mine->second) == describe(frame.intent)) text += ", carried by another algorithm";
-  fail_locked({Code::kMismatch, std::move(text), from});
+  const uint64_t stream = frame.tag.stream;
+  if (const auto mine = streams_.find(stream); mine != streams_.end()) {
+    if (mine->second == frame.intent) return true;
+    std::string text = "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank_) +
+                       " is in " + describe(mine->second) + ", " + rank_text(from) + " in " +
+                       describe(frame.intent);
+    if (describe(mine->second) == describe(frame.intent)) text += ", carried by another algorithm";
+    fail_locked({Code::kMismatch, std::move(text), from});
+    return false;
+  }
+  // An operation ends here when every message of it has come or gone. Another one means that the peer is in a
+  // different operation: this rank's may have had no bytes.
+  const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const Ended& e) { return e.stream == stream; });
+  if (ended == ended_.end()) return true;
+  fail_locked({Code::kMismatch,
+               "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank_) +
+                   " has finished it as " + describe(ended->intent) + ", " + rank_text(from) +
+                   " still has messages for it, as " + describe(frame.intent),
+               from});
   return false;
 }
 

@@ -31,6 +31,7 @@ class Link {
   void post(const Frame& frame, ConstBytes payload, Request* request);
   bool poll();
   void prepare();
+  bool connected() const { return !outgoing_.empty() || !incoming_.empty(); }
   void close();
 
   // From connections, on any thread that holds the mutex.

@@ -24,6 +24,7 @@ class TcpChannel final : public Channel {
   bool poll() override { return link_.poll(); }
   Status pull(uint64_t, Bytes) override { return {Code::kUnsupported, "TCP cannot read a peer's memory"}; }
   void prepare() override { link_.prepare(); }
+  bool connected() override { return link_.connected(); }
   void close() override { link_.close(); }
 
  private:
