@@ -170,7 +170,8 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
   }
   // An operation ends here when every message of it has come or gone. Another one means that the peer is in a
   // different operation: this rank's may have had no bytes.
-  const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const Ended& e) { return e.stream == stream; });
+  const auto ended =
+      std::find_if(ended_.begin(), ended_.end(), [&](const Ended& e) { return e.stream == stream; });
   if (ended == ended_.end()) return true;
   fail_locked({Code::kMismatch,
                "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank_) +
