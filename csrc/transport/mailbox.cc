@@ -170,6 +170,10 @@ bool Mailbox::poll() {
   for (Peer& p : peers_) {
     if (!failure_.ok() || closed_) break;
     if (p.channel && p.lost.ok()) moved |= p.channel->poll();
+    if (p.unreadable.ok() || !failure_.ok() || closed_) continue;
+    if (p.lost.ok()) p.channel->poll();
+    fail_locked(p.unreadable);  // does nothing when that brought another failure
+    moved = true;
   }
   return moved;
 }
@@ -245,8 +249,10 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
     return;
   }
   if (!pulled.ok()) {
-    finish(request, pulled);
-    fail_locked(pulled);
+    // A peer that fails takes its memory away, and says why right before: that may lie behind this very offer.
+    peer(from).unreadable = pulled;
+    peer(from).receives[offer.tag] = {into, request};
+    ring(bell_);
     return;
   }
   // The receive ends when this is out, not before: nobody may be polling any more then, and the sender would wait.
