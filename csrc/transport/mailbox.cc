@@ -242,12 +242,6 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
     return;
   }
   const Status pulled = channel.pull(offer.offset, into);
-  if (pulled.code() == Code::kPeerLost && peer(from).lost.ok()) {
-    // Why the peer went is still in the wire, and may name another rank: the next poll() reads it and ends this.
-    peer(from).receives[offer.tag] = {into, request};
-    ring(bell_);
-    return;
-  }
   if (!pulled.ok()) {
     // A peer that fails takes its memory away, and says why right before: that may lie behind this very offer.
     peer(from).unreadable = pulled;
