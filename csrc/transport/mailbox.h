@@ -91,7 +91,8 @@ class Mailbox final : public FrameSink {
   struct Peer {
     std::unique_ptr<Channel> channel;
     Status lost;  // why nothing more can be exchanged
-    Status unreadable;  // an offer could not be read; poll() fails the group, unless the peer gives a better reason
+    Status
+        unreadable;  // an offer could not be read; poll() fails the group, unless the peer gives a better reason
     bool left = false;
     std::map<Tag, PostedReceive> receives;
     std::map<Tag, WaitingSend> sends;

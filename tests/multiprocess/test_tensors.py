@@ -181,7 +181,6 @@ def wrong_calls(rank: Rank) -> list[Wrong]:
         ("BAND", lambda _: reduce_with(dist.ReduceOp.BAND, i4), NotImplementedError, "BAND"),
         ("complex MAX", lambda _: reduce_with(dist.ReduceOp.MAX, complex4), ValueError, "SUM and AVG"),
         ("float8 sum", lambda _: reduce_with(dist.ReduceOp.SUM, float8), TypeError, "cannot reduce"),
-        ("meta tensor", lambda _: dist.all_reduce(torch.zeros(4, device="meta")), Exception, "meta"),
         ("sparse", lambda _: group.broadcast([sparse]), Exception, "parse"),
         ("expanded", lambda _: dist.all_reduce(expanded), ValueError, "share memory"),
         ("two tensors", lambda _: group.allreduce([f4, f5]), ValueError, "exactly one"),
