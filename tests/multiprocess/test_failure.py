@@ -194,8 +194,16 @@ def miss_a_message(rank: Rank) -> None:
         rank.wait_for("done", 0)
 
 
+def stay_until_all_have_heard(rank: Rank) -> None:
+    """A process that ends at once takes the reason with it that it had not yet sent over tcp."""
+    rank.mark("heard")
+    for other in range(rank.size):
+        rank.wait_for("heard", other)
+
+
 def disagree_on_size(rank: Rank) -> None:
     text = error_of(lambda: dist.all_reduce(torch.ones(10 + (rank.rank == 1))))
+    stay_until_all_have_heard(rank)
     assert "rank 1" in text, text
     assert "40" in text, text
     assert "44" in text, text
@@ -207,6 +215,7 @@ def disagree_on_operation(rank: Rank) -> None:
         text = error_of(lambda: dist.broadcast(torch.ones(10), 0))
     else:
         text = error_of(lambda: dist.all_reduce(torch.ones(10)))
+    stay_until_all_have_heard(rank)
     assert "all_reduce" in text, text
     assert "broadcast" in text, text
 
@@ -214,6 +223,7 @@ def disagree_on_operation(rank: Rank) -> None:
 def disagree_on_dtype(rank: Rank) -> None:
     dtype = torch.int32 if rank.rank == 1 else torch.float32
     text = error_of(lambda: dist.all_reduce(torch.ones(10, dtype=dtype)))
+    stay_until_all_have_heard(rank)
     assert "int32" in text, text
     assert "float32" in text, text
 
