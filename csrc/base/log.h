@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log sink, the only global of the core. Nothing in csrc/ prints.
+// The log sink. Nothing in csrc/ prints.
 #pragma once
 
 #include <string>

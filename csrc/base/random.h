@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
 #include "base/span.h"
 #include "base/status.h"
 
@@ -8,5 +13,19 @@ namespace braid {
 
 // Fills `into` with random bytes of the operating system, good enough for secrets.
 Status fill_random(Bytes into);
+
+// 128 random bits: memory that holds them is the memory meant, not what took its place; a proof made over them was
+// made for this occasion. Travels in messages as it lies in memory.
+struct Nonce {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  static Result<Nonce> random();
+  static std::optional<Nonce> parse(std::string_view text);
+  std::string text() const;  // 32 hexadecimal digits
+
+  bool operator==(const Nonce&) const = default;
+};
+static_assert(sizeof(Nonce) == 16);
 
 }  // namespace braid

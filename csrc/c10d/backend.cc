@@ -71,7 +71,9 @@ void Backend::abort(const std::string& reason) {
 }
 
 void Backend::shutdown() {
-  if (made_under_ == fork_count()) run_apart([group = group_] { group->shutdown(); });
+  if (made_under_ != fork_count()) return;
+  const WithoutGil without_gil;
+  group_->shutdown();
 }
 
 ::c10d::ErrorType Backend::getError() {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "c10d/process.h"
+#include "c10d/callbacks.h"
 
 namespace braid::adapter {
 
@@ -34,11 +34,9 @@ void Completion::settle(const Status& status) {
     std::swap(profiling_end, profiling_end_);
     future = future_;
   }
-  // Outside the lock: letting go of a tensor and running callbacks may take the GIL, whose holder may be waiting
-  // for the lock.
-  const InCallback in_callback;
+  // Outside the lock: letting go of a tensor may take the GIL, whose holder may be waiting for the lock.
   if (profiling_end) profiling_end();
-  if (future) complete(*future);
+  if (future) run_callback([self = shared_from_this(), future] { self->complete(*future); });
 }
 
 std::exception_ptr Completion::error() const {

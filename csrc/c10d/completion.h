@@ -17,7 +17,7 @@ namespace braid::adapter {
 
 // What is left to do when an operation ends: results go home from copies, tensors are let go, the future is
 // completed. Done once, by whoever notices the end first: the thread that finished it, or one that asks.
-class Completion {
+class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(Tensors tensors, std::shared_ptr<const Members> members, std::function<void()> profiling_end);
 
@@ -26,7 +26,7 @@ class Completion {
   // Null for success. REQUIRES: settled.
   std::exception_ptr error() const;
   const std::vector<at::Tensor>& results() const { return results_; }
-  // Completes with the list of results, or with the error. Its callbacks run in the thread that settles.
+  // Completes with the list of results, or with the error, on a callback thread.
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // So that whoever has waited for the operation finds its future complete too.
   void wait_for_future() const;

@@ -18,23 +18,11 @@ std::atomic<int> forks{0};
 constexpr milliseconds kPartingTime{1000};
 
 struct SharedEngine {
-  const int made_under = fork_count();
   std::mutex mutex;
   std::shared_ptr<Engine> engine;
   int users = 0;
   std::vector<std::weak_ptr<Communicator>> groups;
 };
-
-// After a fork the parent's is abandoned, not freed: its mutex may be locked, its engine's threads are gone.
-SharedEngine& shared_engine() {
-  static std::atomic<SharedEngine*> current{nullptr};
-  SharedEngine* seen = current.load();
-  while (seen == nullptr || seen->made_under != fork_count()) {
-    auto fresh = std::make_unique<SharedEngine>();
-    if (current.compare_exchange_strong(seen, fresh.get())) return *fresh.release();
-  }
-  return *seen;
-}
 
 Result<std::shared_ptr<Engine>> enter(SharedEngine& shared, const Options& options) {
   const std::lock_guard<std::mutex> lock(shared.mutex);
@@ -58,8 +46,6 @@ void leave(SharedEngine& shared) {
   if (shared.engine.use_count() == 1) shared.engine.reset();
 }
 
-thread_local int callback_depth = 0;
-
 }  // namespace
 
 int fork_count() {
@@ -70,7 +56,7 @@ int fork_count() {
 
 Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& store, int rank, int size,
                                                  const std::string& name, const Options& options) {
-  SharedEngine& shared = shared_engine();
+  SharedEngine& shared = of_this_process<SharedEngine>();
   auto engine = enter(shared, options);
   if (!engine.ok()) return engine.status();
   auto group = Communicator::create(std::move(engine).value(), store, rank, size, name, options);
@@ -84,15 +70,14 @@ Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& s
 }
 
 void end_group(std::shared_ptr<Communicator> group) {
-  run_apart([group = std::move(group)]() mutable {
-    group->shutdown();
-    group.reset();
-    leave(shared_engine());
-  });
+  const WithoutGil without_gil;
+  group->shutdown();
+  group.reset();
+  leave(of_this_process<SharedEngine>());
 }
 
 void leave_all_groups(const std::string& reason) {
-  SharedEngine& shared = shared_engine();
+  SharedEngine& shared = of_this_process<SharedEngine>();
   std::vector<std::weak_ptr<Communicator>> groups;
   {
     const std::lock_guard<std::mutex> lock(shared.mutex);
@@ -112,18 +97,6 @@ WithoutGil::WithoutGil() {
 
 WithoutGil::~WithoutGil() {
   if (saved_ != nullptr) PyEval_RestoreThread(saved_);
-}
-
-InCallback::InCallback() { ++callback_depth; }
-InCallback::~InCallback() { --callback_depth; }
-
-void run_apart(std::function<void()> job) {
-  if (callback_depth > 0) {
-    std::thread(std::move(job)).detach();
-    return;
-  }
-  const WithoutGil without_gil;
-  job();
 }
 
 }  // namespace braid::adapter

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/python_headers.h>
 
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +17,23 @@ namespace braid::adapter {
 // its threads do not exist here, and its locks may be held for ever.
 int fork_count();
 
+// The one T of this process, made when first asked for and never destroyed. A forked child has its own: the locks of
+// its parent's may be held for ever.
+template <class T>
+T& of_this_process() {
+  struct Slot {
+    const int made_under = fork_count();
+    T value;
+  };
+  static std::atomic<Slot*> current{nullptr};
+  Slot* seen = current.load();
+  while (seen == nullptr || seen->made_under != fork_count()) {
+    auto fresh = std::make_unique<Slot>();
+    if (current.compare_exchange_strong(seen, fresh.get())) return fresh.release()->value;
+  }
+  return seen->value;
+}
+
 // Never destroys the value: what a forked child does with its parent's threads and locks.
 template <class T>
 void abandon(T value) {
@@ -27,8 +44,7 @@ void abandon(T value) {
 // child makes its own.
 Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& store, int rank, int size,
                                                  const std::string& name, const Options& options);
-// The end of a group made by make_group(). In a callback another thread does it: the calling one may be the
-// progress thread, which the end waits for.
+// The end of a group made by make_group().
 void end_group(std::shared_ptr<Communicator> group);
 // For the end of the process: shuts all groups down, so that peers see them leave and no thread of ours outlives
 // Python. With a reason (this process failed) they are aborted, and peers are told.
@@ -46,17 +62,5 @@ class WithoutGil {
  private:
   PyThreadState* saved_ = nullptr;
 };
-
-// Marks this thread as running what users attached to an operation.
-class InCallback {
- public:
-  InCallback();
-  ~InCallback();
-  InCallback(const InCallback&) = delete;
-  InCallback& operator=(const InCallback&) = delete;
-};
-
-// Runs `job` without the GIL; in a callback, on a thread of its own.
-void run_apart(std::function<void()> job);
 
 }  // namespace braid::adapter

@@ -79,11 +79,12 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   if (!schedule.ok()) return schedule.status();
 
   std::unique_lock lock(mutex_);
-  if (Status closed = open_locked(); !closed.ok()) return closed;
   const Deadline deadline = deadline_locked(operation.timeout);
-  auto task = std::make_shared<CollectiveTask>(*this, ++sequence_, std::move(operation),
+  auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation),
                                                std::move(schedule).value(), deadline);
   const std::shared_ptr<Work> work = task->work();
+  if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
+  ++sequence_;
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();
@@ -156,12 +157,14 @@ Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node pee
   std::shared_ptr<Work> work;
   {
     const std::lock_guard lock(mutex_);
-    if (Status closed = open_locked(); !closed.ok()) return closed;
-    const uint64_t count = message_counts_[{direction, peer, tag}]++;
+    uint64_t& messages = message_counts_[{direction, peer, tag}];
+    const uint64_t count = messages;
     const size_t bytes = sends ? out.size() : in.size();
     work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) +
                                       " (tag " + std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
                                   count);
+    if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
+    ++messages;
     task = std::make_shared<MessageTask>(shared_from_this(), peer, deadline_locked(timeout), work);
     ++open_messages_;
     const Tag name{kPointToPoint | tag, count};

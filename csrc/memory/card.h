@@ -4,13 +4,9 @@
 #pragma once
 
 #include <charconv>
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/status.h"
 
 namespace braid {
 
@@ -25,17 +21,5 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
 }
-
-// 128 random bits: memory that holds them is the memory meant, not what took its place.
-struct Nonce {
-  uint64_t high = 0;
-  uint64_t low = 0;
-
-  static Result<Nonce> random();
-  static std::optional<Nonce> parse(std::string_view text);
-  std::string text() const;  // 32 hexadecimal digits
-
-  bool operator==(const Nonce&) const = default;
-};
 
 }  // namespace braid

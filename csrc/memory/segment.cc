@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/random.h"
 #include "memory/card.h"
 
 #ifndef MFD_NOEXEC_SEAL

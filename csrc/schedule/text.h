@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text form of a schedule: what `braid plan` prints, what golden files hold, what errors quote. It
-// round-trips.
+// The text form of a schedule: what golden files hold and what errors quote. It round-trips.
 //
 //   all_reduce ring ranks=3 chunks=3
 //   r0

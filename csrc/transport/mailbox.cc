@@ -7,8 +7,6 @@
 namespace braid {
 namespace {
 
-std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
-
 // How many ended streams are remembered, to tell a rank that comes to one with another intent.
 constexpr size_t kRememberedStreams = 64;
 

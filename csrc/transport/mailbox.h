@@ -20,6 +20,8 @@
 
 namespace braid {
 
+inline std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
+
 class Mailbox final : public FrameSink {
  public:
   // `bell` is rung whenever a request finishes; it must outlive the mailbox.

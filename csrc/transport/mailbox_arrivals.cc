@@ -11,8 +11,6 @@ namespace {
 
 constexpr size_t kMaxControlBytes = 64 * 1024;
 
-std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
-
 }  // namespace
 
 Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {

@@ -9,8 +9,7 @@
 // same mutex, so remove() cannot wait for it. Therefore:
 // 1. After remove() or cancel() no new call begins; one that has begun may still be running.
 // 2. A callback keeps what it uses alive (handlers are shared_ptr) and, once it has the mutex, first checks
-// whether
-//    it was closed meanwhile. Who closes sets that flag under the same mutex.
+//    whether it was closed meanwhile. Who closes sets that flag under the same mutex.
 // 3. Who is about to destroy the mutex itself (a sink) sets an atomic flag that callbacks read before they touch
 //    the mutex, and then calls quiesce() without holding anything a callback may want.
 #pragma once

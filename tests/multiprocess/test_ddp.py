@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from ranks import Rank, run_ranks
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -114,6 +114,24 @@ def train_python_hook(rank: Rank) -> None:
     compare_training(rank, {"hook": default_hooks.allreduce_hook}, 1e-4)
 
 
+def train_power_sgd(rank: Rank) -> None:
+    losses = []
+    for group in (dist.group.WORLD, dist.new_group(backend="gloo")):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Linear(64, 64, bias=False), process_group=group)
+        state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.Generator().manual_seed(rank.rank)
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = model(torch.randn(32, 64, generator=data)).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.detach())
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-4)
+
+
 def exchange_objects(rank: Rank) -> None:
     mine = {"rank": rank.rank, "text": "x" * (100 * rank.rank), "tensor": torch.full((3,), float(rank.rank))}
 
@@ -191,7 +209,15 @@ def debug_in_detail(rank: Rank) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [train_plain, train_static, train_accumulating, train_sharded, train_fp16_hook, train_python_hook],
+    [
+        train_plain,
+        train_static,
+        train_accumulating,
+        train_sharded,
+        train_fp16_hook,
+        train_python_hook,
+        train_power_sgd,
+    ],
 )
 def test_training_equals_gloo(function: object, wire: str) -> None:
     run_ranks(function, 2, wire=wire)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/group_card.h"
 
+#include "memory/card.h"
 #include "transport/shm/layout.h"
 
 namespace braid::shm {

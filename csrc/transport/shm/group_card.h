@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/random.h"
 #include "base/status.h"
-#include "memory/card.h"
 #include "schedule/collective.h"
 
 namespace braid::shm {

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "base/status.h"
-#include "memory/card.h"
 #include "memory/segment.h"
 #include "transport/channel.h"
 #include "transport/death_watch.h"

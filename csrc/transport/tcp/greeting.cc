@@ -19,10 +19,12 @@ Greeting::Greeting(std::shared_ptr<Listener> listener, Fd socket, std::string so
 
 void Greeting::start() {
   tune_connection(socket_.get());
-  if (const Status random = fill_random(challenge_.nonce); !random.ok()) {
-    refuse(random.message());
+  const Result<Nonce> nonce = Nonce::random();
+  if (!nonce.ok()) {
+    refuse(nonce.status().message());
     return;
   }
+  challenge_.nonce = nonce.value();
   // The first bytes on a fresh socket always fit.
   if (::send(socket_.get(), &challenge_, sizeof challenge_, MSG_NOSIGNAL) !=
       static_cast<ssize_t>(sizeof challenge_)) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/random.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "schedule/collective.h"
@@ -22,13 +23,11 @@ inline constexpr std::array<char, 8> kMagic = {'b', 'r', 'a', 'i', 'd', 't', 'c'
 inline constexpr uint32_t kWireVersion = 1;
 inline constexpr size_t kSecretBytes = 32;
 
-using Nonce = std::array<std::byte, 16>;
-
 struct Challenge {
   std::array<char, 8> magic = kMagic;
   uint32_t version = kWireVersion;
   uint32_t reserved = 0;
-  Nonce nonce{};
+  Nonce nonce;
 };
 
 struct Claim {
@@ -37,7 +36,7 @@ struct Claim {
   Node from_rank = -1;
   Node to_rank = -1;
   uint32_t index = 0;  // of the connection
-  Nonce nonce{};
+  Nonce nonce;
   Digest group{};  // SHA-256 of the group's name
   Digest proof{};
 };

@@ -133,10 +133,12 @@ void Outgoing::on_challenge() {
   claim.to_rank = peer_;
   claim.index = index_;
   claim.group = group_->group;
-  if (const Status random = fill_random(claim.nonce); !random.ok()) {
-    lose(random.message());
+  const Result<Nonce> nonce = Nonce::random();
+  if (!nonce.ok()) {
+    lose(nonce.status().message());
     return;
   }
+  claim.nonce = nonce.value();
   claim.proof = prove_connect(group_->secret, challenge, claim);
   expected_proof_ = prove_accept(group_->secret, challenge, claim);
   if (::send(socket_.get(), &claim, sizeof claim, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof claim)) {

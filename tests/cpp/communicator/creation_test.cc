@@ -7,10 +7,6 @@
 namespace braid::testing {
 namespace {
 
-bool says(const Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
-}
-
 class CreationOn : public EveryWire {};
 
 TEST_P(CreationOn, AMissingRankIsNamed) {

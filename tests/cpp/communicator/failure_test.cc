@@ -9,10 +9,6 @@
 namespace braid::testing {
 namespace {
 
-bool says(const Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
-}
-
 class Failure : public EveryWire {};
 
 TEST_P(Failure, ATimeoutNamesTheRankThatNeverCalled) {
@@ -99,6 +95,7 @@ TEST_P(Failure, EverythingQueuedAndEverythingLaterFailsWithTheFirst) {
     }
     const auto later = group.start(all_reduce(values[0]), true);
     ASSERT_FALSE(later.ok());
+    EXPECT_TRUE(says(later.status(), "all_reduce #6")) << later.status().message();
     EXPECT_TRUE(says(later.status(), "failed earlier")) << later.status().message();
     EXPECT_TRUE(says(later.status(), "first")) << later.status().message();
     failed.arrive_and_wait();

@@ -72,6 +72,10 @@ Status run(Communicator& group, Operation operation, bool inline_if_idle) {
   return outcome(group.start(std::move(operation), inline_if_idle));
 }
 
+bool says(const Status& status, const std::string& text) {
+  return status.message().find(text) != std::string::npos;
+}
+
 Operation barrier() { return {CollectiveKind::kBarrier}; }
 
 Operation operation_on(Blocks& blocks, const Collective& collective) {

@@ -61,6 +61,9 @@ void on_all_ranks(int ranks, const Options& options, const std::function<void(Co
 Status run(Communicator& group, Operation operation, bool inline_if_idle = true);
 Status outcome(const Result<std::shared_ptr<Work>>& started);
 
+// Whether its message holds the text.
+bool says(const Status& status, const std::string& text);
+
 Operation barrier();
 // An in-place sum, or another reduction.
 template <class T>

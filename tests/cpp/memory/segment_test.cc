@@ -188,13 +188,5 @@ TEST(SegmentTest, ADeadProcessIsRefused) {
   EXPECT_NE(status.message().find("/proc/" + std::to_string(child)), std::string::npos) << status.message();
 }
 
-TEST(NonceTest, TextFormRoundTrips) {
-  const Nonce nonce = Nonce::random().value();
-  EXPECT_NE(nonce, Nonce::random().value());
-  EXPECT_EQ(Nonce::parse(nonce.text()), nonce);
-  EXPECT_EQ((Nonce{1, 0xabcdef}.text()), "00000000000000010000000000abcdef");
-  EXPECT_FALSE(Nonce::parse(nonce.text() + "0"));
-}
-
 }  // namespace
 }  // namespace braid

@@ -98,13 +98,13 @@ class ShmProcessTest : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Shm, ShmProcessTest, ::testing::Bool(),
                          [](const auto& instance) { return instance.param ? "single_copy" : "pieces"; });
 
-const std::vector<size_t> kSizes = {0, 1, 8, 4097, 100'003, (4 << 20) + 3};
+const std::vector<size_t> kMessageSizes = {0, 1, 8, 4097, 100'003, (4 << 20) + 3};
 
 TEST_P(ShmProcessTest, MessagesGoBothWays) {
   ChildRank child(
       [](ShmSide& side) {
-        for (uint64_t i = 0; i < kSizes.size(); ++i) {
-          std::vector<std::byte> data(kSizes[i]);
+        for (uint64_t i = 0; i < kMessageSizes.size(); ++i) {
+          std::vector<std::byte> data(kMessageSizes[i]);
           if (!side.recv(0, {i, 0}, data).ok() || data != pattern(data.size(), i)) return false;
           if (!side.send(0, {i, 1}, pattern(data.size(), i + 100)).ok()) return false;
         }
@@ -112,12 +112,12 @@ TEST_P(ShmProcessTest, MessagesGoBothWays) {
       },
       options());
   EXPECT_EQ(child.parent().group->can_read(1), GetParam());
-  for (uint64_t i = 0; i < kSizes.size(); ++i) {
-    std::vector<std::byte> got(kSizes[i]);
-    EXPECT_TRUE(child.parent().send(1, {i, 0}, pattern(kSizes[i], i)).ok());
+  for (uint64_t i = 0; i < kMessageSizes.size(); ++i) {
+    std::vector<std::byte> got(kMessageSizes[i]);
+    EXPECT_TRUE(child.parent().send(1, {i, 0}, pattern(kMessageSizes[i], i)).ok());
     const Status status = child.parent().recv(1, {i, 1}, got);
     EXPECT_TRUE(status.ok()) << status.message();
-    EXPECT_EQ(got, pattern(kSizes[i], i + 100));
+    EXPECT_EQ(got, pattern(kMessageSizes[i], i + 100));
   }
   EXPECT_TRUE(child.body_ended_well());
 }

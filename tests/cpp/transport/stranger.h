@@ -55,7 +55,7 @@ class Stranger {
     claim.from_rank = from;
     claim.to_rank = to;
     claim.index = index;
-    claim.nonce.fill(std::byte{7});
+    claim.nonce = {7, 7};
     claim.group = sha256(bytes_of(group));
     claim.proof = prove_connect(secret, challenge_, claim);
     return claim;

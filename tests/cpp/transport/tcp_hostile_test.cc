@@ -79,7 +79,7 @@ TEST_F(TcpHostileTest, AProofIsGoodForItsOwnWordsOnly) {
     Claim claim = stranger.claim("traffic", kSecret, 1, 0, 9);
     if (field == 0) claim.from_rank = 2;
     if (field == 1) claim.index = 10;
-    if (field == 2) claim.nonce[15] ^= std::byte{1};
+    if (field == 2) claim.nonce.low ^= 1;
     EXPECT_FALSE(stranger.is_accepted(claim, kSecret)) << field;
   }
   expect_logged("it could not prove that it belongs to the group");

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+namespace braid::adapter {
+
+// Runs what users have attached to an operation, soon, on a thread that carries no operations: a callback may take
+// the GIL, start operations and wait for them, and even for callbacks of theirs. So a job never queues behind a
+// running one; threads are added when all are busy, and end when idle for a while.
+void run_callback(std::function<void()> job);
+
+}  // namespace braid::adapter

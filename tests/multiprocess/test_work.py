@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch expects of a Work, of its future, and of the backend's small questions."""
+
+import os
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Rank, run_ranks
+
+pytestmark = pytest.mark.multiprocess
+
+
+def backend_of(group: dist.ProcessGroup) -> object:
+    return group._get_backend(torch.device("cpu"))
+
+
+def start_each_operation(rank: Rank) -> list[tuple[str, object, list[torch.Tensor]]]:
+    """Start one operation of each kind; list its name, its work and the tensors its future must hold."""
+    n, me = rank.size, rank.rank
+    flat, one = torch.zeros(4 * n), torch.ones(4)
+    blocks = [torch.zeros(4) for _ in range(n)]
+    received = torch.zeros(4)
+    gathered = blocks if me == 0 else []
+    recv = dist.irecv(received, (me - 1) % n)
+    send = dist.isend(one, (me + 1) % n)
+    asynchronous = {"async_op": True}
+    scattered, shard, shard2, exchanged = torch.zeros(4), torch.zeros(4), torch.zeros(4), torch.zeros(4 * n)
+    reduced, shared, kept = torch.ones(4), torch.ones(4), torch.ones(4)
+    lists = [torch.zeros(4) for _ in range(n)]
+    exchanged_list = [torch.zeros(4) for _ in range(n)]
+    return [
+        ("send", send, []),
+        ("recv", recv, [received]),
+        ("all_reduce", dist.all_reduce(reduced, **asynchronous), [reduced]),
+        ("broadcast", dist.broadcast(shared, 0, **asynchronous), [shared]),
+        ("reduce", dist.reduce(kept, 0, **asynchronous), [kept] if me == 0 else []),
+        ("all_gather", dist.all_gather(lists, one, **asynchronous), lists),
+        ("all_gather_into_tensor", dist.all_gather_into_tensor(flat, one, **asynchronous), [flat]),
+        ("reduce_scatter", dist.reduce_scatter(shard, [one] * n, **asynchronous), [shard]),
+        ("reduce_scatter_tensor", dist.reduce_scatter_tensor(shard2, torch.ones(4 * n), **asynchronous), [shard2]),
+        ("gather", dist.gather(one, blocks if me == 0 else None, **asynchronous), gathered),
+        ("scatter", dist.scatter(scattered, [one] * n if me == 0 else None, **asynchronous), [scattered]),
+        ("all_to_all", dist.all_to_all(exchanged_list, [one] * n, **asynchronous), exchanged_list),
+        ("all_to_all_single", dist.all_to_all_single(exchanged, torch.ones(4 * n), **asynchronous), [exchanged]),
+        ("barrier", dist.barrier(**asynchronous), []),
+    ]
+
+
+def have_futures(rank: Rank) -> None:
+    for name, work, wanted in start_each_operation(rank):
+        future = work.get_future()
+        held = future.wait()
+        assert isinstance(held, list), name
+        assert [t.data_ptr() for t in held] == [t.data_ptr() for t in wanted], name
+        work.wait()
+        assert work.is_completed(), name
+        assert work.is_success(), name
+        assert work.exception() is None, name
+        assert future.done(), name
+        assert [t.data_ptr() for t in work.result()] == [t.data_ptr() for t in wanted], name
+        assert work._get_duration() >= 0, name
+        if name == "recv":
+            assert work._source_rank() == (rank.rank - 1) % rank.size
+        # A future asked for afterwards is complete at once.
+        assert len(work.get_future().value()) == len(wanted), name
+
+
+def chain_callbacks(rank: Rank) -> None:
+    seen = []
+    tensor = torch.ones(1000)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+
+    def halve(done: torch.futures.Future) -> torch.Tensor:
+        seen.append(threading.get_ident())
+        return done.value()[0] / 2
+
+    halved = future.then(halve).wait()
+    assert halved[0].item() == rank.size / 2
+    assert len(seen) == 1
+
+    # A callback may start the next operation and wait for it, and for callbacks of that one: PowerSGD does.
+    second = torch.full((10,), float(rank.rank))
+
+    def go_on(done: torch.futures.Future) -> torch.Tensor:
+        future = dist.all_reduce(second, async_op=True).get_future()
+        return done.value()[0] + future.then(lambda inner: inner.value()[0]).wait()
+
+    works = [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(3)]
+    result = works[-1].get_future().then(go_on).wait()
+    assert result[0].item() == rank.size + sum(range(rank.size))
+    dist.barrier()
+
+
+def fail_in_a_callback(rank: Rank) -> None:
+    def fail(done: torch.futures.Future) -> None:
+        raise KeyError("mine")
+
+    future = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(fail)
+    with pytest.raises(Exception, match="mine"):
+        future.wait()
+    dist.barrier()
+
+
+def keep_tensors_alive(rank: Rank) -> None:
+    works = []
+    for _ in range(20):
+        # Nobody but the operation holds these.
+        works.append(dist.all_reduce(torch.full((50_000,), 1.0), async_op=True))
+    del _
+    for work in works[::-1]:
+        assert work.get_future().wait()[0][-1].item() == rank.size
+    dist.all_reduce(torch.ones(100_000), async_op=True)  # neither tensor nor work is kept
+    dist.barrier()
+
+
+def answer_questions(rank: Rank) -> None:
+    group = dist.group.WORLD
+    backend = backend_of(group)
+    assert backend.name() == "braid"
+    assert dist.get_backend() == "braid"
+    assert not backend.supports_coalescing
+    assert not backend.supports_splitting
+    before = backend._get_sequence_number_for_group()
+    dist.barrier()
+    dist.all_reduce(torch.ones(4))
+    assert backend._get_sequence_number_for_group() == before + 2
+    first = dist.all_reduce(torch.ones(4), async_op=True)
+    second = dist.all_reduce(torch.ones(4), async_op=True)
+    assert backend._get_sequence_number_for_group() == before + 4
+    second.wait()
+    first.wait()
+
+    rows = backend.stats()
+    reductions = [row for row in rows if row["collective"] == "all_reduce"]
+    assert sum(row["calls"] for row in reductions) == 3
+    assert sum(row["bytes"] for row in reductions) == 48
+    assert all(row["family"] and row["seconds"] >= 0 for row in rows)
+    assert len(backend.wires()) == rank.size
+    if rank.size > 1:
+        other = (rank.rank + 1) % rank.size
+        assert os.environ["BRAID_TRANSPORTS"] in backend.wires()[other]
+    assert backend.failure() is None
+    assert backend.options._timeout == timedelta(seconds=30) if hasattr(backend, "options") else True
+    group.set_timeout(timedelta(seconds=20)) if hasattr(group, "set_timeout") else backend._set_default_timeout(
+        timedelta(seconds=20)
+    )
+    dist.barrier()
+
+
+def start_many_groups(rank: Rank) -> None:
+    # Groups come and go; names and sequence numbers do not mix.
+    for turn in range(5):
+        everybody = dist.new_group(list(range(rank.size)))
+        alone = [dist.new_group([other]) for other in range(rank.size)]
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=everybody)
+        assert tensor[0].item() == rank.size
+        dist.all_reduce(tensor, group=alone[rank.rank])
+        assert tensor[0].item() == rank.size, turn
+        dist.destroy_process_group(alone[rank.rank])
+        dist.destroy_process_group(everybody)
+    dist.barrier()
+
+
+def begin_again(rank: Rank) -> None:
+    for turn in range(4):
+        rank.join(prefix=f"turn{turn}")
+        tensor = torch.ones(1000)
+        dist.all_reduce(tensor)
+        assert tensor[0].item() == rank.size
+        dist.destroy_process_group()
+
+
+def never_destroy(rank: Rank) -> None:
+    # The interpreter must still end, soon and quietly, with the group alive and an operation in flight.
+    rank.join()
+    dist.all_reduce(torch.ones(10))
+    dist.all_reduce(torch.ones(100_000), async_op=True)
+    dist.distributed_c10d.GroupMember.WORLD = None  # so that the harness, too, leaves it alone
+
+
+def fork_children(rank: Rank) -> None:
+    rank.join()
+    dist.all_reduce(torch.ones(10))
+    pending = dist.irecv(torch.zeros(3), (rank.rank + 1) % rank.size)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            dist.all_reduce(torch.ones(10))
+        except RuntimeError as error:
+            status = 0 if "fork" in str(error) else 2
+            del pending
+            dist.destroy_process_group()  # does nothing to the parent's group, and does not hang
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dist.send(torch.ones(3), (rank.rank - 1) % rank.size)
+    pending.wait()
+    total = torch.ones(10)
+    dist.all_reduce(total)
+    assert total[0].item() == rank.size
+    dist.destroy_process_group()
+
+
+def fork_and_join(rank: Rank) -> None:
+    """The children of two ranks form a group of their own, while their parents have one."""
+    rank.join()
+    dist.barrier()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            dist.distributed_c10d._world.pg_map.clear()
+            dist.distributed_c10d.GroupMember.WORLD = None
+            dist.distributed_c10d._world.pg_names.clear()
+            dist.distributed_c10d._world.pg_group_ranks.clear()
+            rank.join(prefix="children")
+            total = torch.ones(1000)
+            dist.all_reduce(total)
+            status = 0 if total[0].item() == rank.size else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dist.barrier()
+
+
+def wait_without_the_gil(rank: Rank) -> None:
+    # While one thread waits for an operation, the others run: here, the one that makes the operation end.
+    released = threading.Event()
+    if rank.rank == 0:
+
+        def help_out() -> None:
+            time.sleep(0.3)
+            released.set()
+            dist.send(torch.ones(3), 1)
+
+        threading.Thread(target=help_out).start()
+        tensor = torch.zeros(3)
+        dist.recv(tensor, 1)
+        assert released.is_set()
+        assert tensor[0].item() == 2
+    elif rank.rank == 1:
+        tensor = torch.zeros(3)
+        dist.recv(tensor, 0)
+        dist.send(tensor * 2, 0)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    "function", [chain_callbacks, fail_in_a_callback, keep_tensors_alive, answer_questions, start_many_groups]
+)
+def test_work_and_group(function: object, wire: str, size: int) -> None:
+    run_ranks(function, size, wire=wire)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("function", [have_futures, wait_without_the_gil])
+def test_futures(function: object, wire: str, size: int) -> None:
+    run_ranks(function, size, wire=wire)
+
+
+@pytest.mark.parametrize("function", [begin_again, never_destroy, fork_children, fork_and_join])
+def test_process_life(function: object, wire: str) -> None:
+    run_ranks(function, 2, wire=wire, join=False, timeout_s=60)
