@@ -47,7 +47,7 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 
 # Runs everything, even after a failure; pytest's summary comes last.
 test: setup
-	@$(MAKE) --no-print-directory --keep-going -j1 cpp-test lint types pytest
+	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test asan tsan pytest
 
 pytest: setup
 	$(BIN)/python -m pytest $(ARGS)

@@ -12,6 +12,8 @@ namespace {
 
 // How long shutdown() waits for what was started and never waited for.
 constexpr milliseconds kShutdownTime{5000};
+// How long it waits for peers to be told why the group failed.
+constexpr milliseconds kLastWordsTime{500};
 
 }  // namespace
 
@@ -208,7 +210,9 @@ void Group::shutdown() {
                     [this] { return queue_.empty() && !inline_running_ && open_messages_ == 0; });
   }
   mailbox_.close();
-  if (wires_.tcp) wires_.tcp->leave();
+  if (!wires_.tcp) return;
+  wires_.tcp->leave();
+  wires_.tcp->wait_for_last_words(deadline_after(kLastWordsTime));
 }
 
 Status Group::failure() const { return mailbox_.failure(); }

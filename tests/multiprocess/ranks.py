@@ -64,6 +64,17 @@ class Rank:
             time.sleep(0.002)
 
 
+def error_of(call: Callable[[], object]) -> str:
+    """Return the message of the DistBackendError that the call must raise."""
+    import torch.distributed as dist
+
+    try:
+        call()
+    except dist.DistBackendError as error:
+        return str(error)
+    raise AssertionError("no error was raised")
+
+
 class RanksFailedError(AssertionError):
     """Some ranks raised, died or hung; the text has what each of them left."""
 

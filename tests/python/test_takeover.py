@@ -137,6 +137,7 @@ dist.init_process_group("mpi", rank=0, world_size=0)
 tensor = torch.ones(1)
 dist.all_reduce(tensor)
 print(dist.get_backend(), dist.get_rank(), dist.get_world_size(), tensor.item())
+dist.destroy_process_group()  # Gloo's threads may abort a process that ends without
 """
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "WORLD_SIZE": "2"}
     import torch.distributed as dist

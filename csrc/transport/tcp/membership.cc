@@ -49,4 +49,21 @@ void Membership::leave() {
   reactor.quiesce();
 }
 
+void Membership::wait_for_last_words(Deadline deadline) {
+  if (reactor.forked()) return;
+  std::unique_lock lock(farewell_mutex_);
+  farewell_ended_.wait_until(lock, deadline, [this] { return farewells_ == 0; });
+}
+
+void Membership::begin_farewell() {
+  const std::lock_guard lock(farewell_mutex_);
+  ++farewells_;
+}
+
+void Membership::end_farewell() {
+  const std::lock_guard lock(farewell_mutex_);
+  --farewells_;
+  farewell_ended_.notify_all();
+}
+
 }  // namespace braid

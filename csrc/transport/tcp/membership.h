@@ -2,11 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/reactor.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/link.h"
@@ -41,8 +43,12 @@ class Membership : public std::enable_shared_from_this<Membership> {
   std::unique_lock<std::mutex> enter();
   // On the reactor's thread: an accepted connection has proved who it is. An error says why it is not wanted.
   Status admit(const Challenge& challenge, const Claim& claim, Fd socket);
-  // See TcpGroup::leave().
+  // See TcpGroup.
   void leave();
+  void wait_for_last_words(Deadline deadline);
+  // Of connections that outlive their link because something is still to be said on them. From any thread.
+  void begin_farewell();
+  void end_farewell();
 
  private:
   const std::shared_ptr<Listener> listener_;
@@ -50,6 +56,9 @@ class Membership : public std::enable_shared_from_this<Membership> {
   std::mutex& mutex_;  // the sink's
   std::atomic<bool> open_{true};
   std::vector<std::unique_ptr<Link>> links_;
+  std::mutex farewell_mutex_;
+  std::condition_variable farewell_ended_;
+  int farewells_ = 0;
 };
 
 }  // namespace braid

@@ -236,6 +236,7 @@ void Outgoing::detach(std::vector<Fd> companions) {
   companions_ = std::move(companions);
   const auto self = shared_from_this();
   group_->reactor.at(Clock::now() + kFarewellTime, [self] { self->guarded([&] { self->close(); }); });
+  group_->begin_farewell();
   detached_.store(true, std::memory_order_release);
   // The flush may be due without any further event; a connection on its way flushes by itself.
   group_->reactor.run([self] {
@@ -255,6 +256,7 @@ void Outgoing::close() {
   socket_.reset();
   queue_ = {};
   companions_.clear();
+  if (detached_.load(std::memory_order_relaxed)) group_->end_farewell();
 }
 
 }  // namespace braid

@@ -50,6 +50,8 @@ Result<std::unique_ptr<Channel>> TcpGroup::channel(Node peer, const std::string&
 
 void TcpGroup::leave() { membership_->leave(); }
 
+void TcpGroup::wait_for_last_words(Deadline deadline) { membership_->wait_for_last_words(deadline); }
+
 Result<std::shared_ptr<TcpEndpoint>> TcpEndpoint::create(TcpOptions options, Reactor& reactor) {
   if (options.connections < 1 || options.connections > kMaxTcpConnections || options.piece_bytes == 0) {
     return Status(Code::kInvalidArgument, "TCP takes 1 to " + std::to_string(kMaxTcpConnections) +

@@ -43,6 +43,9 @@ class TcpGroup {
   // happens when the first channel is destroyed. REQUIRES: the sink's mutex is not held, and the sink still lives
   // unless this has happened already.
   void leave();
+  // After leave(), for a process that is about to end: until peers have been sent all that was to be said (why the
+  // group failed, say), which may take until a connection is made. At once when there is nothing.
+  void wait_for_last_words(Deadline deadline);
 
  private:
   const std::shared_ptr<Membership> membership_;
