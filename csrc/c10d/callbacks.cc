@@ -31,6 +31,11 @@ class CallbackThreads {
     thread.detach();  // this object is never destroyed
   }
 
+  void wait_until_none_is_left(Deadline deadline) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    job_ended_.wait_until(lock, deadline, [this] { return jobs_.empty() && running_ == 0; });
+  }
+
  private:
   void run() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -41,21 +46,30 @@ class CallbackThreads {
       if (!work) return;
       std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
+      ++running_;
       lock.unlock();
       job();
       job = nullptr;  // what it holds may need the GIL to go
       lock.lock();
+      --running_;
+      job_ended_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable job_added_;
+  std::condition_variable job_ended_;
   std::deque<std::function<void()>> jobs_;
-  size_t idle_ = 0;  // threads that wait for a job
+  size_t idle_ = 0;     // threads that wait for a job
+  size_t running_ = 0;  // threads that carry one out
 };
 
 }  // namespace
 
 void run_callback(std::function<void()> job) { of_this_process<CallbackThreads>().add(std::move(job)); }
+
+void wait_for_callbacks(Deadline deadline) {
+  of_this_process<CallbackThreads>().wait_until_none_is_left(deadline);
+}
 
 }  // namespace braid::adapter

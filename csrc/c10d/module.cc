@@ -4,10 +4,14 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "c10d/backend.h"
+#include "c10d/callbacks.h"
 #include "c10d/process.h"
 
 namespace braid::adapter {
 namespace {
+
+// How long the end of the process waits for callbacks under way.
+constexpr milliseconds kCallbackTime{2000};
 
 std::vector<py::dict> stats_of(const Backend& backend) {
   std::vector<py::dict> rows;
@@ -42,6 +46,7 @@ void leave_at_exit() {
   }
   const WithoutGil without_gil;
   leave_all_groups(reason);
+  wait_for_callbacks(deadline_after(kCallbackTime));
 }
 
 }  // namespace

@@ -92,9 +92,8 @@ class Mailbox final : public FrameSink {
   };
   struct Peer {
     std::unique_ptr<Channel> channel;
-    Status lost;  // why nothing more can be exchanged
-    Status
-        unreadable;  // an offer could not be read; poll() fails the group, unless the peer gives a better reason
+    Status lost;        // why nothing more can be exchanged
+    Status unreadable;  // of an offer: poll() fails the group with it, unless the peer gives a better reason
     bool left = false;
     std::map<Tag, PostedReceive> receives;
     std::map<Tag, WaitingSend> sends;

@@ -2,6 +2,8 @@
 """What torch expects of a Work, of its future, and of the backend's small questions."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -249,6 +251,23 @@ def wait_without_the_gil(rank: Rank) -> None:
         dist.recv(tensor, 0)
         dist.send(tensor * 2, 0)
     dist.barrier()
+
+
+def test_a_process_may_end_while_a_callback_runs() -> None:
+    code = """
+import threading, time, torch, torch.distributed as dist, braid
+dist.init_process_group("braid", store=dist.HashStore(), rank=0, world_size=1)
+begun = threading.Event()
+def answer(done):
+    begun.set()
+    time.sleep(0.5)
+    print("answered", flush=True)
+dist.all_reduce(torch.ones(4), async_op=True).get_future().then(answer)
+begun.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "answered\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

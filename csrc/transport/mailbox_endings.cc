@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a mailbox ends: requests that finish, peers that are lost, failures told to the others, and what is known of
+// where the others are.
+#include <utility>
+
+#include "transport/mailbox.h"
+
+namespace braid {
+
+void Mailbox::finish(Request* request, Status status) {
+  request->finish(std::move(status));
+  ring(bell_);
+}
+
+void Mailbox::lost(Node node, Status why) {
+  Peer& p = peer(node);
+  if (!p.lost.ok()) return;
+  p.lost = p.left ? Status(Code::kPeerLost, rank_text(node) + " has left the group", node) : std::move(why);
+  // A peer may go when nobody needs it any more, so only a message that now cannot come or go is a failure.
+  bool needed = !p.receives.empty() || !p.sends.empty();
+  for (const auto& [tag, early] : p.early) needed |= early.waiting.request != nullptr;
+  for (const auto& [request, writing] : writing_) needed |= writing.to == node;
+  if (needed) fail_locked(p.lost);
+}
+
+void Mailbox::fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  fail_locked(why, true);
+}
+
+void Mailbox::fail_locked(const Status& why, bool everyone) {
+  if (!failure_.ok() || closed_) return;
+  failure_ = why;
+  const std::string packed = pack_status(why);
+  const ConstBytes payload(reinterpret_cast<const std::byte*>(packed.data()), packed.size());
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    if (!p.channel) continue;
+    if ((everyone || p.channel->connected()) && p.lost.ok() && !p.left) {
+      post_control(static_cast<Node>(i), FrameKind::kFail, {}, packed.size(), payload);
+    }
+  }
+  drop_all(why);
+}
+
+void Mailbox::close() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const Peer& p = peers_[i];
+    if (failure_.ok() && p.channel && p.used && p.lost.ok()) {
+      post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0);
+    }
+  }
+  drop_all({Code::kAborted, "the group was shut down"});
+  closed_ = true;
+}
+
+void Mailbox::drop_all(const Status& why) {
+  for (Peer& p : peers_) {
+    if (p.channel) p.channel->close();
+    for (auto& [tag, receive] : p.receives) finish(receive.request, why);
+    for (auto& [tag, send] : p.sends) finish(send.request, why);
+    for (auto& [tag, early] : p.early) {
+      if (early.waiting.request != nullptr) finish(early.waiting.request, why);
+    }
+    p.receives.clear();
+    p.sends.clear();
+    p.early.clear();
+    p.readies.clear();
+    p.announced.clear();
+  }
+  for (auto& [request, writing] : writing_) finish(request, why);
+  writing_.clear();
+  ring(bell_);
+}
+
+Status Mailbox::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Mailbox::ask() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok() || closed_) return;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    if (!p.channel || !p.lost.ok() || p.channel->peer_stream()) continue;
+    p.used = true;
+    p.channel->prepare();
+    if (p.lost.ok()) post_control(static_cast<Node>(i), FrameKind::kAsk, {}, 0);
+  }
+}
+
+std::vector<int64_t> Mailbox::peer_streams() {
+  const std::lock_guard lock(mutex_);
+  std::vector<int64_t> streams(peers_.size(), -1);
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    if (static_cast<Node>(i) == rank_) {
+      streams[i] = static_cast<int64_t>(current_stream_);
+    } else if (p.channel) {
+      const auto known = p.channel->peer_stream();
+      streams[i] = known ? static_cast<int64_t>(*known) : p.told_stream;
+    }
+  }
+  return streams;
+}
+
+uint64_t Mailbox::current_stream() const {
+  const std::lock_guard lock(mutex_);
+  return current_stream_;
+}
+
+}  // namespace braid
