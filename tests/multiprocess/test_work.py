@@ -146,10 +146,7 @@ def answer_questions(rank: Rank) -> None:
         other = (rank.rank + 1) % rank.size
         assert os.environ["BRAID_TRANSPORTS"] in backend.wires()[other]
     assert backend.failure() is None
-    assert backend.options._timeout == timedelta(seconds=30) if hasattr(backend, "options") else True
-    group.set_timeout(timedelta(seconds=20)) if hasattr(group, "set_timeout") else backend._set_default_timeout(
-        timedelta(seconds=20)
-    )
+    group.set_timeout(timedelta(seconds=20))
     dist.barrier()
 
 
