@@ -66,7 +66,8 @@ void run(size_t k, size_t bytes) {
   for (const std::string_view name : {"baseline", "avx2", "avx512"}) {
     if (!set_reduce_instruction_set(name)) continue;
     std::printf("%7zu KiB  %-9s", bytes / 1024, name.data());
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt32}) {
+    for (const DType dtype :
+         {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3Fn, DType::kInt32}) {
       const size_t count = bytes / size_of(dtype);
       const double apart = best_seconds([&] { reduce(dtype, ReduceOp::kSum, target.get(), sources, count); });
       std::byte* first = buffers[0].get();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace braid {
@@ -24,12 +25,25 @@ enum class DType : uint8_t {
   kUInt32 = 10,
   kUInt64 = 11,
   kBool = 12,
+  kFloat8E4M3Fn = 13,
+  kFloat8E5M2 = 14,
+  kComplex64 = 15,  // two floats side by side
+  kComplex128 = 16,
 };
-inline constexpr int kDTypeCount = 13;
+inline constexpr int kDTypeCount = 17;
 
 // The values travel in message headers: append only.
-enum class ReduceOp : uint8_t { kSum = 0, kAvg = 1, kProduct = 2, kMin = 3, kMax = 4 };
-inline constexpr int kReduceOpCount = 5;
+enum class ReduceOp : uint8_t {
+  kSum = 0,
+  kAvg = 1,
+  kProduct = 2,
+  kMin = 3,
+  kMax = 4,
+  kBand = 5,
+  kBor = 6,
+  kBxor = 7
+};
+inline constexpr int kReduceOpCount = 8;
 
 size_t size_of(DType dtype);            // bytes per element
 std::string_view name_of(DType dtype);  // "float32", ...
@@ -37,7 +51,16 @@ std::string_view name_of(ReduceOp op);  // "sum", ...
 std::optional<DType> dtype_from_name(std::string_view name);
 std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 
-// True for 16-bit floats: their sums accumulate in float32 and should be rounded as rarely as possible.
-constexpr bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+// Whether `op` means something for `dtype`. Complex numbers are summed and averaged only; the bitwise ones are of
+// integers and bool, all others of every real dtype. Nothing undefined may reach reduce().
+bool is_defined(DType dtype, ReduceOp op);
+// What to tell whoever asked for an undefined one, with what is possible instead.
+std::string undefined_text(DType dtype, ReduceOp op);
+
+// True for floats of 16 and 8 bits: they are combined in float32 and should be rounded as rarely as possible.
+constexpr bool is_narrow_float(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat8E4M3Fn ||
+         dtype == DType::kFloat8E5M2;
+}
 
 }  // namespace braid

@@ -106,6 +106,9 @@ Status check_operation(const Operation& operation, Node rank, int ranks) {
   if (operation.root < 0 || operation.root >= ranks) {
     return invalid("root " + std::to_string(operation.root) + " is not in a group of " + std::to_string(ranks));
   }
+  if (is_reduction(operation.kind) && !is_defined(operation.dtype, operation.op)) {
+    return invalid(undefined_text(operation.dtype, operation.op));
+  }
   if (Status bad = check_blocks(operation, rank, ranks); !bad.ok()) return bad;
   if (Status bad = check_elements(operation); !bad.ok()) return bad;
   return check_overlap(operation, rank);

@@ -90,6 +90,9 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
   if (chunk_bytes == 0 || chunk_bytes % 64 != 0) throw py::value_error("chunk_bytes must be a multiple of 64");
   if (inputs.size() != outputs.size()) throw py::value_error("inputs and outputs name different numbers of ranks");
   const auto schedule = verified(text);
+  if (is_reduction(schedule->schedule().collective.kind) && !is_defined(*element, *operation)) {
+    throw py::value_error(undefined_text(*element, *operation));
+  }
   std::vector<Operands> operands;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
     Operands own{*element, *operation, {}, {}};

@@ -12,6 +12,7 @@ namespace braid {
 using ReduceKernel = void (*)(std::byte* target, const std::byte* const* sources, size_t k, size_t count,
                               int divisor);
 
+// Nothing where is_defined() says no, nor for complex numbers, which reduce() takes as twice as many floats.
 struct ReduceKernels {
   ReduceKernel of[kDTypeCount][kReduceOpCount];
 };

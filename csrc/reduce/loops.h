@@ -3,6 +3,7 @@
 // set>.cc; see lanes.h for why nothing here may leave its file.
 #pragma once
 
+#include "reduce/float8.h"
 #include "reduce/kernels.h"
 #include "reduce/lanes.h"
 
@@ -39,6 +40,12 @@ struct And {
   template <class T>
   static Vector<T> of(Vector<T> a, Vector<T> b) {
     return a & b;
+  }
+};
+struct Xor {
+  template <class T>
+  static Vector<T> of(Vector<T> a, Vector<T> b) {
+    return a ^ b;
   }
 };
 // Of floats, the minimum and maximum of IEEE 754-2019. Where a == b only the sign of a zero can differ, and OR or
@@ -146,7 +153,7 @@ void dispatch(std::byte* target, const std::byte* const* sources, size_t k, size
   }
 }
 
-// Sums and products of integers are taken unsigned: they wrap, and the bits are those of the signed ones.
+// Sums, products and bits of integers are taken unsigned: they wrap, and the bits are those of the signed ones.
 template <class Element, class Wrapping = Element>
 constexpr void fill_row(ReduceKernels& kernels, DType dtype) {
   auto& row = kernels.of[static_cast<size_t>(dtype)];
@@ -155,6 +162,11 @@ constexpr void fill_row(ReduceKernels& kernels, DType dtype) {
   row[static_cast<size_t>(ReduceOp::kProduct)] = dispatch<Wrapping, Product, false>;
   row[static_cast<size_t>(ReduceOp::kMin)] = dispatch<Element, Min, false>;
   row[static_cast<size_t>(ReduceOp::kMax)] = dispatch<Element, Max, false>;
+  if constexpr (std::is_integral_v<typename Element::Value>) {
+    row[static_cast<size_t>(ReduceOp::kBand)] = dispatch<Wrapping, And, false>;
+    row[static_cast<size_t>(ReduceOp::kBor)] = dispatch<Wrapping, Or, false>;
+    row[static_cast<size_t>(ReduceOp::kBxor)] = dispatch<Wrapping, Xor, false>;
+  }
 }
 
 constexpr ReduceKernels all_kernels() {
@@ -163,6 +175,8 @@ constexpr ReduceKernels all_kernels() {
   fill_row<Plain<float>>(kernels, DType::kFloat32);
   fill_row<Float16>(kernels, DType::kFloat16);
   fill_row<BFloat16>(kernels, DType::kBFloat16);
+  fill_row<Float8<E4M3Fn>>(kernels, DType::kFloat8E4M3Fn);
+  fill_row<Float8<E5M2>>(kernels, DType::kFloat8E5M2);
   fill_row<Plain<int8_t>, Plain<uint8_t>>(kernels, DType::kInt8);
   fill_row<Plain<int16_t>, Plain<uint16_t>>(kernels, DType::kInt16);
   fill_row<Plain<int32_t>, Plain<uint32_t>>(kernels, DType::kInt32);
@@ -177,6 +191,9 @@ constexpr ReduceKernels all_kernels() {
   of_bool[static_cast<size_t>(ReduceOp::kProduct)] = dispatch<Bool, And, false>;
   of_bool[static_cast<size_t>(ReduceOp::kMin)] = dispatch<Bool, And, false>;
   of_bool[static_cast<size_t>(ReduceOp::kMax)] = dispatch<Bool, Or, false>;
+  of_bool[static_cast<size_t>(ReduceOp::kBand)] = dispatch<Bool, And, false>;
+  of_bool[static_cast<size_t>(ReduceOp::kBor)] = dispatch<Bool, Or, false>;
+  of_bool[static_cast<size_t>(ReduceOp::kBxor)] = dispatch<Bool, Xor, false>;
   return kernels;
 }
 

@@ -46,6 +46,10 @@ std::atomic<const InstructionSet*>& active() {
 void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::byte* const> sources, size_t count,
             int divisor) {
   if (op == ReduceOp::kAvg && divisor <= 1) op = ReduceOp::kSum;
+  if (dtype == DType::kComplex64 || dtype == DType::kComplex128) {  // sums and averages go part by part
+    dtype = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+    count *= 2;
+  }
   const InstructionSet* set = active().load(std::memory_order_relaxed);
   set->kernels->of[static_cast<size_t>(dtype)][static_cast<size_t>(op)](target, sources.data(), sources.size(),
                                                                         count, divisor);

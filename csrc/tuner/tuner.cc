@@ -15,7 +15,8 @@ namespace {
 
 bool must_round_once(const Collective& collective, DType dtype, ReduceOp op) {
   bool rounds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProduct;
-  return is_reduction(collective.kind) && collective.kind != CollectiveKind::kBarrier && is_half(dtype) && rounds;
+  return is_reduction(collective.kind) && collective.kind != CollectiveKind::kBarrier && rounds &&
+         is_narrow_float(dtype);
 }
 
 // Is there no partial result, that is, does every reduce step complete its target?
@@ -101,8 +102,8 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   });
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
-  if (!left_out.empty())
-    remark = " (" + std::string(name_of(dtype)) + " is rounded once, so not " + left_out + ")";
+  // Not the dtype's name: all narrow floats share the choice.
+  if (!left_out.empty()) remark = " (a narrow float is rounded once, so not " + left_out + ")";
   Choice choice{priced[0].candidate.family, priced[0].candidate.predicted_s, {}, "", priced[0].schedule};
   choice.reason = reason_for(collective, bytes, priced, remark);
   for (size_t index = 1; index < priced.size(); ++index) choice.runners_up.push_back(priced[index].candidate);

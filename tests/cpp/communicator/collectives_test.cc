@@ -2,6 +2,7 @@
 // Every collective, on every wire, against plain loops.
 #include <atomic>
 #include <cmath>
+#include <complex>
 #include <thread>
 
 #include "communicator/ranks.h"
@@ -69,6 +70,10 @@ TEST_P(Reductions, SumOfEveryDtype) {
     expect_sum<uint32_t>(group, DType::kUInt32, 1'000'000'000, 3'000'000'000);
     expect_sum<uint64_t>(group, DType::kUInt64, uint64_t{1} << 62, 3 * (uint64_t{1} << 62));
     expect_sum<uint8_t>(group, DType::kBool, 1, 1);
+    expect_sum<uint8_t>(group, DType::kFloat8E4M3Fn, 0x42, 0x4f);  // 2.5, 7.5
+    expect_sum<uint8_t>(group, DType::kFloat8E5M2, 0x40, 0x46);    // 2, 6
+    expect_sum<std::complex<float>>(group, DType::kComplex64, {2.5f, -1}, {7.5f, -3});
+    expect_sum<std::complex<double>>(group, DType::kComplex128, {2.5, -1}, {7.5, -3});
   });
 }
 
@@ -86,6 +91,16 @@ TEST_P(Reductions, EveryOperator) {
     EXPECT_EQ(outcome_of(ReduceOp::kProduct), 24.0f);
     EXPECT_EQ(outcome_of(ReduceOp::kMin), 2.0f);
     EXPECT_EQ(outcome_of(ReduceOp::kMax), 4.0f);
+    const auto bits_of = [&](ReduceOp op) {
+      std::vector<int32_t> values(100, 10 + group.rank());  // 1010, 1011, 1100
+      const Status status = run(group, all_reduce(values, DType::kInt32, op));
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(values.front(), values.back());
+      return values.back();
+    };
+    EXPECT_EQ(bits_of(ReduceOp::kBand), 0b1000);
+    EXPECT_EQ(bits_of(ReduceOp::kBor), 0b1111);
+    EXPECT_EQ(bits_of(ReduceOp::kBxor), 0b1101);
   });
 }
 

@@ -14,16 +14,13 @@
 namespace braid::testing {
 namespace {
 
-constexpr HalfFormat kFloat16Format{10, -14};
-constexpr HalfFormat kBFloat16Format{7, -126};
-
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 
 TEST(Half, EveryFloat16ComesThroughFloatUnchanged) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     const float value = float_from_float16(half);
-    const double expected = decode_half(kFloat16Format, bits);
+    const double expected = decode_narrow(kFloat16Format, bits);
     if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(value));
       ASSERT_EQ(float16_from_float(value), half | 0x0200);  // quiet from then on
@@ -39,7 +36,7 @@ TEST(Half, EveryBFloat16ComesThroughFloatUnchanged) {
     const auto half = static_cast<uint16_t>(bits);
     const float value = float_from_bfloat16(half);
     ASSERT_EQ(bits_of(value), bits << 16);
-    const bool nan = std::isnan(decode_half(kBFloat16Format, bits));
+    const bool nan = std::isnan(decode_narrow(kBFloat16Format, bits));
     ASSERT_EQ(std::isnan(value), nan);
     ASSERT_EQ(bfloat16_from_float(value), nan ? half | 0x0040 : half);
   }
@@ -48,11 +45,11 @@ TEST(Half, EveryBFloat16ComesThroughFloatUnchanged) {
 // Half way between two neighbours, and the floats next to that.
 TEST(Half, RoundsToNearestEven) {
   for (uint32_t bits = 0; bits < 0x7f80; ++bits) {
-    for (const HalfFormat format : {kFloat16Format, kBFloat16Format}) {
+    for (const NarrowFormat format : {kFloat16Format, kBFloat16Format}) {
       const bool float16 = format.mantissa == 10;
       if (float16 && bits >= 0x7bff) continue;
-      const double low = decode_half(format, bits);
-      double high = decode_half(format, bits + 1);
+      const double low = decode_narrow(format, bits);
+      double high = decode_narrow(format, bits + 1);
       if (std::isinf(high)) high = std::ldexp(1.0, 128);
       const auto middle = static_cast<float>((low + high) / 2);
       const auto rounded = [&](float value) {
@@ -91,8 +88,8 @@ TEST(Half, RandomFloatsRoundAsTheReference) {
     if (i % 2 == 0) bits = (bits & 0x80ffffffu) | ((0x32u + random() % 0x18) << 24);  // where float16 lives
     const auto value = std::bit_cast<float>(bits);
     if (std::isnan(value)) continue;
-    ASSERT_EQ(float16_from_float(value), encode_half(kFloat16Format, value)) << value;
-    ASSERT_EQ(bfloat16_from_float(value), encode_half(kBFloat16Format, value)) << value;
+    ASSERT_EQ(float16_from_float(value), encode_narrow(kFloat16Format, value)) << value;
+    ASSERT_EQ(bfloat16_from_float(value), encode_narrow(kBFloat16Format, value)) << value;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <limits>
 
 #include "base/half.h"
@@ -84,14 +85,36 @@ TEST_P(Meaning, IntegersWrap) {
 TEST_P(Meaning, BoolTakesAnyByteAndGivesZeroOrOne) {
   const Sources<uint8_t> sources = {{2, 0, 255, 0}, {255, 0, 0, 2}};
   const std::vector<uint8_t> any = {1, 0, 1, 1}, all = {1, 0, 0, 0};
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kBor}) {
     EXPECT_EQ(reduced(DType::kBool, op, sources, 2), any) << name_of(op);
   }
-  for (const ReduceOp op : {ReduceOp::kProduct, ReduceOp::kMin}) {
+  for (const ReduceOp op : {ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kBand}) {
     EXPECT_EQ(reduced(DType::kBool, op, sources), all) << name_of(op);
   }
+  const std::vector<uint8_t> either = {0, 0, 1, 1};
+  EXPECT_EQ(reduced(DType::kBool, ReduceOp::kBxor, sources), either);
   const std::vector<uint8_t> single = {1, 0};
   EXPECT_EQ(reduced<uint8_t>(DType::kBool, ReduceOp::kSum, {{2, 0}}), single);
+  EXPECT_EQ(reduced<uint8_t>(DType::kBool, ReduceOp::kBxor, {{2, 0}}), single);
+}
+
+TEST_P(Meaning, BitwiseOperatorsTakeEveryBit) {
+  const Sources<int16_t> sources = {{0x0ff0, -1, 5}, {0x3c3c, 7, 5}, {-1, 2, 5}};
+  const std::vector<int16_t> band = {0x0c30, 2, 5}, bor = {-1, -1, 5}, bxor = {0x33cc ^ -1, -6, 5};
+  EXPECT_EQ(reduced(DType::kInt16, ReduceOp::kBand, sources), band);
+  EXPECT_EQ(reduced(DType::kInt16, ReduceOp::kBor, sources), bor);
+  EXPECT_EQ(reduced(DType::kInt16, ReduceOp::kBxor, sources), bxor);
+  const std::vector<uint64_t> high = {uint64_t{1} << 63};
+  EXPECT_EQ(reduced<uint64_t>(DType::kUInt64, ReduceOp::kBxor, {{~uint64_t{0}}, {~uint64_t{0} >> 1}}), high);
+}
+
+TEST_P(Meaning, ComplexNumbersAreAddedPartByPart) {
+  const Sources<std::complex<float>> sources = {{{1, 2}, {0, -1}}, {{3, -5}, {0.5f, 1}}};
+  const std::vector<std::complex<float>> sum = {{4, -3}, {0.5f, 0}}, average = {{2, -1.5f}, {0.25f, 0}};
+  EXPECT_EQ(reduced(DType::kComplex64, ReduceOp::kSum, sources), sum);
+  EXPECT_EQ(reduced(DType::kComplex64, ReduceOp::kAvg, sources, 2), average);
+  const std::vector<std::complex<double>> ones(19, {1, 2}), threes(19, {3, 6});
+  EXPECT_EQ(reduced<std::complex<double>>(DType::kComplex128, ReduceOp::kSum, {ones, ones, ones}), threes);
 }
 
 // One NaN, at each place of a block and its tail, in each source.
@@ -117,6 +140,8 @@ TEST_P(Meaning, NanWinsInMinAndMax) {
   expect_nan_found<float>(DType::kFloat32, -std::nanf("5"), 1.0f, std::numeric_limits<float>::quiet_NaN());
   expect_nan_found<uint16_t>(DType::kFloat16, 0xfd05, 0x3c00, 0x7e00);
   expect_nan_found<uint16_t>(DType::kBFloat16, 0xff85, 0x3f80, 0x7fc0);
+  expect_nan_found<uint8_t>(DType::kFloat8E4M3Fn, 0xff, 0x38, 0x7f);
+  expect_nan_found<uint8_t>(DType::kFloat8E5M2, 0xfd, 0x3c, 0x7f);
 }
 
 TEST_P(Meaning, TheOrderOfTwoSourcesNeverShows) {

@@ -42,6 +42,8 @@ inline std::vector<uint64_t> awkward_bits(DType dtype) {
       break;
     case DType::kFloat16: bits = {0, 0x3c00, 1, 0x03ff, 0x7bff, 0x7c00, 0x7e00, 0x7dad, 0x7c01}; break;
     case DType::kBFloat16: bits = {0, 0x3f80, 1, 0x007f, 0x7f7f, 0x7f80, 0x7fc0, 0x7fad, 0x7f81}; break;
+    case DType::kFloat8E4M3Fn: bits = {0, 0x38, 1, 0x07, 0x7e, 0x7f}; break;
+    case DType::kFloat8E5M2: bits = {0, 0x3c, 1, 0x03, 0x7b, 0x7c, 0x7e, 0x7d, 0x7f}; break;
     case DType::kBool: return {0, 0, 0, 0, 1, 2, 255};
     default: bits = {0, 1, ~uint64_t{0} >> (65 - 8 * size_of(dtype))}; break;
   }
@@ -51,6 +53,8 @@ inline std::vector<uint64_t> awkward_bits(DType dtype) {
 }
 
 inline void fill_randomly(DType dtype, std::byte* to, size_t count, std::mt19937_64& random) {
+  if (dtype == DType::kComplex64) return fill_randomly(DType::kFloat32, to, 2 * count, random);
+  if (dtype == DType::kComplex128) return fill_randomly(DType::kFloat64, to, 2 * count, random);
   const std::vector<uint64_t> awkward = awkward_bits(dtype);
   for (size_t i = 0; i < count; ++i) {
     const bool special = dtype == DType::kBool || random() % 8 == 0;

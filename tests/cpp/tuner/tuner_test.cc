@@ -68,9 +68,9 @@ TEST(Tuner, UsesTheSharesItIsGiven) {
   EXPECT_EQ(choice.schedule->schedule().shares, options.shares);
 }
 
-TEST(Tuner, RoundsSumsOf16BitFloatsOnce) {
+TEST(Tuner, RoundsSumsOfNarrowFloatsOnce) {
   const std::set<std::string> once = {"direct", "gather_all"};
-  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3Fn, DType::kFloat8E5M2}) {
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
       for (int64_t bytes : {kTiny, kHuge}) {
         Choice choice = chosen(kEight, bytes, uniform(8, 5e-5, 8e-9), dtype, op);
