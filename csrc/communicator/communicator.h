@@ -39,7 +39,7 @@ struct Operation {
   milliseconds timeout{0};  // 0: the group's
 };
 
-// Counters of one group and collective, by family.
+// Counters of one group and collective, by family; messages are "send" and "recv".
 struct OperationStats {
   std::string collective;
   std::string family;
@@ -48,6 +48,11 @@ struct OperationStats {
   uint64_t min_bytes = 0;  // smallest and largest operation
   uint64_t max_bytes = 0;
   double seconds = 0;  // summed duration
+  // Percentiles of the duration, each right within 6 %, and the longest.
+  double p50_s = 0;
+  double p95_s = 0;
+  double p99_s = 0;
+  double max_s = 0;
 };
 
 class Communicator {
@@ -68,7 +73,8 @@ class Communicator {
   virtual Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) = 0;
 
   // Point-to-point. Messages between the same two ranks with the same tag arrive in the order sent; different tags
-  // and pairs are independent. The sizes must agree.
+  // and pairs are independent. The sizes must agree. From kAnyNode, the first message of the tag that arrives and
+  // that no earlier receive has asked for is taken; the work knows its source then.
   virtual Result<std::shared_ptr<Work>> send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) = 0;
   virtual Result<std::shared_ptr<Work>> recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) = 0;
 

@@ -42,6 +42,7 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int ranks, std::stri
       name_(std::move(name)),
       options_(options),
       mailbox_(rank, ranks, engine_->bell()),
+      matching_(mailbox_, ranks),
       timeout_(options.timeout) {}
 
 Group::~Group() {
@@ -139,49 +140,54 @@ std::vector<Node> Group::missing(uint64_t sequence) {
 // ---- point to point
 
 Result<std::shared_ptr<Work>> Group::send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) {
-  return start_message(Direction::kSend, to, tag, bytes, {}, timeout);
+  return start_message({true, to, tag, bytes.size()}, timeout, [&](Request* request, Work*) {
+    matching_.send(to, tag, bytes, request);
+    return true;
+  });
 }
 
 Result<std::shared_ptr<Work>> Group::recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) {
-  return start_message(Direction::kRecv, from, tag, {}, bytes, timeout);
+  return start_message({false, from, tag, bytes.size()}, timeout, [&](Request* request, Work* work) {
+    return matching_.recv({from, tag, bytes, request, work});
+  });
 }
 
-Result<std::shared_ptr<Work>> Group::start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out,
-                                                   Bytes in, milliseconds timeout) {
-  const bool sends = direction == Direction::kSend;
-  const std::string verb = sends ? "send to" : "recv from";
-  if (peer < 0 || peer >= ranks_ || peer == rank_) {
-    return Status(Code::kInvalidArgument, verb + " rank " + std::to_string(peer) + ": rank " +
-                                              std::to_string(rank_) + " of " + std::to_string(ranks_) +
-                                              " can only name another rank");
+Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milliseconds timeout,
+                                                   const std::function<bool(Request*, Work*)>& hand_over) {
+  const Node peer = message.peer;
+  const bool from_any = !message.sends && peer == kAnyNode;
+  const std::string name = std::string(message.sends ? "send to " : "recv from ") +
+                           (from_any ? "any rank" : "rank " + std::to_string(peer));
+  if (from_any ? ranks_ == 1 : peer < 0 || peer >= ranks_ || peer == rank_) {
+    return Status(Code::kInvalidArgument, name + ": rank " + std::to_string(rank_) + " of " +
+                                              std::to_string(ranks_) + " can only name another rank");
   }
   std::shared_ptr<MessageTask> task;
   std::shared_ptr<Work> work;
   {
     const std::lock_guard lock(mutex_);
-    uint64_t& messages = message_counts_[{direction, peer, tag}];
-    const uint64_t count = messages;
-    const size_t bytes = sends ? out.size() : in.size();
-    work = std::make_shared<Work>(verb + " rank " + std::to_string(peer) + " #" + std::to_string(count) +
-                                      " (tag " + std::to_string(tag) + ", " + std::to_string(bytes) + " bytes)",
-                                  count);
+    uint64_t& messages = message_counts_[{message.sends, peer, message.tag}];
+    work = std::make_shared<Work>(name + " #" + std::to_string(messages) + " (tag " + std::to_string(message.tag) +
+                                      ", " + std::to_string(message.bytes) + " bytes)",
+                                  messages);
     if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
     ++messages;
-    task = std::make_shared<MessageTask>(shared_from_this(), peer, deadline_locked(timeout), work);
+    task = std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(timeout), work);
     ++open_messages_;
-    const Tag name{kPointToPoint | tag, count};
-    if (sends) {
-      mailbox_.send(peer, name, out, task->request());
-    } else {
-      mailbox_.recv(peer, name, in, task->request());
-    }
+    task->set_matched(hand_over(task->request(), work.get()));
   }
   if (task->advance() != Task::Step::kDone) engine_->progress().add(std::move(task));
   return work;
 }
 
-void Group::message_ended() {
+bool Group::match(uint32_t tag, const Request* request, Status* lost) {
   const std::lock_guard lock(mutex_);
+  return matching_.match(tag, request, lost);
+}
+
+void Group::message_ended(uint32_t tag, const Request* request) {
+  const std::lock_guard lock(mutex_);
+  matching_.forget(tag, request);
   --open_messages_;
   ended_.notify_all();
 }

@@ -12,6 +12,7 @@
 
 #include "communicator/communicator.h"
 #include "communicator/engine_impl.h"
+#include "communicator/matching.h"
 #include "communicator/meeting.h"
 #include "communicator/statistics.h"
 #include "executor/execution.h"
@@ -20,6 +21,14 @@
 namespace braid {
 
 class CollectiveTask;
+
+// A point-to-point message, to speak of it.
+struct Message {
+  bool sends = false;
+  Node peer = kAnyNode;
+  uint32_t tag = 0;
+  size_t bytes = 0;
+};
 
 // The communicator. Collectives run one at a time, in the order started: the head of the queue is moved on either
 // by the progress thread or, when it came to an idle group, by its caller.
@@ -56,17 +65,18 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::shared_ptr<CollectiveTask> head_of_queue();  // null, and the queue no longer carried, when it is empty
   bool is_carried_inline() const;
   void pop_head();
-  void message_ended();
+  // Whether the receive has got its message by now; if it never will, `lost` says why.
+  bool match(uint32_t tag, const Request* request, Status* lost);
+  void message_ended(uint32_t tag, const Request* request);
 
  private:
-  enum class Direction { kSend, kRecv };
-
   Status make_tuner();
   Result<SharedSchedule> schedule_for(const Operation& operation);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
-  Result<std::shared_ptr<Work>> start_message(Direction direction, Node peer, uint32_t tag, ConstBytes out,
-                                              Bytes in, milliseconds timeout);
+  // hand_over() gives the message to the mailbox; false while there is none to receive.
+  Result<std::shared_ptr<Work>> start_message(const Message& message, milliseconds timeout,
+                                              const std::function<bool(Request*, Work*)>& hand_over);
   Deadline deadline_locked(milliseconds timeout) const;
 
   const std::shared_ptr<EngineImpl> engine_;
@@ -84,7 +94,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
-  std::map<std::tuple<Direction, Node, uint32_t>, uint64_t> message_counts_;
+  Matching matching_;
+  std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
   size_t open_messages_ = 0;
   std::condition_variable ended_;  // an operation has ended
   milliseconds timeout_;

@@ -2,28 +2,57 @@
 #include "communicator/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace braid {
 
-void Statistics::record(CollectiveKind kind, const std::string& family, uint64_t bytes, double seconds) {
-  const std::lock_guard lock(mutex_);
-  OperationStats& row = rows_[{kind, family}];
-  if (row.calls == 0) {
-    row.collective = name_of(kind);
-    row.family = family;
-    row.min_bytes = bytes;
+void Histogram::add(double seconds) {
+  const double octaves = std::log2(std::max(seconds * 1e9, 1.0));
+  const auto bucket = static_cast<size_t>(octaves * kPerOctave);
+  ++counts_[std::min(bucket, kBuckets - 1)];
+  ++total_;
+  longest_ = std::max(longest_, seconds);
+}
+
+double Histogram::percentile(double share) const {
+  const double wanted = share * static_cast<double>(total_);
+  uint64_t seen = 0;
+  for (size_t i = 0; i < kBuckets; ++i) {
+    seen += counts_[i];
+    if (seen == 0 || static_cast<double>(seen) < wanted) continue;
+    const double middle = 1e-9 * std::exp2((static_cast<double>(i) + 0.5) / kPerOctave);
+    return std::min(middle, longest_);
   }
-  ++row.calls;
-  row.bytes += bytes;
-  row.min_bytes = std::min(row.min_bytes, bytes);
-  row.max_bytes = std::max(row.max_bytes, bytes);
-  row.seconds += seconds;
+  return 0;
+}
+
+void Statistics::record(std::string_view name, const std::string& family, uint64_t bytes, double seconds) {
+  const std::lock_guard lock(mutex_);
+  auto& [sums, durations] = rows_[{std::string(name), family}];
+  if (sums.calls == 0) {
+    sums.collective = name;
+    sums.family = family;
+    sums.min_bytes = bytes;
+  }
+  ++sums.calls;
+  sums.bytes += bytes;
+  sums.min_bytes = std::min(sums.min_bytes, bytes);
+  sums.max_bytes = std::max(sums.max_bytes, bytes);
+  sums.seconds += seconds;
+  durations.add(seconds);
 }
 
 std::vector<OperationStats> Statistics::snapshot() const {
   const std::lock_guard lock(mutex_);
   std::vector<OperationStats> rows;
-  for (const auto& [key, row] : rows_) rows.push_back(row);
+  for (const auto& [key, row] : rows_) {
+    OperationStats stats = row.sums;
+    stats.p50_s = row.durations.percentile(0.5);
+    stats.p95_s = row.durations.percentile(0.95);
+    stats.p99_s = row.durations.percentile(0.99);
+    stats.max_s = row.durations.longest();
+    rows.push_back(std::move(stats));
+  }
   return rows;
 }
 

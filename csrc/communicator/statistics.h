@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,15 +13,34 @@
 
 namespace braid {
 
-// Counts finished collectives by kind and family. Thread safe.
+// Durations in buckets that grow by an eighth: a percentile is right within 1/16, at a fixed size.
+class Histogram {
+ public:
+  void add(double seconds);
+  double percentile(double share) const;  // in seconds; 0 when empty
+  double longest() const { return longest_; }
+
+ private:
+  static constexpr size_t kPerOctave = 8;
+  static constexpr size_t kBuckets = kPerOctave * 44;  // from a nanosecond to five hours
+  std::array<uint32_t, kBuckets> counts_{};
+  uint64_t total_ = 0;
+  double longest_ = 0;
+};
+
+// Counts finished operations by name and family. Thread safe.
 class Statistics {
  public:
-  void record(CollectiveKind kind, const std::string& family, uint64_t bytes, double seconds);
+  void record(std::string_view name, const std::string& family, uint64_t bytes, double seconds);
   std::vector<OperationStats> snapshot() const;
 
  private:
+  struct Row {
+    OperationStats sums;
+    Histogram durations;
+  };
   mutable std::mutex mutex_;
-  std::map<std::pair<CollectiveKind, std::string>, OperationStats> rows_;
+  std::map<std::pair<std::string, std::string>, Row> rows_;
 };
 
 }  // namespace braid

@@ -84,47 +84,73 @@ Task::Step CollectiveTask::advance() {
     asked_ = true;
     answers_due_ = Clock::now() + kAnswerTime;
   } else if (asked_ && Clock::now() >= answers_due_) {
-    return finish(timed_out());
+    std::vector<Node> missing;
+    Status late = timed_out(&missing);
+    return finish(std::move(late), std::move(missing));
   }
   return moved ? Step::kMoved : Step::kIdle;
 }
 
-Status CollectiveTask::timed_out() const {
-  std::string text =
-      "rank " + std::to_string(group_.rank()) + " timed out after " + seconds_text(deadline_ - started_);
-  const std::vector<Node> missing = group_.missing(sequence_);
-  if (!missing.empty()) {
+Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
+  std::string text = "rank " + std::to_string(group_.rank()) + " timed out after its timeout of " +
+                     seconds_text(deadline_ - started_);
+  *missing = group_.missing(sequence_);
+  if (!missing->empty()) {
     text += "; not there yet:";
-    for (const Node node : missing) text += " rank " + std::to_string(node);
+    for (const Node node : *missing) text += " " + rank_text(node);
   }
   text += "; waiting for: " + execution_->waiting_for(3);
-  return {Code::kTimeout, text, missing.size() == 1 ? missing[0] : -1};
+  return {Code::kTimeout, text, missing->size() == 1 ? missing->front() : kAnyNode};
 }
 
-Task::Step CollectiveTask::finish(Status status) {
+Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
   group_.mailbox().end(sequence_);
   execution_.reset();
   if (status.ok()) {
     const size_t bytes = operation_.kind == CollectiveKind::kBarrier ? 0 : memory_bytes(operation_);
-    group_.statistics().record(operation_.kind, schedule_->schedule().family, bytes,
+    group_.statistics().record(name_of(operation_.kind), schedule_->schedule().family, bytes,
                                std::chrono::duration<double>(Clock::now() - begun_).count());
   }
-  work_->finish(status.within(work_->what() + " failed"));
+  work_->finish(status.within(work_->what() + " failed"), std::move(missing));
   return Step::kDone;
+}
+
+// Without a match no request will finish: then the group's own end is this task's.
+std::optional<Status> MessageTask::outcome() {
+  if (!matched_) {
+    Status lost;
+    matched_ = group_->match(message_.tag, &request_, &lost);
+    if (!matched_) {
+      if (!lost.ok()) group_->mailbox().fail(lost);
+      if (Status failed = group_->mailbox().failure(); !failed.ok()) return failed;
+      if (!lost.ok()) return lost;
+      return std::nullopt;
+    }
+  }
+  if (!request_.done()) return std::nullopt;
+  return request_.status();
 }
 
 Task::Step MessageTask::advance() {
   const bool moved = group_->mailbox().poll();
-  if (!request_.done() && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
-    group_->mailbox().fail({Code::kTimeout,
-                            "rank " + std::to_string(group_->rank()) + " timed out in " + work_->what() +
-                                ": no matching call on rank " + std::to_string(peer_),
-                            peer_});
+  std::optional<Status> status = outcome();
+  if (!status) {
+    if (deadline_ == kNoDeadline || Clock::now() < deadline_) return moved ? Step::kMoved : Step::kIdle;
+    const std::string who = message_.peer == kAnyNode ? "any rank" : rank_text(message_.peer);
+    group_->mailbox().fail(
+        {Code::kTimeout,
+         rank_text(group_->rank()) + " timed out in " + work_->what() + ": no matching call on " + who,
+         message_.peer});
+    status = outcome();
+    if (!status) return Step::kMoved;
   }
-  if (!request_.done()) return moved ? Step::kMoved : Step::kIdle;
-  group_->message_ended();
-  work_->finish(request_.status().within(work_->what() + " failed"));
+  group_->message_ended(message_.tag, &request_);
+  if (status->ok()) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - work_->started_at()).count();
+    group_->statistics().record(message_.sends ? "send" : "recv", "message", message_.bytes, seconds);
+  }
+  work_->finish(status->within(work_->what() + " failed"));
   return Step::kDone;
 }
 

@@ -24,8 +24,9 @@ class CollectiveTask final : public Task {
 
  private:
   void begin();
-  Step finish(Status status);  // by value: the execution, which may hold it, ends here
-  Status timed_out() const;
+  // By value: the execution, which may hold the status, ends here.
+  Step finish(Status status, std::vector<Node> missing = {});
+  Status timed_out(std::vector<Node>* missing) const;
 
   Group& group_;
   const uint64_t sequence_;
@@ -44,19 +45,24 @@ class CollectiveTask final : public Task {
 // One message to or from another rank.
 class MessageTask final : public Task {
  public:
-  MessageTask(std::shared_ptr<Group> group, Node peer, Deadline deadline, std::shared_ptr<Work> work)
-      : group_(std::move(group)), peer_(peer), deadline_(deadline), work_(std::move(work)) {}
+  MessageTask(std::shared_ptr<Group> group, const Message& message, Deadline deadline, std::shared_ptr<Work> work)
+      : group_(std::move(group)), message_(message), deadline_(deadline), work_(std::move(work)) {}
 
   Step advance() override;
   Deadline deadline() const override { return deadline_; }
   Request* request() { return &request_; }
+  // Whether the mailbox has the request; until then it waits for a message to be matched with. Before advance().
+  void set_matched(bool matched) { matched_ = matched; }
 
  private:
+  std::optional<Status> outcome();  // none yet
+
   const std::shared_ptr<Group> group_;
-  const Node peer_;
+  const Message message_;
   const Deadline deadline_;
   const std::shared_ptr<Work> work_;
   Request request_;
+  bool matched_ = false;
 };
 
 // The group's queue, as the progress thread sees it: moves on the head.

@@ -36,17 +36,23 @@ void Work::on_done(std::function<void(const Status&)> callback) {
   callback(status_);  // final once done
 }
 
+std::vector<Node> Work::missing() const {
+  const std::lock_guard lock(mutex_);
+  return missing_;
+}
+
 std::chrono::nanoseconds Work::duration() const {
   const std::lock_guard lock(mutex_);
   return finished_ - started_;
 }
 
-void Work::finish(Status status) {
+void Work::finish(Status status, std::vector<Node> missing) {
   std::vector<std::function<void(const Status&)>> callbacks;
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
     status_ = std::move(status);
+    missing_ = std::move(missing);
     finished_ = Clock::now();
     callbacks.swap(callbacks_);
     changed_.notify_all();

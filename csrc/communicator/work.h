@@ -2,6 +2,7 @@
 // A started operation, as its caller holds it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "schedule/collective.h"
 
 namespace braid {
 
@@ -29,21 +31,31 @@ class Work {
   Status wait(Deadline deadline) const;
   // Calls back once with the outcome: now, if done, else from the thread that finishes the operation.
   void on_done(std::function<void(const Status&)> callback);
+  Clock::time_point started_at() const { return started_; }
   // From start to finish. REQUIRES: done().
   std::chrono::nanoseconds duration() const;
 
-  // By the communicator, once.
-  void finish(Status status);
+  // Of a receive: the sender, once known; kAnyNode before.
+  Node source() const { return source_.load(); }
+  // The ranks that had not come when the operation timed out.
+  std::vector<Node> missing() const;
+
+  // By the communicator.
+  void set_source(Node source) { source_.store(source); }
+  // Once.
+  void finish(Status status, std::vector<Node> missing = {});
 
  private:
   const std::string what_;
   const uint64_t sequence_;
+  std::atomic<Node> source_{kAnyNode};
   const Clock::time_point started_ = Clock::now();
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool done_ = false;
   Status status_;
+  std::vector<Node> missing_;
   Clock::time_point finished_;
   std::vector<std::function<void(const Status&)>> callbacks_;
 };

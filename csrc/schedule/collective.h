@@ -11,6 +11,7 @@
 namespace braid {
 
 using Node = int32_t;  // position in the group, 0..ranks-1
+inline constexpr Node kAnyNode = -1;
 
 // The values travel in message headers: append only.
 enum class CollectiveKind : uint8_t {

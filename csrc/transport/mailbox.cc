@@ -82,6 +82,21 @@ void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
   }
 }
 
+void Mailbox::watch_all() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok() || closed_) return;
+  for (Peer& p : peers_) {
+    if (p.channel && p.lost.ok()) p.channel->prepare();
+  }
+}
+
+Mailbox::Glance Mailbox::look(Node from, const Tag& tag) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return {false, {Code::kAborted, "the group was shut down"}, false};
+  const Peer& p = peer(from);
+  return {p.early.contains(tag) || p.announced.contains(tag), p.lost, p.left};
+}
+
 void Mailbox::recv(Node from, Tag tag, Bytes bytes, Request* request) {
   const std::lock_guard lock(mutex_);
   if (!admit(from, request)) return;

@@ -36,6 +36,16 @@ class Mailbox final : public FrameSink {
   void send(Node to, Tag tag, ConstBytes bytes, Request* request);
   void recv(Node from, Tag tag, Bytes bytes, Request* request);
 
+  // For a receive from any peer. watch_all() makes every peer's death be seen; look() tells whether the peer's
+  // message of this tag has arrived unasked for, and if not, why it never will.
+  struct Glance {
+    bool arrived = false;
+    Status lost;
+    bool left = false;  // in good order
+  };
+  void watch_all();
+  Glance look(Node from, const Tag& tag);
+
   // begin() also writes the stream here, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
 
@@ -120,6 +130,8 @@ class Mailbox final : public FrameSink {
   void on_offer(Node from, const Frame& frame);
   void on_announce(Node from, const Frame& frame);
   void finish(Request* request, Status status);
+  // Wakes who may be waiting for a message from anybody.
+  void kept(const Tag& tag);
   // Tells those who may be waiting for us, or `everyone`, at the price of connections made for nothing else.
   void fail_locked(const Status& why, bool everyone = false);
   void drop_all(const Status& why);  // closes all channels and finishes every request

@@ -88,7 +88,7 @@ void Mailbox::on_message(Node from, const Frame& frame) {
   if (const auto found = p.early.find(frame.tag); found != p.early.end()) {
     EarlyFrame& early = found->second;
     early.complete = true;
-    if (early.waiting.request == nullptr) return;
+    if (early.waiting.request == nullptr) return kept(frame.tag);
     const PostedReceive waiting = early.waiting;
     if (!early.payload.empty()) std::memcpy(waiting.bytes.data(), early.payload.data(), early.payload.size());
     p.early.erase(found);
@@ -133,6 +133,7 @@ void Mailbox::on_offer(Node from, const Frame& frame) {
   const auto posted = p.receives.find(frame.tag);
   if (posted == p.receives.end()) {
     p.early[frame.tag] = {frame, {}, true, {}};
+    kept(frame.tag);
     return;
   }
   const PostedReceive receive = posted->second;
@@ -152,7 +153,12 @@ void Mailbox::on_announce(Node from, const Frame& frame) {
     (void)fits(from, frame, posted->second.bytes.size());
   } else {
     p.announced[frame.tag] = frame;
+    kept(frame.tag);
   }
+}
+
+void Mailbox::kept(const Tag& tag) {
+  if (!is_collective(tag)) ring(bell_);
 }
 
 bool Mailbox::agrees(Node from, const Frame& frame) {

@@ -21,6 +21,7 @@ void Mailbox::lost(Node node, Status why) {
   for (const auto& [tag, early] : p.early) needed |= early.waiting.request != nullptr;
   for (const auto& [request, writing] : writing_) needed |= writing.to == node;
   if (needed) fail_locked(p.lost);
+  ring(bell_);
 }
 
 void Mailbox::fail(const Status& why) {
