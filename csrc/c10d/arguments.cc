@@ -56,14 +56,14 @@ Node check_root(Place place, int64_t root, const Subject& what) {
   return static_cast<Node>(root);
 }
 
-void check_count(Place place, const TensorList& list, const Subject& what) {
-  TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(place.size), "braid ", what.operation, ": the list of ",
-                    what.part, "s has ", list.size(), " tensors, expected ", place.size,
+void check_count(Place place, size_t tensors, const Subject& what) {
+  TORCH_CHECK_VALUE(tensors == static_cast<size_t>(place.size), "braid ", what.operation, ": the list of ",
+                    what.part, "s has ", tensors, " tensors, expected ", place.size,
                     ", one per rank of the group");
 }
 
 void check_list(Place place, const TensorList& list, const at::Tensor& own, Subject what) {
-  check_count(place, list, what);
+  check_count(place, list.size(), what);
   for (const at::Tensor& tensor : list) {
     ++what.index;
     check_tensor(tensor, what);
@@ -77,6 +77,12 @@ void check_multiple(Place place, const at::Tensor& whole, const at::Tensor& bloc
   TORCH_CHECK_VALUE(whole.numel() == block.numel() * place.size, "braid ", what, " has ", whole.numel(),
                     " elements, expected ", block.numel() * place.size, ": ", block.numel(), " for each of the ",
                     place.size, " ranks");
+}
+
+void set_reduction(Call& call, const at::Tensor& tensor, const ::c10d::ReduceOp& op, const Subject& what) {
+  call.operation.op = reduce_op_of(op, what);
+  call.operation.dtype = dtype_to_reduce(tensor, call.operation.op, what);
+  call.tensors.scale_inputs(factor_of(op, tensor, what));
 }
 
 std::vector<Bytes> write_list(Tensors& tensors, const TensorList& outputs, Subject what) {

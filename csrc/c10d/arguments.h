@@ -15,10 +15,12 @@ namespace braid::adapter {
 // One c10d call, checked and ready to start.
 struct Call {
   ::c10d::OpType type = ::c10d::OpType::UNKNOWN;
-  const char* title = nullptr;  // in profiles
+  const char* name = "";  // in profiles and records
   bool asynchronous = true;
   Operation operation;
   Tensors tensors;
+  std::vector<at::Tensor> inputs;  // as the caller passed them, for profiles and records
+  int peer = kAnyNode;             // of a message
 };
 
 // Where the caller stands in its group.
@@ -30,10 +32,10 @@ struct Place {
 using TensorList = std::vector<at::Tensor>;
 
 template <class Options>
-Call begin_call(::c10d::OpType type, const char* title, CollectiveKind kind, const Options& options) {
+Call begin_call(::c10d::OpType type, const char* name, CollectiveKind kind, const Options& options) {
   Call call;
   call.type = type;
-  call.title = title;
+  call.name = name;
   call.asynchronous = options.asyncOp;
   call.operation.kind = kind;
   if (options.timeout.count() > 0) call.operation.timeout = options.timeout;  // c10d's "unset" is -1
@@ -50,11 +52,14 @@ const TensorList& list_of_root(Place place, int64_t root, const std::vector<Tens
 // The tensor that send() or recv() was given for this peer and tag.
 const at::Tensor& check_message(Place place, const TensorList& tensors, int peer, int tag, const Subject& what);
 Node check_root(Place place, int64_t root, const Subject& what);
-void check_count(Place place, const TensorList& list, const Subject& what);
+void check_count(Place place, size_t tensors, const Subject& what);
 // One tensor per rank, all of the dtype of `own`; the one at this rank's place also has its shape.
 void check_list(Place place, const TensorList& list, const at::Tensor& own, Subject what);
 // A tensor that holds one block per rank, each with as many elements as `block`.
 void check_multiple(Place place, const at::Tensor& whole, const at::Tensor& block, const Subject& what);
+
+// The operator, the dtype it is applied in, and what inputs are scaled with. Before inputs are read.
+void set_reduction(Call& call, const at::Tensor& tensor, const ::c10d::ReduceOp& op, const Subject& what);
 
 std::vector<Bytes> write_list(Tensors& tensors, const TensorList& outputs, Subject what);
 // Input memory, or a copy where it overlaps an output. Operations allow one overlap: the input block and

@@ -1,45 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
+// A backend's life, and how operations start on it. The collectives are in collectives.cc, messages in messages.cc,
+// groups that come from this one in derived.cc.
 #include "c10d/backend.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <utility>
 
-#include "c10d/coalesced.h"
 #include "c10d/process.h"
 #include "c10d/store.h"
-#include "c10d/work.h"
 
 namespace braid::adapter {
-namespace {
 
-const char* title_if_profiled(const char* title) { return at::hasCallbacks() ? title : nullptr; }
-
-}  // namespace
-
-c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,
-                                            milliseconds timeout, const std::string& group_id,
-                                            std::vector<int64_t> global_ranks) {
+c10::intrusive_ptr<Backend> Backend::create(Introduction introduction) {
   const WithoutGil without_gil;
-  const Members members{rank, std::move(global_ranks)};
+  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as] = introduction;
+  const Members members{rank, global_ranks};
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "braid: rank ", rank, " is none of a group of ", size);
   auto options = options_from_env();
   raise_if_failed(options.status(), members);
   options.value().timeout = timeout;
   auto group = make_group(std::make_shared<C10dStore>(store), rank, size, group_id, options.value());
   raise_if_failed(group.status(), members);
-  return c10::make_intrusive<Backend>(std::move(group).value(), members, timeout);
+  return c10::make_intrusive<Backend>(std::move(group).value(), std::move(introduction));
 }
 
-Backend::Backend(std::shared_ptr<Communicator> group, Members members, milliseconds timeout)
+Backend::Backend(std::shared_ptr<Communicator> group, Introduction introduction)
     : ::c10d::Backend(group->rank(), group->ranks()),
       made_under_(fork_count()),
       group_(std::move(group)),
-      members_(std::make_shared<const Members>(std::move(members))),
-      options_(c10::make_intrusive<Options>("braid", timeout)) {
-  options_->group_name = group_->name();
-  const auto& ranks = members_->global_ranks;
-  options_->global_ranks_in_group.assign(ranks.begin(), ranks.end());
+      introduction_(std::move(introduction)),
+      members_(std::make_shared<const Members>(rank_, introduction_.global_ranks)),
+      timeout_(introduction_.timeout) {
   init();
 }
 
@@ -58,9 +51,17 @@ Communicator& Backend::group() const {
   return *group_;
 }
 
+c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
+  auto options = c10::make_intrusive<BackendOptions>(timeout_.load());
+  options->group_name = introduction_.group_id;
+  const auto& ranks = introduction_.global_ranks;
+  options->global_ranks_in_group.assign(ranks.begin(), ranks.end());
+  return options;
+}
+
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   group().set_timeout(timeout);
-  options_->timeout = timeout;
+  timeout_ = timeout;
 }
 
 void Backend::abort() { abort("abort() was called"); }
@@ -87,52 +88,140 @@ void Backend::shutdown() {
 
 uint64_t Backend::getSequenceNumberForGroup() { return group().sequence(); }
 
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
+  return at::empty({size}, options.device(at::kCPU));
+}
+
+std::shared_ptr<c10::Allocator> Backend::getMemAllocator() {
+  return {c10::GetCPUAllocator(), [](c10::Allocator*) {}};  // lives as long as the process
+}
+
+// ---- starting
+
+c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, const Starter& starter,
+                                                 std::function<void()> at_end) {
+  const bool is_message = ::c10d::isP2POp(call.type);
+  const uint64_t sequence = is_message ? ++messages_ : group().sequence() + 1;
+  const CommsRecord comms(profiled(), call, sequence);
+  Recorder& recorder = of_this_process<Recorder>();
+  const std::optional<uint64_t> record = note(recorder, call, sequence);
+  auto work = c10::make_intrusive<adapter::Work>(call.type, title, call.inputs, std::move(call.tensors), members_);
+  if (at_end) work->also([at_end = std::move(at_end)](const Status&) { at_end(); });
+  const std::shared_ptr<CompletionHook> hook = completion_hook();
+
+  auto started = starter();
+  if (!started.ok() && record) recorder.ended(*record, false, kAnyNode);
+  raise_if_failed(started.status(), *members_);
+  if (record) {
+    work->also([&recorder, id = *record, started = started.value()](const Status& status) {
+      recorder.ended(id, status.ok(), started->source());
+    });
+  }
+  if (hook) {
+    hook->started();
+    work->also([hook, type = call.type, started = started.value()](const Status&) {
+      const auto begun = started->started_at();
+      const auto duration = started->duration();
+      hook->ended(
+          std::make_shared<::c10d::WorkInfo>(type, started->sequence(), begun, begun + duration, duration));
+    });
+  }
+  work->follow(std::move(started).value(), group_);
+  if (coalescing_threads_ > 0) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto open = coalescing_.find(std::this_thread::get_id());
+    if (open != coalescing_.end()) open->second->add(work);
+  }
+  return work;
+}
+
+std::optional<uint64_t> Backend::note(Recorder& recorder, const Call& call, uint64_t sequence) const {
+  if (!recorder.records()) return std::nullopt;
+  RecordedOperation operation;
+  operation.group = pg_uid_;
+  operation.description = pg_desc_;
+  operation.members = members_;
+  operation.ranks = size_;
+  operation.name = name_in_records(call.type);
+  operation.is_message = ::c10d::isP2POp(call.type);
+  if (operation.is_message) {
+    operation.from = call.type == ::c10d::OpType::SEND ? rank_ : call.peer;
+    operation.to = call.type == ::c10d::OpType::SEND ? call.peer : rank_;
+  }
+  operation.sequence = sequence;
+  operation.inputs = recorded(call.inputs);
+  operation.outputs = recorded(call.tensors.results());
+  operation.timeout = call.operation.timeout.count() > 0 ? call.operation.timeout : timeout_.load();
+  return recorder.started(std::move(operation));
+}
+
+std::string Backend::title_of(const Call& call) const {
+  return at::hasCallbacks() ? introduction_.known_as + ":" + call.name : "";
+}
+
 Backend::Work Backend::start(Call call) {
   const WithoutGil without_gil;
-  auto work = c10::make_intrusive<adapter::Work>(call.type, title_if_profiled(call.title), std::move(call.tensors),
-                                                 members_);
-  auto started = group().start(std::move(call.operation), !call.asynchronous);
-  raise_if_failed(started.status(), *members_);
-  work->follow(std::move(started).value(), group_);
-  return work;
+  const std::string title = title_of(call);
+  return begin(call, title.empty() ? nullptr : title.c_str(),
+               [&] { return group().start(std::move(call.operation), !call.asynchronous); });
 }
 
 Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
-  std::vector<Work> parts;
-  for (Call& call : calls) parts.push_back(start(std::move(call)));
-  if (parts.size() == 1) return parts.front();
-  return c10::make_intrusive<CoalescedWork>(rank_, type, std::move(parts));
-}
-
-Backend::Work Backend::send(TensorList& tensors, int to, int tag) {
-  const at::Tensor& tensor = check_message(place(), tensors, to, tag, {"send"});
+  if (calls.size() == 1) return start(std::move(calls.front()));
   const WithoutGil without_gil;
-  Tensors kept;
-  const ConstBytes bytes = kept.read(tensor);
-  auto work = c10::make_intrusive<adapter::Work>(::c10d::OpType::SEND, title_if_profiled("braid:send"),
-                                                 std::move(kept), members_);
-  auto started = group().send(to, static_cast<uint32_t>(tag), bytes, milliseconds(0));
-  raise_if_failed(started.status(), *members_);
-  work->follow(std::move(started).value(), group_);
-  return work;
+  std::string title;
+  TensorList inputs;
+  for (const Call& call : calls) {
+    title = title_of(call);
+    inputs.insert(inputs.end(), call.inputs.begin(), call.inputs.end());
+  }
+  auto all = c10::make_intrusive<CoalescedWork>(rank_, type, title.empty() ? nullptr : title.c_str(), inputs);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    Call& call = calls[i];
+    all->add(begin(
+        call, nullptr, [&] { return group().start(std::move(call.operation), !call.asynchronous); },
+        i + 1 == calls.size() ? all->profiling_end() : nullptr));
+  }
+  return all;
 }
 
-Backend::Work Backend::recv(TensorList& tensors, int from, int tag) {
-  const at::Tensor& tensor = check_message(place(), tensors, from, tag, {"recv"});
+ProfiledGroup Backend::profiled() const {
+  if (!at::hasCallbacks()) return {};
+  return {introduction_.known_as, pg_uid_, pg_desc_, rank_, size_, &introduction_.global_ranks};
+}
+
+void Backend::startCoalescing() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // What an exception has left open here is dropped: its operations go on by themselves.
+  coalescing_[std::this_thread::get_id()] =
+      c10::make_intrusive<CoalescedWork>(rank_, ::c10d::OpType::COALESCED, nullptr, TensorList());
+  coalescing_threads_ = coalescing_.size();
+}
+
+Backend::Work Backend::endCoalescing() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto open = coalescing_.extract(std::this_thread::get_id());
+  TORCH_CHECK(!open.empty(), "braid: endCoalescing() without startCoalescing() in this thread");
+  coalescing_threads_ = coalescing_.size();
+  return std::move(open.mapped());
+}
+
+void Backend::registerOnCompletionHook(CompletionHook::Hook&& hook) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(!hook_, "braid: this group has a completion hook already; there can be one");
+  onCompletionHook_ = hook;  // for hasHooks()
+  hook_ = std::make_shared<CompletionHook>(std::move(hook));
+}
+
+std::shared_ptr<CompletionHook> Backend::completion_hook() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return hook_;
+}
+
+void Backend::waitForPendingWorks() {
+  const auto hook = completion_hook();
   const WithoutGil without_gil;
-  Tensors kept;
-  const Bytes bytes = kept.write(tensor, {"recv"});
-  auto work = c10::make_intrusive<adapter::Work>(::c10d::OpType::RECV, title_if_profiled("braid:recv"),
-                                                 std::move(kept), members_, from);
-  auto started = group().recv(from, static_cast<uint32_t>(tag), bytes, milliseconds(0));
-  raise_if_failed(started.status(), *members_);
-  work->follow(std::move(started).value(), group_);
-  return work;
-}
-
-Backend::Work Backend::recvAnysource(TensorList&, int) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "braid: recv from any source is not supported; name the sender with src= or group_src=");
+  if (hook) hook->wait();
 }
 
 }  // namespace braid::adapter

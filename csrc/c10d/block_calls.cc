@@ -8,9 +8,10 @@ using ::c10d::OpType;
 Call call_all_gather(Place place, const TensorList& outputs, const at::Tensor& input,
                      const ::c10d::AllgatherOptions& options) {
   const Subject what{"all_gather", "output"};
-  Call call = begin_call(OpType::ALLGATHER, "braid:all_gather", CollectiveKind::kAllGather, options);
+  Call call = begin_call(OpType::ALLGATHER, "all_gather", CollectiveKind::kAllGather, options);
   check_tensor(input, {"all_gather", "input"});
   check_list(place, outputs, input, what);
+  call.inputs = {input};
   call.operation.dtype = dtype_to_move(input);
   call.operation.outputs = write_list(call.tensors, outputs, what);
   call.operation.inputs = {read_beside(call, input, place.rank)};
@@ -20,10 +21,11 @@ Call call_all_gather(Place place, const TensorList& outputs, const at::Tensor& i
 Call call_all_gather_into(Place place, const at::Tensor& output, const at::Tensor& input,
                           const ::c10d::AllgatherOptions& options) {
   const Subject what{"all_gather_into_tensor", "output"};
-  Call call = begin_call(OpType::_ALLGATHER_BASE, "braid:all_gather", CollectiveKind::kAllGather, options);
+  Call call = begin_call(OpType::_ALLGATHER_BASE, "all_gather", CollectiveKind::kAllGather, options);
   check_tensor(input, {"all_gather_into_tensor", "input"});
   check_tensor(output, what);
   check_multiple(place, output, input, what);
+  call.inputs = {input};
   call.operation.dtype = dtype_to_move(input);
   call.operation.outputs = equal_blocks(call.tensors.write(output, what), place.size);
   call.operation.inputs = {read_beside(call, input, place.rank)};
@@ -33,11 +35,11 @@ Call call_all_gather_into(Place place, const at::Tensor& output, const at::Tenso
 Call call_reduce_scatter(Place place, const at::Tensor& output, const TensorList& inputs,
                          const ::c10d::ReduceScatterOptions& options) {
   const Subject what{"reduce_scatter", "output"};
-  Call call = begin_call(OpType::REDUCE_SCATTER, "braid:reduce_scatter", CollectiveKind::kReduceScatter, options);
+  Call call = begin_call(OpType::REDUCE_SCATTER, "reduce_scatter", CollectiveKind::kReduceScatter, options);
   check_tensor(output, what);
   check_list(place, inputs, output, {"reduce_scatter", "input"});
-  call.operation.op = reduce_op_of(options.reduceOp, what);
-  call.operation.dtype = dtype_to_reduce(output, call.operation.op, what);
+  call.inputs = inputs;
+  set_reduction(call, output, options.reduceOp, what);
   call.operation.outputs = {call.tensors.write(output, what)};
   for (int i = 0; i < place.size; ++i) {
     const at::Tensor& input = inputs[static_cast<size_t>(i)];
@@ -49,13 +51,12 @@ Call call_reduce_scatter(Place place, const at::Tensor& output, const TensorList
 Call call_reduce_scatter_from(Place place, const at::Tensor& output, const at::Tensor& input,
                               const ::c10d::ReduceScatterOptions& options) {
   const Subject what{"reduce_scatter_tensor", "output"};
-  Call call =
-      begin_call(OpType::_REDUCE_SCATTER_BASE, "braid:reduce_scatter", CollectiveKind::kReduceScatter, options);
+  Call call = begin_call(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", CollectiveKind::kReduceScatter, options);
   check_tensor(output, what);
   check_tensor(input, {"reduce_scatter_tensor", "input"});
   check_multiple(place, input, output, {"reduce_scatter_tensor", "input"});
-  call.operation.op = reduce_op_of(options.reduceOp, what);
-  call.operation.dtype = dtype_to_reduce(output, call.operation.op, what);
+  call.inputs = {input};
+  set_reduction(call, output, options.reduceOp, what);
   const Bytes target = call.tensors.write(output, what);
   call.operation.outputs = {target};
   ConstBytes source = call.tensors.read(input);
@@ -68,10 +69,11 @@ Call call_reduce_scatter_from(Place place, const at::Tensor& output, const at::T
 Call call_gather(Place place, const TensorList& outputs, const at::Tensor& input,
                  const ::c10d::GatherOptions& options) {
   const Subject what{"gather", "output"};
-  Call call = begin_call(OpType::GATHER, "braid:gather", CollectiveKind::kGather, options);
+  Call call = begin_call(OpType::GATHER, "gather", CollectiveKind::kGather, options);
   call.operation.root = check_root(place, options.rootRank, what);
   check_tensor(input, {"gather", "input"});
   if (place.rank == call.operation.root) check_list(place, outputs, input, what);
+  call.inputs = {input};
   call.operation.dtype = dtype_to_move(input);
   call.operation.outputs = write_list(call.tensors, outputs, what);
   call.operation.inputs = {read_beside(call, input, place.rank)};
@@ -81,10 +83,11 @@ Call call_gather(Place place, const TensorList& outputs, const at::Tensor& input
 Call call_scatter(Place place, const at::Tensor& output, const TensorList& inputs,
                   const ::c10d::ScatterOptions& options) {
   const Subject what{"scatter", "output"};
-  Call call = begin_call(OpType::SCATTER, "braid:scatter", CollectiveKind::kScatter, options);
+  Call call = begin_call(OpType::SCATTER, "scatter", CollectiveKind::kScatter, options);
   call.operation.root = check_root(place, options.rootRank, what);
   check_tensor(output, what);
   if (place.rank == call.operation.root) check_list(place, inputs, output, {"scatter", "input"});
+  call.inputs = inputs;
   call.operation.dtype = dtype_to_move(output);
   call.operation.outputs = {call.tensors.write(output, what)};
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -13,6 +13,7 @@ namespace braid::adapter {
 namespace {
 
 using c10::ivalue::Future;
+using Inputs = std::optional<std::vector<at::Tensor>>;
 
 // From the list of finished futures to the list of all their tensors; throws the error of the first that failed.
 c10::IValue tensors_of(Future& all) {
@@ -27,8 +28,9 @@ c10::IValue tensors_of(Future& all) {
 
 }  // namespace
 
-CoalescedWork::CoalescedWork(int rank, ::c10d::OpType type, std::vector<c10::intrusive_ptr<::c10d::Work>> parts)
-    : ::c10d::Work(rank, type), parts_(std::move(parts)) {}
+CoalescedWork::CoalescedWork(int rank, ::c10d::OpType type, const char* title,
+                             const std::vector<at::Tensor>& inputs)
+    : ::c10d::Work(rank, type, title, title == nullptr ? Inputs() : Inputs(inputs)) {}
 
 bool CoalescedWork::isCompleted() {
   return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isCompleted(); });
@@ -74,6 +76,18 @@ c10::intrusive_ptr<Future> CoalescedWork::getFuture() {
   c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::ListType::ofTensors()));
   for (const auto& part : parts_) futures.push_back(part->getFuture());
   return c10::collectAll(futures)->then([](Future& all) { return tensors_of(all); }, c10::ListType::ofTensors());
+}
+
+c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {
+  c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::IntType::get()));
+  for (const auto& part : parts_) futures.push_back(part->getFutureResult());
+  const auto worst = [](Future& all) {
+    int64_t result = 0;
+    const c10::IValue parts = all.value();
+    for (const c10::IValue& part : parts.toListRef()) result = std::max(result, part.toFuture()->value().toInt());
+    return c10::IValue(result);
+  };
+  return c10::collectAll(futures)->then(worst, c10::IntType::get());
 }
 
 float CoalescedWork::getDuration() const {

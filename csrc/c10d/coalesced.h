@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 #include <vector>
 
 namespace braid::adapter {
@@ -9,7 +12,12 @@ namespace braid::adapter {
 // Several operations that torch sees as one: done when all are, failed when one is.
 class CoalescedWork final : public ::c10d::Work {
  public:
-  CoalescedWork(int rank, ::c10d::OpType type, std::vector<c10::intrusive_ptr<::c10d::Work>> parts);
+  // `title` and `inputs` as for Work.
+  CoalescedWork(int rank, ::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs);
+  // In the order in which they were started, before anybody else sees this.
+  void add(c10::intrusive_ptr<::c10d::Work> part) { parts_.push_back(std::move(part)); }
+  // Ends the profiled event; for the last part to call. Null when there is none.
+  std::function<void()> profiling_end() { return std::move(recordFunctionEndCallback_); }
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -18,12 +26,13 @@ class CoalescedWork final : public ::c10d::Work {
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;  // the results of all, in one list
-  float getDuration() const override;                            // of the longest
-  uint64_t getSequencenumber() const override;                   // of the last
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;        // the results of all, in one list
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;  // the worst
+  float getDuration() const override;                                  // of the longest
+  uint64_t getSequencenumber() const override;                         // of the last
 
  private:
-  const std::vector<c10::intrusive_ptr<::c10d::Work>> parts_;
+  std::vector<c10::intrusive_ptr<::c10d::Work>> parts_;
 };
 
 }  // namespace braid::adapter

@@ -14,7 +14,8 @@ void check_pairs(size_t outputs, size_t inputs, const char* operation) {
 }  // namespace
 
 Backend::Work Backend::allreduce(TensorList& tensors, const ::c10d::AllreduceOptions& options) {
-  return start(call_all_reduce(only(tensors, {"all_reduce"}), options));
+  if (only(tensors, {"all_reduce"}).layout() == at::kSparse) return allreduce_sparse(tensors, options);
+  return start(call_all_reduce(tensors.front(), options));
 }
 
 Backend::Work Backend::allreduce_coalesced(TensorList& tensors, const ::c10d::AllreduceCoalescedOptions& options) {
@@ -38,10 +39,14 @@ Backend::Work Backend::allgather(Lists& outputs, TensorList& inputs, const ::c10
 
 Backend::Work Backend::allgather_coalesced(Lists& outputs, TensorList& inputs,
                                            const ::c10d::AllgatherOptions& options) {
-  check_pairs(outputs.size(), inputs.size(), "all_gather_coalesced");
+  check_count(place(), outputs.size(), {"all_gather_coalesced", "list of output"});
+  for (const TensorList& of_rank : outputs) check_pairs(of_rank.size(), inputs.size(), "all_gather_coalesced");
   std::vector<Call> calls;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    calls.push_back(call_all_gather(place(), outputs[i], inputs[i], options));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TensorList blocks;
+    for (const TensorList& of_rank : outputs) blocks.push_back(of_rank[i]);
+    calls.push_back(call_all_gather(place(), blocks, inputs[i], options));
+  }
   return start_all(::c10d::OpType::ALLGATHER_COALESCED, std::move(calls));
 }
 
@@ -78,7 +83,7 @@ Backend::Work Backend::reduce_scatter_tensor_coalesced(TensorList& outputs, Tens
   for (size_t i = 0; i < inputs.size(); ++i) {
     calls.push_back(call_reduce_scatter_from(place(), outputs[i], inputs[i], options));
   }
-  return start_all(::c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(calls));
+  return start_all(::c10d::OpType::COALESCED, std::move(calls));
 }
 
 Backend::Work Backend::alltoall(TensorList& outputs, TensorList& inputs, const ::c10d::AllToAllOptions& options) {
@@ -99,7 +104,5 @@ Backend::Work Backend::scatter(TensorList& outputs, Lists& inputs, const ::c10d:
   const TensorList& blocks = list_of_root(place(), options.rootRank, inputs, {"scatter", "input"});
   return start(call_scatter(place(), only(outputs, {"scatter", "output"}), blocks, options));
 }
-
-Backend::Work Backend::barrier(const ::c10d::BarrierOptions& options) { return start(call_barrier(options)); }
 
 }  // namespace braid::adapter

@@ -8,35 +8,51 @@
 #include "c10d/callbacks.h"
 
 namespace braid::adapter {
+namespace {
 
-Completion::Completion(Tensors tensors, std::shared_ptr<const Members> members,
-                       std::function<void()> profiling_end)
-    : results_(tensors.results()),
-      members_(std::move(members)),
-      tensors_(std::move(tensors)),
-      profiling_end_(std::move(profiling_end)) {}
+using c10::ivalue::Future;
+
+::c10d::WorkResult result_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return ::c10d::WorkResult::SUCCESS;
+    case Code::kTimeout: return ::c10d::WorkResult::TIMEOUT;
+    default: return ::c10d::WorkResult::COMM_ERROR;
+  }
+}
+
+}  // namespace
+
+Completion::Completion(Tensors tensors, std::shared_ptr<const Members> members)
+    : results_(tensors.results()), members_(std::move(members)), tensors_(std::move(tensors)) {}
 
 void Completion::settle(const Status& status) {
   Tensors done;
-  std::function<void()> profiling_end;
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+  std::vector<AtEnd> at_end;
+  c10::intrusive_ptr<Future> future, future_result;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (settled_) return;
     try {
       if (status.ok()) tensors_.copy_back();
       if (!status.ok()) error_ = exception_of(status, *members_);
+      verdict_ = result_of(status);
     } catch (...) {
       error_ = std::current_exception();
+      verdict_ = ::c10d::WorkResult::UNKNOWN;
     }
     settled_ = true;
     std::swap(done, tensors_);
-    std::swap(profiling_end, profiling_end_);
+    std::swap(at_end, at_end_);
     future = future_;
+    future_result = future_result_;
   }
   // Outside the lock: letting go of a tensor may take the GIL, whose holder may be waiting for the lock.
-  if (profiling_end) profiling_end();
-  if (future) run_callback([self = shared_from_this(), future] { self->complete(*future); });
+  for (const auto& step : at_end) step(status);
+  if (!future && !future_result) return;
+  run_callback([self = shared_from_this(), future, future_result] {
+    if (future) self->complete(*future);
+    if (future_result) self->complete_result(*future_result);
+  });
 }
 
 std::exception_ptr Completion::error() const {
@@ -44,17 +60,26 @@ std::exception_ptr Completion::error() const {
   return error_;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> Completion::future() {
+c10::intrusive_ptr<Future> Completion::future() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!future_) {
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+    future_ = c10::make_intrusive<Future>(c10::ListType::ofTensors());
     if (settled_) complete(*future_);  // nobody has attached a callback yet
   }
   return future_;
 }
 
+c10::intrusive_ptr<Future> Completion::future_result() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!future_result_) {
+    future_result_ = c10::make_intrusive<Future>(c10::IntType::get());
+    if (settled_) complete_result(*future_result_);
+  }
+  return future_result_;
+}
+
 void Completion::wait_for_future() const {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+  c10::intrusive_ptr<Future> future;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     future = future_;
@@ -62,7 +87,11 @@ void Completion::wait_for_future() const {
   if (future) future->wait();
 }
 
-void Completion::complete(c10::ivalue::Future& future) const {
+void Completion::complete_result(Future& future) const {
+  future.markCompleted(c10::IValue(static_cast<int64_t>(verdict_)));
+}
+
+void Completion::complete(Future& future) const {
   if (error_) {
     future.setError(error_);
   } else {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "base/status.h"
@@ -19,7 +20,10 @@ namespace braid::adapter {
 // completed. Done once, by whoever notices the end first: the thread that finished it, or one that asks.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  Completion(Tensors tensors, std::shared_ptr<const Members> members, std::function<void()> profiling_end);
+  Completion(Tensors tensors, std::shared_ptr<const Members> members);
+  using AtEnd = std::function<void(const Status&)>;
+  // What else is called at the end, in any case. Before the operation starts.
+  void also(AtEnd at_end) { at_end_.push_back(std::move(at_end)); }
 
   // REQUIRES: the operation is done, with this outcome. Returns when all is done.
   void settle(const Status& status);
@@ -28,11 +32,15 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const std::vector<at::Tensor>& results() const { return results_; }
   // Completes with the list of results, or with the error, on a callback thread.
   c10::intrusive_ptr<c10::ivalue::Future> future();
+  // Completes with a c10d::WorkResult, as an integer, and never with an error.
+  c10::intrusive_ptr<c10::ivalue::Future> future_result();
   // So that whoever has waited for the operation finds its future complete too.
   void wait_for_future() const;
 
  private:
+  // Under the lock, or when settled.
   void complete(c10::ivalue::Future& future) const;
+  void complete_result(c10::ivalue::Future& future) const;
 
   const std::vector<at::Tensor> results_;
   const std::shared_ptr<const Members> members_;
@@ -40,9 +48,12 @@ class Completion : public std::enable_shared_from_this<Completion> {
   mutable std::mutex mutex_;
   bool settled_ = false;
   Tensors tensors_;
-  std::function<void()> profiling_end_;
+  std::vector<AtEnd> at_end_;
+  ::c10d::WorkResult verdict_ = ::c10d::WorkResult::SUCCESS;
   std::exception_ptr error_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when first asked for
+  // Made when first asked for.
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
 };
 
 }  // namespace braid::adapter

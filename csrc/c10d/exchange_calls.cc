@@ -49,12 +49,13 @@ std::vector<Memory> cut(Memory whole, const std::vector<size_t>& sizes) {
 Call call_all_to_all(Place place, const TensorList& outputs, const TensorList& inputs,
                      const ::c10d::AllToAllOptions& options) {
   const Subject what{"all_to_all", "output"};
-  Call call = begin_call(OpType::ALLTOALL, "braid:all_to_all", CollectiveKind::kAllToAll, options);
-  check_count(place, inputs, {"all_to_all", "input"});
+  Call call = begin_call(OpType::ALLTOALL, "all_to_all", CollectiveKind::kAllToAll, options);
+  check_count(place, inputs.size(), {"all_to_all", "input"});
   const at::Tensor& kept = inputs[static_cast<size_t>(place.rank)];
   check_tensor(kept, {"all_to_all", "input", place.rank});
   check_list(place, inputs, kept, {"all_to_all", "input"});
   check_list(place, outputs, kept, what);
+  call.inputs = inputs;
   call.operation.dtype = dtype_to_move(kept);
   call.operation.outputs = write_list(call.tensors, outputs, what);
   for (const at::Tensor& input : inputs) call.operation.inputs.push_back(read_beside(call, input, -1));
@@ -66,7 +67,7 @@ Call call_all_to_all_single(Place place, const at::Tensor& output, const at::Ten
                             const ::c10d::AllToAllOptions& options) {
   const Subject from{"all_to_all_single", "input"};
   const Subject to{"all_to_all_single", "output"};
-  Call call = begin_call(OpType::ALLTOALL_BASE, "braid:all_to_all", CollectiveKind::kAllToAll, options);
+  Call call = begin_call(OpType::ALLTOALL_BASE, "all_to_all", CollectiveKind::kAllToAll, options);
   check_tensor(input, from);
   check_tensor(output, to);
   check_same_dtype(output, input, to);
@@ -75,6 +76,7 @@ Call call_all_to_all_single(Place place, const at::Tensor& output, const at::Ten
   const auto own = static_cast<size_t>(place.rank);
   TORCH_CHECK_VALUE(received[own] == sent[own], "braid all_to_all_single: rank ", place.rank, " sends itself ",
                     sent[own], " bytes, but expects ", received[own]);
+  call.inputs = {input};
   call.operation.dtype = dtype_to_move(input);
   const Bytes whole = call.tensors.write(output, to);
   call.operation.outputs = {whole};  // to look for overlaps with all of it at once

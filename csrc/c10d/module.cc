@@ -6,28 +6,13 @@
 #include "c10d/backend.h"
 #include "c10d/callbacks.h"
 #include "c10d/process.h"
+#include "c10d/records.h"
 
 namespace braid::adapter {
 namespace {
 
 // How long the end of the process waits for callbacks under way.
 constexpr milliseconds kCallbackTime{2000};
-
-std::vector<py::dict> stats_of(const Backend& backend) {
-  std::vector<py::dict> rows;
-  for (const OperationStats& stats : backend.group().stats()) {
-    py::dict row;
-    row["collective"] = stats.collective;
-    row["family"] = stats.family;
-    row["calls"] = stats.calls;
-    row["bytes"] = stats.bytes;
-    row["min_bytes"] = stats.min_bytes;
-    row["max_bytes"] = stats.max_bytes;
-    row["seconds"] = stats.seconds;
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
 
 std::optional<std::string> failure_of(const Backend& backend) {
   const Status failure = backend.group().failure();
@@ -56,9 +41,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using braid::adapter::Backend;
   py::module_::import("torch._C._distributed_c10d");  // registers the base class
 
+  using braid::adapter::BackendOptions;
+  const auto copy = [](const BackendOptions& options) { return c10::make_intrusive<BackendOptions>(options); };
+  py::class_<BackendOptions, c10::intrusive_ptr<BackendOptions>, ::c10d::Backend::Options>(m, "Options")
+      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      .def("__copy__", copy)
+      .def("__deepcopy__", [copy](const BackendOptions& options, const py::dict&) { return copy(options); });
+
   py::class_<Backend, c10::intrusive_ptr<Backend>, ::c10d::Backend>(m, "Backend")
-      .def("stats", &braid::adapter::stats_of,
-           "One dict per collective and family of algorithm, with its counters.")
+      .def_property_readonly(
+          "options", [](Backend& backend) { return backend.getBackendOptions(); },
+          "A copy of the group's options, as torch's split_group() asks for it.")
+      .def(
+          "perform_nocolor_split", [](Backend&, const py::object&) {},
+          "What new_group() calls on ranks that stay outside; they have nothing to do here.")
+      .def(
+          "stats", [](const Backend& backend) { return braid::adapter::rows_of(backend.group()); },
+          "One dict per collective and family of algorithm, with its counters; times in seconds, percentiles "
+          "within "
+          "6 %.")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")
@@ -66,13 +67,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   py::module_::import("atexit").attr("register")(py::cpp_function(&braid::adapter::leave_at_exit));
 
+  m.def("flight_record", &braid::adapter::flight_record,
+        "The last operations of this process, in the form of torch's flight recorder.");
+  m.def("stats", &braid::adapter::stats_of_all, "Name, rank, size and Backend.stats() of every group that lives.");
+
   m.def(
       "create_backend",
       [](const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
-         const std::string& group_id, std::vector<int64_t> global_ranks) -> c10::intrusive_ptr<::c10d::Backend> {
-        return Backend::create(store, rank, size, timeout, group_id, std::move(global_ranks));
+         const std::string& group_id, const std::vector<int64_t>& global_ranks,
+         const std::string& known_as) -> c10::intrusive_ptr<::c10d::Backend> {
+        return Backend::create({store, rank, size, timeout, group_id, global_ranks, known_as});
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_id"),
-      py::arg("global_ranks"), py::call_guard<py::gil_scoped_release>(),
+      py::arg("global_ranks"), py::arg("known_as") = "braid", py::call_guard<py::gil_scoped_release>(),
       "Meets the other ranks through the store and returns the group's backend.");
 }

@@ -3,13 +3,15 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
 
-#include <optional>
 #include <utility>
 
 namespace braid::adapter {
 namespace {
+
+using PremulSupplement = ::c10d::NCCLPreMulSumSupplement;  // torch keeps this name for its older one
 
 std::optional<DType> dtype_of(at::ScalarType type) {
   switch (type) {
@@ -26,15 +28,10 @@ std::optional<DType> dtype_of(at::ScalarType type) {
     case at::kUInt32: return DType::kUInt32;
     case at::kUInt64: return DType::kUInt64;
     case at::kBool: return DType::kBool;
-    default: return std::nullopt;
-  }
-}
-
-std::optional<DType> dtype_of_parts(at::ScalarType complex) {
-  switch (complex) {
-    case at::kComplexDouble: return DType::kFloat64;
-    case at::kComplexFloat: return DType::kFloat32;
-    case at::kComplexHalf: return DType::kFloat16;
+    case at::kFloat8_e4m3fn: return DType::kFloat8E4M3Fn;
+    case at::kFloat8_e5m2: return DType::kFloat8E5M2;
+    case at::kComplexFloat: return DType::kComplex64;
+    case at::kComplexDouble: return DType::kComplex128;
     default: return std::nullopt;
   }
 }
@@ -42,13 +39,6 @@ std::optional<DType> dtype_of_parts(at::ScalarType complex) {
 // Conjugated and negated views hold other bytes than they show.
 bool in_one_piece(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
-
-at::Tensor copy_of(const at::Tensor& tensor) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::Tensor copy = tensor.new_empty(tensor.sizes());
-  copy.copy_(tensor);
-  return copy;
 }
 
 void check_writable(const at::Tensor& tensor, const Subject& what) {
@@ -97,14 +87,13 @@ DType dtype_to_move(const at::Tensor& tensor) { return dtype_of(tensor.scalar_ty
 
 DType dtype_to_reduce(const at::Tensor& tensor, ReduceOp op, const Subject& what) {
   const at::ScalarType type = tensor.scalar_type();
-  if (const auto dtype = dtype_of(type)) return *dtype;
-  const auto parts = dtype_of_parts(type);
-  TORCH_CHECK_TYPE(parts.has_value(), "braid ", what, " has dtype ", type,
-                   ", which braid cannot reduce; it reduces "
-                   "float64, float32, float16, bfloat16, signed and unsigned integers, bool, and complex sums");
-  TORCH_CHECK_VALUE(op == ReduceOp::kSum || op == ReduceOp::kAvg, "braid ", what, " is complex (", type,
-                    "), where only SUM and AVG are defined, not ", name_of(op));
-  return *parts;
+  const auto dtype = dtype_of(type);
+  TORCH_CHECK_TYPE(
+      dtype.has_value(), "braid ", what, " has dtype ", type,
+      ", which braid moves but cannot reduce; convert it to one of float64, float32, float16, bfloat16, "
+      "float8_e4m3fn, float8_e5m2, the signed and unsigned integers, bool, complex64 and complex128");
+  TORCH_CHECK_VALUE(is_defined(*dtype, op), "braid ", what, ": ", undefined_text(*dtype, op));
+  return *dtype;
 }
 
 ReduceOp reduce_op_of(const ::c10d::ReduceOp& op, const Subject& what) {
@@ -114,26 +103,41 @@ ReduceOp reduce_op_of(const ::c10d::ReduceOp& op, const Subject& what) {
     case ::c10d::ReduceOp::PRODUCT: return ReduceOp::kProduct;
     case ::c10d::ReduceOp::MIN: return ReduceOp::kMin;
     case ::c10d::ReduceOp::MAX: return ReduceOp::kMax;
-    case ::c10d::ReduceOp::BAND:
-    case ::c10d::ReduceOp::BOR:
-    case ::c10d::ReduceOp::BXOR:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "braid ", what,
-                                  ": the bitwise ReduceOps BAND, BOR and BXOR are not "
-                                  "supported; on bool tensors MIN is AND and MAX is OR");
-    case ::c10d::ReduceOp::PREMUL_SUM:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "braid ", what,
-                                  ": ReduceOp PREMUL_SUM is not supported; multiply the tensor "
-                                  "first, then use SUM");
+    case ::c10d::ReduceOp::BAND: return ReduceOp::kBand;
+    case ::c10d::ReduceOp::BOR: return ReduceOp::kBor;
+    case ::c10d::ReduceOp::BXOR: return ReduceOp::kBxor;
+    case ::c10d::ReduceOp::PREMUL_SUM: return ReduceOp::kSum;  // of scaled inputs: factor_of()
     default: TORCH_CHECK_VALUE(false, "braid ", what, ": unknown ReduceOp ", static_cast<int>(op.op_));
   }
+}
+
+std::optional<at::Tensor> factor_of(const ::c10d::ReduceOp& op, const at::Tensor& tensor, const Subject& what) {
+  if (op.op_ != ::c10d::ReduceOp::PREMUL_SUM) return std::nullopt;
+  TORCH_CHECK_TYPE(tensor.is_floating_point() || tensor.is_complex(), "braid ", what, " has dtype ",
+                   tensor.scalar_type(), ", but PREMUL_SUM needs a floating-point or complex one");
+  TORCH_CHECK_VALUE(op.supplement_, "braid ", what, ": PREMUL_SUM without a factor; make it with ",
+                    "torch.distributed._make_nccl_premul_sum(factor)");
+  const auto& premul = static_cast<const PremulSupplement&>(*op.supplement_);
+  if (!premul.tensor_factor.defined()) return at::scalar_tensor(premul.double_factor, at::kDouble);
+  TORCH_CHECK_VALUE(premul.tensor_factor.is_cpu() && premul.tensor_factor.numel() == 1, "braid ", what,
+                    ": the factor of PREMUL_SUM must be a CPU tensor of one element");
+  return premul.tensor_factor.reshape({});
 }
 
 bool overlap(ConstBytes a, ConstBytes b) {
   return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
 }
 
+at::Tensor Tensors::copy_of(const at::Tensor& tensor) const {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor copy = tensor.new_empty(tensor.sizes());
+  copy.copy_(tensor);
+  if (factor_) copy.mul_(*factor_);
+  return copy;
+}
+
 ConstBytes Tensors::read(const at::Tensor& tensor) {
-  if (!in_one_piece(tensor)) return read_copy(tensor);
+  if (factor_ || !in_one_piece(tensor)) return read_copy(tensor);
   kept_.push_back(tensor);
   return const_bytes_of(tensor);
 }
@@ -150,7 +154,7 @@ Bytes Tensors::write(const at::Tensor& tensor, const Subject& what) {
 
 Bytes Tensors::update(const at::Tensor& tensor, const Subject& what) {
   check_writable(tensor, what);
-  return add_result(tensor, in_one_piece(tensor) ? tensor : copy_of(tensor));
+  return add_result(tensor, !factor_ && in_one_piece(tensor) ? tensor : copy_of(tensor));
 }
 
 Bytes Tensors::add_result(const at::Tensor& tensor, at::Tensor stand_in) {
@@ -160,11 +164,17 @@ Bytes Tensors::add_result(const at::Tensor& tensor, at::Tensor stand_in) {
   return bytes;
 }
 
+void Tensors::finish_with(std::vector<at::Tensor> results, std::function<void()> last_step) {
+  results_ = std::move(results);
+  last_step_ = std::move(last_step);
+}
+
 void Tensors::copy_back() {
-  if (copies_.empty()) return;
+  if (copies_.empty() && !last_step_) return;
   // Whoever finishes the operation is no part of the user's graph, nor in his grad or inference mode.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (auto& [result, copy] : copies_) result.copy_(copy);
+  if (last_step_) last_step_();
 }
 
 }  // namespace braid::adapter

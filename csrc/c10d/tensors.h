@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <ostream>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <utility>
@@ -33,9 +35,11 @@ void check_same_shape(const at::Tensor& tensor, const at::Tensor& like, const Su
 // The element type under which an operation that only moves data carries the tensor. Types that braid does not
 // know travel as bytes.
 DType dtype_to_move(const at::Tensor& tensor);
-// The element type in which the tensor is reduced. Sums and averages treat complex numbers as pairs.
+// The element type in which the tensor is reduced; the operator is defined for it.
 DType dtype_to_reduce(const at::Tensor& tensor, ReduceOp op, const Subject& what);
 ReduceOp reduce_op_of(const ::c10d::ReduceOp& op, const Subject& what);
+// What PREMUL_SUM multiplies this rank's input with: a tensor of one element. None for the other operators.
+std::optional<at::Tensor> factor_of(const ::c10d::ReduceOp& op, const at::Tensor& tensor, const Subject& what);
 
 bool overlap(ConstBytes a, ConstBytes b);
 
@@ -43,6 +47,9 @@ bool overlap(ConstBytes a, ConstBytes b);
 // that does not lie in one piece in row-major order.
 class Tensors {
  public:
+  // From now on inputs are multiplied with this before the operation sees them.
+  void scale_inputs(std::optional<at::Tensor> factor) { factor_ = std::move(factor); }
+
   // Memory that the operation only reads.
   ConstBytes read(const at::Tensor& tensor);
   // A copy to read from: for an input whose own memory the operation may overwrite.
@@ -52,6 +59,9 @@ class Tensors {
   // Memory that the operation reads and changes; the tensor becomes one of the results.
   Bytes update(const at::Tensor& tensor, const Subject& what);
 
+  // The results are these, and come about by a last step after the operation.
+  void finish_with(std::vector<at::Tensor> results, std::function<void()> last_step);
+
   // After success: brings what was written to copies home. Any thread.
   void copy_back();
 
@@ -59,11 +69,14 @@ class Tensors {
   const std::vector<at::Tensor>& results() const { return results_; }
 
  private:
+  at::Tensor copy_of(const at::Tensor& tensor) const;
   Bytes add_result(const at::Tensor& tensor, at::Tensor stand_in);
 
   std::vector<at::Tensor> kept_;
   std::vector<at::Tensor> results_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // a result and what stands in for it
+  std::optional<at::Tensor> factor_;
+  std::function<void()> last_step_;
 };
 
 }  // namespace braid::adapter

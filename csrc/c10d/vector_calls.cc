@@ -13,11 +13,6 @@ void check_root_tensor(int64_t root_tensor, const Subject& what) {
                     " does not exist; there is exactly one");
 }
 
-void set_reduction(Call& call, const at::Tensor& tensor, const ::c10d::ReduceOp& op, const Subject& what) {
-  call.operation.op = reduce_op_of(op, what);
-  call.operation.dtype = dtype_to_reduce(tensor, call.operation.op, what);
-}
-
 void set_in_place(Call& call, const at::Tensor& tensor, const Subject& what) {
   const Bytes bytes = call.tensors.update(tensor, what);
   call.operation.inputs = {bytes};
@@ -28,8 +23,9 @@ void set_in_place(Call& call, const at::Tensor& tensor, const Subject& what) {
 
 Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& options) {
   const Subject what{"all_reduce"};
-  Call call = begin_call(OpType::ALLREDUCE, "braid:all_reduce", CollectiveKind::kAllReduce, options);
+  Call call = begin_call(OpType::ALLREDUCE, "all_reduce", CollectiveKind::kAllReduce, options);
   check_tensor(tensor, what);
+  call.inputs = {tensor};
   set_reduction(call, tensor, options.reduceOp, what);
   set_in_place(call, tensor, what);
   return call;
@@ -37,11 +33,12 @@ Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& o
 
 Call call_broadcast(Place place, const at::Tensor& tensor, const ::c10d::BroadcastOptions& options) {
   const Subject what{"broadcast"};
-  Call call = begin_call(OpType::BROADCAST, "braid:broadcast", CollectiveKind::kBroadcast, options);
+  Call call = begin_call(OpType::BROADCAST, "broadcast", CollectiveKind::kBroadcast, options);
   call.operation.root = check_root(place, options.rootRank, what);
   check_root_tensor(options.rootTensor, what);
   check_tensor(tensor, what);
   call.operation.dtype = dtype_to_move(tensor);
+  call.inputs = {tensor};
   if (place.rank == call.operation.root) {
     set_in_place(call, tensor, what);
   } else {
@@ -52,10 +49,11 @@ Call call_broadcast(Place place, const at::Tensor& tensor, const ::c10d::Broadca
 
 Call call_reduce(Place place, const at::Tensor& tensor, const ::c10d::ReduceOptions& options) {
   const Subject what{"reduce"};
-  Call call = begin_call(OpType::REDUCE, "braid:reduce", CollectiveKind::kReduce, options);
+  Call call = begin_call(OpType::REDUCE, "reduce", CollectiveKind::kReduce, options);
   call.operation.root = check_root(place, options.rootRank, what);
   check_root_tensor(options.rootTensor, what);
   check_tensor(tensor, what);
+  call.inputs = {tensor};
   set_reduction(call, tensor, options.reduceOp, what);
   if (place.rank == call.operation.root) {
     set_in_place(call, tensor, what);
@@ -66,7 +64,7 @@ Call call_reduce(Place place, const at::Tensor& tensor, const ::c10d::ReduceOpti
 }
 
 Call call_barrier(const ::c10d::BarrierOptions& options) {
-  Call call = begin_call(OpType::BARRIER, "braid:barrier", CollectiveKind::kBarrier, options);
+  Call call = begin_call(OpType::BARRIER, "barrier", CollectiveKind::kBarrier, options);
   call.operation.inputs = {ConstBytes()};
   call.operation.outputs = {Bytes()};
   return call;

@@ -12,21 +12,18 @@
 namespace braid::adapter {
 namespace {
 
-std::optional<std::vector<at::Tensor>> recorded(const char* title, const Tensors& tensors) {
-  if (title == nullptr) return std::nullopt;
-  return tensors.results();
-}
+using Inputs = std::optional<std::vector<at::Tensor>>;
 
 }  // namespace
 
-Work::Work(::c10d::OpType type, const char* title, Tensors tensors, std::shared_ptr<const Members> members,
-           int source_rank)
-    : ::c10d::Work(members->rank, type, title, recorded(title, tensors)),
+Work::Work(::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs, Tensors tensors,
+           std::shared_ptr<const Members> members)
+    : ::c10d::Work(members->rank, type, title, title == nullptr ? Inputs() : Inputs(inputs)),
       made_under_(fork_count()),
       members_(std::move(members)),
-      source_rank_(source_rank),
-      completion_(
-          std::make_shared<Completion>(std::move(tensors), members_, std::move(recordFunctionEndCallback_))) {}
+      completion_(std::make_shared<Completion>(std::move(tensors), members_)) {
+  if (recordFunctionEndCallback_) also([end = std::move(recordFunctionEndCallback_)](const Status&) { end(); });
+}
 
 Work::~Work() {
   // In a forked child another thread's locks on these may be held for ever.
@@ -55,7 +52,13 @@ bool Work::isSuccess() const { return exception() == nullptr; }
 
 std::exception_ptr Work::exception() const { return settled() ? completion_->error() : nullptr; }
 
-int Work::sourceRank() const { return source_rank_ >= 0 ? source_rank_ : ::c10d::Work::sourceRank(); }
+int Work::sourceRank() const {
+  const Node source = started_->source();
+  TORCH_CHECK(
+      source != kAnyNode, "braid: ", started_->what(), " has no source rank",
+      retrieveOpType() == ::c10d::OpType::RECVANYSOURCE ? " yet; wait() for it first" : "; only receives do");
+  return source;
+}
 
 std::vector<at::Tensor> Work::result() { return completion_->results(); }
 
@@ -87,6 +90,8 @@ void Work::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() { return completion_->future(); }
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() { return completion_->future_result(); }
 
 float Work::getDuration() const {
   TORCH_CHECK(started_->done(), "braid: ", started_->what(), " is not finished; its duration is not known yet");

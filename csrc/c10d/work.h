@@ -13,11 +13,14 @@ namespace braid::adapter {
 
 class Work final : public ::c10d::Work {
  public:
-  // `title` is null when nobody records profiles. `source_rank` is the sender for recv, -1 otherwise.
-  Work(::c10d::OpType type, const char* title, Tensors tensors, std::shared_ptr<const Members> members,
-       int source_rank = -1);
+  // `title` is null when nobody records profiles; otherwise an event of this name, with these inputs, goes on until
+  // the operation ends.
+  Work(::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs, Tensors tensors,
+       std::shared_ptr<const Members> members);
   ~Work() override;
 
+  // What else is called when the operation ends. Before follow().
+  void also(Completion::AtEnd at_end) { completion_->also(std::move(at_end)); }
   // Binds this to what the communicator started. Once, before anybody else sees this.
   void follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicator> group);
 
@@ -30,8 +33,11 @@ class Work final : public ::c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
+  // The ranks that had not come when the operation timed out.
+  std::vector<Node> missing() const { return started_->missing(); }
 
  private:
   // Whether the operation has ended; if so, its results are in place.
@@ -39,7 +45,6 @@ class Work final : public ::c10d::Work {
 
   const int made_under_;  // fork_count()
   const std::shared_ptr<const Members> members_;
-  const int source_rank_;
   std::shared_ptr<Completion> completion_;
   std::shared_ptr<braid::Work> started_;
   std::weak_ptr<Communicator> group_;

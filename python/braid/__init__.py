@@ -15,6 +15,8 @@ from typing import Any
 # Public name -> the module that has it, and its name there.
 _EXPORTS: dict[str, tuple[str, str]] = {
     "__version__": ("braid._core", "version"),
+    "flight_record": ("braid._stats", "flight_record"),
+    "stats": ("braid._stats", "stats"),
 }
 
 __all__ = sorted(_EXPORTS)

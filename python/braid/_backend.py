@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from braid import _stats
+from braid import _monitored, _names, _stats
 from braid._adapter import load_adapter
 
 if TYPE_CHECKING:
@@ -22,10 +22,17 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
         AdapterError: the torch adapter cannot be had; the message says what to do.
     """
     del pg_options
+    _monitored.install()
     # torch leaves the list empty for the default group, which every rank belongs to.
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
     backend: Backend = load_adapter().create_backend(
-        options.store, options.group_rank, options.group_size, options.timeout, options.group_id, members
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        members,
+        _names.name_in_profiles(),
     )
     _stats.watch(options.group_id, backend, members[options.group_rank])
     return backend

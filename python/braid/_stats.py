@@ -1,22 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``BRAID_STATS=path``: what braid carried, written as JSON when the process ends, for scripts nobody edits."""
+"""What braid carried: counters of every group, and the last operations."""
 
 import atexit
 import json
 import os
+import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
 _PATH = os.environ.get("BRAID_STATS", "")
+_RECORD_PATH = os.environ.get("TORCH_FR_DUMP_TEMP_FILE", "")
 _groups: list[tuple[str, Any]] = []
+_record_is_dumped_at_exit = False
+
+
+def stats() -> list[dict[str, Any]]:
+    """Return the counters of every ``torch.distributed`` group of this process that braid carries.
+
+    Returns:
+        One dict per group: ``group`` (its name), ``rank``, ``ranks``, and ``operations``, a list with one dict per
+        collective and algorithm: ``collective``, ``family`` (the algorithm), ``calls``, ``bytes``, ``min_bytes``,
+        ``max_bytes``, ``seconds`` (all summed) and the percentiles ``p50_s``, ``p95_s``, ``p99_s`` (each right
+        within 6 %) and ``max_s`` of the time of one operation. Messages are ``send`` and ``recv``.
+    """
+    adapter = _adapter()
+    groups: list[dict[str, Any]] = adapter.stats() if adapter else []
+    return groups
+
+
+def flight_record() -> dict[str, Any]:
+    """Return the last 2000 operations of this process (as many as TORCH_FR_BUFFER_SIZE says).
+
+    Returns:
+        The dict that torch's flight recorder dumps: ``entries`` with one dict per operation (group, sequence
+        number, shapes, dtypes, ``state``, times in ns), ``pg_config``, ``version``. A failed operation stays
+        "started", as with torch, and has ``failed`` set. Pickled to one file per rank it can be read by
+        ``python -m torch.distributed.flight_recorder.fr_trace``; that tool knows no plug-in, so names of
+        operations begin with "gloo:". Python frames are not kept.
+    """
+    adapter = _adapter()
+    record: dict[str, Any] = adapter.flight_record() if adapter else {"entries": []}
+    return record
+
+
+def _adapter() -> Any:
+    # Without it there is no group, and asking must not build it.
+    return sys.modules.get("braid._c10d")
 
 
 def watch(name: str, backend: Any, global_rank: int) -> None:
-    """Have this group's counters written at exit, to ``$BRAID_STATS.rank<global rank>.json``.
+    """Have written at exit what environment variables ask for.
 
-    Does nothing when the variable is not set. The file holds a list with one object per group: its name, and
-    per collective and algorithm the rows of ``Backend.stats()``.
+    With BRAID_STATS, this group's counters go to ``$BRAID_STATS.rank<global rank>.json``: a list with one object
+    per group, its name and the rows of ``Backend.stats()``. With TORCH_FR_DUMP_TEMP_FILE, the flight record goes
+    to ``$TORCH_FR_DUMP_TEMP_FILE<global rank>``, if an operation has failed or never ended.
     """
+    global _record_is_dumped_at_exit
+    if _RECORD_PATH and not _record_is_dumped_at_exit:
+        _record_is_dumped_at_exit = True
+        atexit.register(_write_record, Path(f"{_RECORD_PATH}{global_rank}"))
     if not _PATH:
         return
     if not _groups:
@@ -27,3 +70,9 @@ def watch(name: str, backend: Any, global_rank: int) -> None:
 def _write(path: Path) -> None:
     groups = [{"group": name, "operations": backend.stats()} for name, backend in _groups]
     path.write_text(json.dumps(groups, indent=1))
+
+
+def _write_record(path: Path) -> None:
+    record = flight_record()
+    if any(entry["state"] != "completed" for entry in record["entries"]):
+        path.write_bytes(pickle.dumps(record))

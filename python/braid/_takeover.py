@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs unchanged scripts on braid: wraps init_process_group and new_group to change the name they get."""
+"""Runs unchanged scripts on braid: wraps init_process_group and new_group to change the name they get.
+
+The script goes on to see the name it asked for: _names.
+"""
 
 import functools
 import inspect
@@ -8,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from braid import _names
 from braid._autoload import BACKEND_NAME
 
 NO_NAME = "none"  # in BRAID_TAKEOVER: calls that name no backend
@@ -41,18 +45,22 @@ def translate(backend: str | None, taken: frozenset[str]) -> str | None:
 
 
 def install(names: str) -> None:
-    """Wrap torch's two functions wherever torch has already imported them; again does nothing.
+    """Wrap torch's functions wherever torch has already imported them; again does nothing.
 
     Args:
         names: the backends to take over, comma separated, as in BRAID_TAKEOVER.
     """
     import torch.distributed.distributed_c10d as c10d
+    from torch.nn.parallel import DistributedDataParallel
 
     taken = parse_names(names) - {BACKEND_NAME}
     if not taken or hasattr(c10d.init_process_group, _MARK):
         return
     _replace(c10d.init_process_group, _wrap_init(c10d.init_process_group, taken))
     _replace(c10d.new_group, _wrap_new_group(c10d.new_group, taken))
+    _replace(c10d.get_backend, _names.wrap_get_backend(c10d.get_backend))
+    told = DistributedDataParallel._get_ddp_logging_data
+    DistributedDataParallel._get_ddp_logging_data = _names.wrap_logging_data(told)
 
 
 def _replace(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
@@ -78,7 +86,10 @@ def _wrap_init(original: Callable[..., Any], taken: frozenset[str]) -> Callable[
             # With MPI, torch documents that these are ignored, and scripts pass anything.
             call.arguments.pop("rank", None)
             call.arguments.pop("world_size", None)
-        result = original(*call.args, **call.kwargs)
+        name = _shown(asked)
+        with _names.asking(name):
+            result = original(*call.args, **call.kwargs)
+        _names.remember(_default_group(), name, is_default=True)
         _announce(asked)
         return result
 
@@ -93,12 +104,29 @@ def _wrap_new_group(original: Callable[..., Any], taken: frozenset[str]) -> Call
     def new_group(*args: Any, **kwargs: Any) -> Any:
         call = signature.bind(*args, **kwargs)
         asked = call.arguments.get("backend")
+        name = _names.inherited()
         if asked:  # without a name a group inherits, and what it inherits was translated before
-            call.arguments["backend"] = translate(asked, taken)
-        return original(*call.args, **call.kwargs)
+            call.arguments["backend"] = given = translate(asked, taken)
+            name = BACKEND_NAME if given == asked else _shown(asked)
+        with _names.asking(name):
+            group = original(*call.args, **call.kwargs)
+        if hasattr(group, "group_name"):  # this rank is a member
+            _names.remember(group, name)
+        return group
 
     setattr(new_group, _MARK, True)
     return new_group
+
+
+def _shown(asked: str | None) -> str:
+    named = asked is not None and asked.lower() != "undefined"
+    return str(asked).lower() if named else BACKEND_NAME
+
+
+def _default_group() -> Any:
+    import torch.distributed as dist
+
+    return dist.group.WORLD
 
 
 def _announce(asked: str | None) -> None:

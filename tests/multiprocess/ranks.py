@@ -24,6 +24,19 @@ from types import ModuleType
 from typing import Any
 
 GROUP_TIMEOUT_S = 30.0
+# What ranks would otherwise import one by one, every time.
+PRELOADED = [
+    "numpy",
+    "torch",
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+    "torch.distributed",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+]
 LOG_BYTES = 4000
 
 
@@ -108,7 +121,7 @@ def run_ranks(
     with tempfile.TemporaryDirectory(prefix="braid-test-") as name:
         folder = Path(name)
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed", "numpy"])
+        context.set_forkserver_preload(PRELOADED)
         place = (sys.modules[function.__module__].__file__, function.__qualname__)
         processes = [
             context.Process(

@@ -14,10 +14,15 @@ STAND_IN = """
 import sys, types, warnings
 from datetime import timedelta
 import torch, torch.distributed as dist
-def create_backend(store, rank, size, timeout, group_id, members):
+profiled = []
+def create_backend(store, rank, size, timeout, group_id, members, known_as):
     assert isinstance(timeout, timedelta) and isinstance(group_id, str) and len(members) == size
+    profiled.append(known_as)
     return dist.ProcessGroupGloo(store, rank, size, timeout)
 sys.modules["braid._c10d"] = types.SimpleNamespace(create_backend=create_backend)
+def carrier(group=None):
+    # what torch was really told to make the group with
+    return dist.distributed_c10d._world.pg_map[group or dist.group.WORLD][0]
 """
 
 
@@ -68,25 +73,31 @@ def test_every_way_to_name_a_backend(tmp_path: Path) -> None:
     code = """
 from torch.distributed.device_mesh import init_device_mesh
 world = dict(store=dist.HashStore(), rank=0, world_size=1)
-def told(*args, **kwargs):
+def told(name, *args, **kwargs):
+    # the script sees the name it asked for; torch makes every group on braid
+    profiled.clear()
     dist.init_process_group(*args, **{**world, "store": dist.HashStore(), **kwargs})
-    names = [dist.get_backend()]
+    groups = [dist.group.WORLD]
     for given in ({}, {"backend": "gloo"}, {"backend": "nccl"}):
-        names.append(dist.get_backend(dist.new_group(**given)))
-    names.append(dist.get_backend(dist.new_group([0], None, "gloo")))
-    names.append(dist.get_backend(dist.new_subgroups(1)[0]))
+        groups.append(dist.new_group(**given))
+    groups.append(dist.new_group([0], None, "gloo"))
+    groups.append(dist.new_subgroups(1)[0])
     mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("a", "b"))
-    names.append(dist.get_backend(mesh.get_group("b")))
+    groups.append(mesh.get_group("b"))
+    assert {carrier(group) for group in groups} == {"braid"}
+    names = [dist.get_backend(group) for group in groups]
+    assert names == [name, name, "gloo", "nccl", "gloo", name, name], (args, kwargs, names)
+    assert profiled[:4] == [name.split(",")[0].split(":")[-1]] * 2 + ["gloo", "nccl"], profiled
+    dist.monitored_barrier(groups[2])
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     dist.destroy_process_group()
-    assert names == ["braid"] * 7, (args, kwargs, names)
-told()
-told(None)
-told("gloo")
-told(dist.Backend.NCCL)
-told(backend="cpu:gloo,cuda:nccl")
-told("mpi", rank=0)
+told("braid")
+told("braid", None)
+told("gloo", "gloo")
+told("nccl", dist.Backend.NCCL)
+told("cpu:gloo,cuda:nccl", backend="cpu:gloo,cuda:nccl")
+told("mpi", "mpi", rank=0)
 assert not dist.is_nccl_available() or torch.cuda.is_available()
 # by whatever path a script imports them
 from torch.distributed import init_process_group as one
@@ -100,6 +111,7 @@ model = torch.nn.Linear(2, 2)
 dist.init_process_group("nccl", **world)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 ddp(torch.ones(1, 2)).sum().backward()
+assert ddp._get_ddp_logging_data()["backend_name"] == "nccl"
 """
     process = start(code, ALL)
     _, err = process.communicate(timeout=120)
@@ -115,9 +127,11 @@ ddp(torch.ones(1, 2)).sum().backward()
 def test_what_is_not_listed_is_left_alone() -> None:
     code = """
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-assert dist.get_backend() == "gloo"
-assert dist.get_backend(dist.new_group()) == "gloo"
-assert dist.get_backend(dist.new_group(backend="nccl")) == "braid"
+assert dist.get_backend() == carrier() == "gloo"
+inherited = dist.new_group()
+assert dist.get_backend(inherited) == carrier(inherited) == "gloo"
+taken = dist.new_group(backend="nccl")
+assert dist.get_backend(taken) == "nccl" and carrier(taken) == "braid"
 try:
     dist.new_group(backnd="gloo")
 except TypeError as error:
@@ -136,7 +150,7 @@ def test_only_rank_0_says_so_and_mpi_scripts_may_pass_any_rank(tmp_path: Path) -
 dist.init_process_group("mpi", rank=0, world_size=0)
 tensor = torch.ones(1)
 dist.all_reduce(tensor)
-print(dist.get_backend(), dist.get_rank(), dist.get_world_size(), tensor.item())
+print(dist.get_backend(), carrier(), dist.get_rank(), dist.get_world_size(), tensor.item())
 dist.destroy_process_group()  # Gloo's threads may abort a process that ends without
 """
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "WORLD_SIZE": "2"}
@@ -147,5 +161,5 @@ dist.destroy_process_group()  # Gloo's threads may abort a process that ends wit
     ranks = [start(code, ALL, RANK=str(rank), **common) for rank in range(2)]
     outputs = [rank.communicate(timeout=120) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
-    assert [out.strip() for out, _ in outputs] == ["braid 0 2 2.0", "braid 1 2 2.0"]
+    assert [out.strip() for out, _ in outputs] == ["mpi braid 0 2 2.0", "mpi braid 1 2 2.0"]
     assert ['carrying "mpi"' in err for _, err in outputs] == [True, False]

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backend's barriers: the plain one, and the one that says who did not come.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "c10d/backend.h"
+#include "c10d/process.h"
+
+namespace braid::adapter {
+namespace {
+
+// By how much other ranks are more patient than rank 0, so that it is the one to say who is missing.
+constexpr milliseconds kPatience{2000};
+
+std::string list_of(const std::vector<Node>& ranks) {
+  std::string text;
+  for (const Node rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+Backend::Work Backend::barrier(const ::c10d::BarrierOptions& options) { return start(call_barrier(options)); }
+
+// The texts are those that scripts and tests know from Gloo.
+void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const bool given = options.timeout.count() >= 0;  // c10d's "unset" is -1
+  const milliseconds timeout = given ? options.timeout : timeout_.load();
+  TORCH_CHECK_WITH(DistBackendError, timeout.count() > 0, "Rank ", rank_, " timed out in monitoredBarrier after ",
+                   timeout.count(), " ms.");
+  const WithoutGil without_gil;
+  Operation operation;  // a barrier, unless told otherwise
+  operation.timeout = rank_ == 0 ? timeout : timeout + kPatience;
+  auto started = group().start(std::move(operation), true);
+  raise_if_failed(started.status(), *members_);
+  const Status status = started.value()->wait(kNoDeadline);
+  if (status.ok()) return;
+  const std::vector<Node> missing = started.value()->missing();
+  const std::string why = "\n" + status.message();
+  TORCH_CHECK_WITH(DistBackendError, !missing.empty(), "Rank ", rank_, " successfully reached monitoredBarrier, ",
+                   "but received errors while waiting for send/recv from rank 0. ",
+                   "Please check rank 0 logs for faulty rank.", why);
+  TORCH_CHECK_WITH(DistBackendError, !wait_all_ranks, "Ranks ", list_of(missing),
+                   " failed to pass monitoredBarrier in ", timeout.count(), " ms", why);
+  TORCH_CHECK_WITH(DistBackendError, false, "Rank ", missing.front(), " failed to pass monitoredBarrier in ",
+                   timeout.count(), " ms", why);
+}
+
+}  // namespace braid::adapter

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups that come from a group: split, merge, shrink.
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "c10d/backend.h"
+#include "c10d/process.h"
+
+namespace braid::adapter {
+namespace {
+
+constexpr int kShrinkAborts = 1;  // torch.distributed.SHRINK_ABORT
+
+}  // namespace
+
+Introduction Backend::derived(const c10::intrusive_ptr<::c10d::Store>& store,
+                              const c10::intrusive_ptr<Options>& options, const std::string& suffix) const {
+  Introduction other = introduction_;
+  other.store = store;
+  other.timeout = options ? options->timeout : timeout_.load();
+  const bool named = options && !options->group_name.empty() && options->group_name != introduction_.group_id;
+  other.group_id = named ? options->group_name : introduction_.group_id + suffix;
+  other.global_ranks.clear();
+  return other;
+}
+
+// torch asks once per device type, with one store; braid has one backend for all of them.
+c10::intrusive_ptr<::c10d::Backend> Backend::derive_once(Introduction introduction) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (derived_from_ == introduction.store) {
+      if (auto known = derived_.lock()) return known;
+    }
+  }
+  auto made = create(introduction);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  derived_from_ = introduction.store;
+  derived_ = c10::weak_intrusive_ptr<::c10d::Backend>(made);
+  return made;
+}
+
+c10::intrusive_ptr<::c10d::Backend> Backend::split(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                   const std::vector<int>& ranks,
+                                                   const c10::intrusive_ptr<Options>& options) {
+  std::string suffix = ":split";
+  for (const int rank : ranks) {
+    TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "braid split: rank ", rank,
+                      " is not in the group, which has ranks 0 to ", size_ - 1);
+    TORCH_CHECK_VALUE(std::count(ranks.begin(), ranks.end(), rank) == 1, "braid split: rank ", rank,
+                      " is listed more than once");
+    suffix += ":" + std::to_string(rank);
+  }
+  const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+  if (place == ranks.end()) return nullptr;
+  Introduction part = derived(store, options, suffix);
+  part.rank = static_cast<int>(place - ranks.begin());
+  part.size = static_cast<int>(ranks.size());
+  for (const int rank : ranks) part.global_ranks.push_back(members_->global_rank(rank));
+  return derive_once(std::move(part));
+}
+
+c10::intrusive_ptr<::c10d::Backend> Backend::merge(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                   const c10::intrusive_ptr<Options>& options, const int& rank,
+                                                   const int& size) {
+  Introduction whole = derived(store, options, ":merge");
+  whole.rank = rank;
+  whole.size = size;
+  if (options) {
+    whole.global_ranks.assign(options->global_ranks_in_group.begin(), options->global_ranks_in_group.end());
+    if (whole.global_ranks.size() != static_cast<size_t>(size)) whole.global_ranks.clear();
+  }
+  return derive_once(std::move(whole));
+}
+
+c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<int64_t>& excluded, int flags,
+                                                    const c10::intrusive_ptr<Options>& options) {
+  for (const int64_t rank : excluded) {
+    TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "braid shrink: rank ", rank,
+                      " is not in the group, which has ranks 0 to ", size_ - 1);
+    TORCH_CHECK_VALUE(rank != rank_, "braid shrink: rank ", rank,
+                      " excludes itself; only those who stay may call");
+  }
+  std::vector<int> stay;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) stay.push_back(rank);
+  }
+  if ((flags & kShrinkAborts) != 0) abort("the group is shrunk");
+  // The same for all who stay, whatever became of the others.
+  const std::string name = "shrink:" + std::to_string(shrinks_.fetch_add(1));
+  return split(c10::make_intrusive<::c10d::PrefixStore>(name, introduction_.store), stay, options);
+}
+
+}  // namespace braid::adapter

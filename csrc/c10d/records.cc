@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c10d/records.h"
+
+#include <string>
+#include <utility>
+
+#include "c10d/process.h"
+#include "c10d/recorder.h"
+
+namespace braid::adapter {
+namespace {
+
+// The format's version that the entries below follow.
+constexpr const char* kVersion = "2.10";
+// The reader of records knows a fixed set of backends.
+constexpr const char* kLibrary = "gloo:";
+
+std::string name_of(const RecordedOperation& operation) {
+  std::string name = std::string(kLibrary) + operation.name;
+  if (!operation.is_message) return name;
+  const bool sends = std::string(operation.name) == "send";
+  const std::string from = std::to_string(operation.from), to = std::to_string(operation.to);
+  return name + (sends ? " " + from + "->" + to : " " + to + "<-" + from);
+}
+
+const char* state_of(const RecordedOperation& operation) {
+  switch (operation.state) {
+    case RecordedOperation::State::kStarted: return "started";
+    case RecordedOperation::State::kCompleted: return "completed";
+    case RecordedOperation::State::kFailed: return "started";  // it never completes
+  }
+  return "";
+}
+
+void set_tensors(py::dict& entry, const char* which, const std::vector<RecordedTensor>& tensors) {
+  py::list sizes, dtypes;
+  for (const RecordedTensor& tensor : tensors) {
+    sizes.append(tensor.sizes);
+    dtypes.append(std::string(c10::toString(tensor.dtype)));
+  }
+  entry[py::str(std::string(which) + "_sizes")] = sizes;
+  entry[py::str(std::string(which) + "_dtypes")] = dtypes;
+}
+
+py::dict entry_of(const RecordedOperation& operation) {
+  py::dict entry;
+  entry["record_id"] = operation.id;
+  entry["pg_id"] = operation.group;
+  entry["process_group"] = py::make_tuple(operation.group, operation.description);
+  entry["collective_seq_id"] = operation.is_message ? 0 : operation.sequence;
+  entry["p2p_seq_id"] = operation.is_message ? operation.sequence : 0;
+  entry["op_id"] = operation.sequence;
+  entry["profiling_name"] = name_of(operation);
+  entry["time_created_ns"] = operation.created_ns;
+  set_tensors(entry, "input", operation.inputs);
+  set_tensors(entry, "output", operation.outputs);
+  entry["state"] = state_of(operation);
+  entry["time_discovered_started_ns"] = operation.created_ns;
+  entry["time_discovered_completed_ns"] =
+      operation.ended_ns == 0 ? py::object(py::none()) : py::int_(operation.ended_ns);
+  entry["duration_ms"] = operation.ended_ns == 0
+                             ? py::object(py::none())
+                             : py::float_(static_cast<double>(operation.ended_ns - operation.created_ns) * 1e-6);
+  entry["retired"] = operation.ended_ns != 0;
+  entry["timeout_ms"] = operation.timeout.count();
+  entry["is_p2p"] = operation.is_message;
+  entry["failed"] = operation.state == RecordedOperation::State::kFailed;
+  entry["frames"] = py::list();
+  return entry;
+}
+
+std::string ranks_of(const RecordedOperation& operation) {
+  std::string text;
+  for (int rank = 0; rank < operation.ranks; ++rank) {
+    text += (rank == 0 ? "[" : ", ") + std::to_string(operation.members->global_rank(rank));
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+std::vector<py::dict> rows_of(const Communicator& group) {
+  std::vector<py::dict> rows;
+  for (const OperationStats& stats : group.stats()) {
+    py::dict row;
+    row["collective"] = stats.collective;
+    row["family"] = stats.family;
+    row["calls"] = stats.calls;
+    row["bytes"] = stats.bytes;
+    row["min_bytes"] = stats.min_bytes;
+    row["max_bytes"] = stats.max_bytes;
+    row["seconds"] = stats.seconds;
+    row["p50_s"] = stats.p50_s;
+    row["p95_s"] = stats.p95_s;
+    row["p99_s"] = stats.p99_s;
+    row["max_s"] = stats.max_s;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<py::dict> stats_of_all() {
+  std::vector<py::dict> groups;
+  for (const auto& group : all_groups()) {
+    py::dict entry;
+    entry["group"] = group->name();
+    entry["rank"] = group->rank();
+    entry["ranks"] = group->ranks();
+    entry["operations"] = rows_of(*group);
+    groups.push_back(std::move(entry));
+  }
+  return groups;
+}
+
+py::dict flight_record() {
+  py::list entries;
+  py::dict groups;
+  for (const RecordedOperation& operation : of_this_process<Recorder>().operations()) {
+    entries.append(entry_of(operation));
+    if (groups.contains(operation.group)) continue;
+    py::dict group;
+    group["name"] = operation.group;
+    group["desc"] = operation.description;
+    group["ranks"] = ranks_of(operation);
+    groups[py::str(operation.group)] = group;
+  }
+  py::dict record;
+  record["version"] = kVersion;
+  record["comm_lib_version"] = "braid";
+  record["pg_config"] = groups;
+  record["pg_status"] = py::dict();
+  record["entries"] = entries;
+  return record;
+}
+
+}  // namespace braid::adapter

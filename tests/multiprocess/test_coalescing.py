@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several operations as one: the coalescing manager, batches of messages, and the coalesced collectives."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Rank, run_ranks
+
+pytestmark = pytest.mark.multiprocess
+
+CPU = torch.device("cpu")
+
+
+def full(size: int, value: float) -> torch.Tensor:
+    return torch.full((size,), float(value))
+
+
+def use_the_manager(rank: Rank) -> None:
+    n, me = rank.size, rank.rank
+    for device in (CPU, None):
+        a, b = full(3, 1), full(4, 2)
+        with dist._coalescing_manager(device=device, async_ops=True) as manager:
+            dist.all_reduce(a)
+            dist.all_reduce(b)
+        manager.wait()
+        assert (a[0].item(), b[0].item()) == (n, 2 * n)
+
+        gathered = [torch.zeros(n * 2), torch.zeros(n * 3)]
+        with dist._coalescing_manager(device=device):
+            for size, output in zip((2, 3), gathered, strict=True):
+                dist.all_gather_into_tensor(output, full(size, me))
+        for output in gathered:
+            assert output.view(n, -1)[:, 0].tolist() == list(range(n))
+
+        shards = [torch.zeros(2), torch.zeros(3)]
+        with dist._coalescing_manager(device=device):
+            for shard in shards:
+                dist.reduce_scatter_tensor(shard, full(n * len(shard), me + 1))
+        for shard in shards:
+            assert shard[0].item() == n * (n + 1) / 2
+
+
+def end_without_operations(rank: Rank) -> None:
+    backend = dist.group.WORLD._get_backend(CPU)
+    backend._start_coalescing()
+    work = backend._end_coalescing()
+    work.wait()
+    assert work.is_completed()
+    with pytest.raises(RuntimeError, match="without startCoalescing"):
+        backend._end_coalescing()
+
+
+def drop_what_an_error_left_open(rank: Rank) -> None:
+    tensor = full(3, 1)
+    dist.group.WORLD._get_backend(CPU)._start_coalescing()
+    dist.all_reduce(tensor)
+    with dist._coalescing_manager(device=CPU, async_ops=True) as manager:
+        dist.all_reduce(tensor)
+    manager.wait()
+    assert tensor[0].item() == rank.size**2
+
+
+def send_batches(rank: Rank) -> None:
+    n, me = rank.size, rank.rank
+    for _ in range(3):
+        received = [torch.zeros(10 + other) for other in range(n)]
+        operations = []
+        for other in range(n):
+            if other != me:
+                operations.append(dist.P2POp(dist.irecv, received[other], other))
+                operations.append(dist.P2POp(dist.isend, full(10 + me, me), other))
+        for work in dist.batch_isend_irecv(operations) if operations else []:
+            work.wait()
+        for other in range(n):
+            if other != me:
+                assert received[other].tolist() == [other] * (10 + other)
+
+
+def gather_lists(rank: Rank) -> None:
+    n, me = rank.size, rank.rank
+    inputs = [full(2, me), torch.zeros(0), full(3, 10 + me).view(3, 1)]
+    outputs = [[torch.zeros_like(part) for part in inputs] for _ in range(n)]
+    dist.all_gather_coalesced(outputs, inputs)
+    for other in range(n):
+        assert outputs[other][0].tolist() == [other] * 2
+        assert outputs[other][2].flatten().tolist() == [10 + other] * 3
+    with pytest.raises(ValueError, match="one per rank"):
+        dist.group.WORLD._get_backend(CPU).allgather_coalesced(outputs + outputs, inputs)
+    with pytest.raises(ValueError, match="got 2 outputs for 3 inputs"):
+        dist.group.WORLD._get_backend(CPU).allgather_coalesced([row[:2] for row in outputs], inputs)
+
+
+def have_futures(rank: Rank) -> None:
+    a, b = full(3, 1), full(4, 1)
+    work = dist.group.WORLD._get_backend(CPU).allreduce_coalesced([a, b])
+    held = work.get_future().wait()
+    assert [t.data_ptr() for t in held] == [a.data_ptr(), b.data_ptr()]
+    assert work.get_future_result().wait() == 0
+    assert [t.data_ptr() for t in work.result()] == [a.data_ptr(), b.data_ptr()]
+    assert work._get_duration() >= 0
+    assert (a[0].item(), b[0].item()) == (rank.size, rank.size)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "function",
+    [
+        use_the_manager,
+        end_without_operations,
+        drop_what_an_error_left_open,
+        send_batches,
+        gather_lists,
+        have_futures,
+    ],
+)
+def test_coalescing(function: object, size: int) -> None:
+    run_ranks(function, size)
+
+
+def test_batches_over_tcp() -> None:
+    run_ranks(send_batches, 3, wire="tcp")
