@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people train with, on braid and on gloo: the parameters must come out the same."""
 
+import functools
+import gc
+import threading
+import time
+import weakref
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -114,22 +120,71 @@ def train_python_hook(rank: Rank) -> None:
     compare_training(rank, {"hook": default_hooks.allreduce_hook}, 1e-4)
 
 
+class CompressorState(powerSGD_hook.PowerSGDState):
+    """One that can be referred to weakly: torch's own has slots."""
+
+
+def train_with_power_sgd(
+    rank: Rank, group: dist.ProcessGroup
+) -> tuple[torch.Tensor, "weakref.ref[CompressorState]"]:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(64, 64, bias=False), process_group=group)
+    state = CompressorState(group, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.Generator().manual_seed(rank.rank)
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = model(torch.randn(32, 64, generator=data)).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss.detach(), weakref.ref(state)
+
+
 def train_power_sgd(rank: Rank) -> None:
     losses = []
     for group in (dist.group.WORLD, dist.new_group(backend="gloo")):
-        torch.manual_seed(0)
-        model = DistributedDataParallel(nn.Linear(64, 64, bias=False), process_group=group)
-        state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        data = torch.Generator().manual_seed(rank.rank)
-        for _ in range(8):
-            optimizer.zero_grad()
-            loss = model(torch.randn(32, 64, generator=data)).square().mean()
-            loss.backward()
-            optimizer.step()
-        losses.append(loss.detach())
+        loss, state = train_with_power_sgd(rank, group)
+        losses.append(loss)
+        # The hook's callbacks hold state and group, and are let go of some time after the training. Were one of
+        # them the last to hold Gloo's group, it would destroy it on the thread that the destructor joins: abort.
+        deadline = time.monotonic() + 30
+        while state() is not None:
+            assert time.monotonic() < deadline, "a callback still holds the state"
+            gc.collect()
+            time.sleep(0.01)
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-4)
+
+
+def destroy_while_a_callback_holds(rank: Rank, known: "weakref.ref[dist.ProcessGroup]") -> None:
+    begun, destroyed, seen = threading.Event(), threading.Event(), []
+
+    def answer(held: dist.ProcessGroup, done: torch.futures.Future) -> None:
+        begun.set()
+        destroyed.wait(30)
+        seen.append(held.size())
+
+    # All ranks receive before any sends, so that the future is not done yet, and no callback runs on this thread.
+    work = dist.irecv(torch.zeros(3), (rank.rank - 1) % rank.size, group=known())
+    future = work.get_future().then(functools.partial(answer, known()))
+    dist.barrier(group=known())
+    dist.send(torch.ones(3), (rank.rank + 1) % rank.size, group=known())
+    assert begun.wait(30)
+    dist.destroy_process_group(known())
+    assert not future.done()
+    destroyed.set()
+    future.wait()
+    assert seen == [rank.size]
+
+
+def let_a_callback_hold_the_group(rank: Rank) -> None:
+    """The last to let go of a group may be a callback, on a thread that the group has; Gloo joins itself then."""
+    for known in (weakref.ref(dist.new_group()), weakref.ref(dist.group.WORLD)):
+        destroy_while_a_callback_holds(rank, known)
+        deadline = time.monotonic() + 30
+        while known() is not None:
+            assert time.monotonic() < deadline, "something else holds the group"
+            time.sleep(0.01)
 
 
 def exchange_objects(rank: Rank) -> None:
@@ -221,6 +276,10 @@ def debug_in_detail(rank: Rank) -> None:
 )
 def test_training_equals_gloo(function: object, wire: str) -> None:
     run_ranks(function, 2, wire=wire)
+
+
+def test_a_callback_may_be_the_last_to_hold_the_group(wire: str) -> None:
+    run_ranks(let_a_callback_hold_the_group, 2, wire=wire)
 
 
 def test_training_on_three_ranks(wire: str) -> None:
