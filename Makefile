@@ -22,10 +22,12 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp -name '*.h' -o -name '*.cc')
 
-.PHONY: help setup test cpp-test pytest lint types format demo bench asan tsan clean distclean
+.PHONY: help setup test cpp-test pytest lint types format demo bench asan tsan conformance conformance-update \
+  clean distclean
 
 help:
-	@echo 'make setup | test | cpp-test | pytest | lint | types | format | demo | bench | asan | tsan | clean | distclean'
+	@echo 'make setup | test | cpp-test | pytest | lint | types | format | demo | bench | asan | tsan'
+	@echo '     conformance | conformance-update | clean | distclean'
 
 setup: $(VENV)/.installed
 
@@ -94,6 +96,17 @@ demo: setup
 
 bench: setup
 	$(BIN)/python bench/intra_host/all_reduce.py $(ARGS)
+
+# PyTorch's own tests of a backend, on Gloo and on braid, against the lists in tests/conformance/expected.
+conformance: setup
+	$(BIN)/python tests/conformance/run_suite.py check $(ARGS)
+
+# Writes the lists and docs/conformance.md anew; reasons for failures are in tests/conformance/known_failures.toml.
+conformance-update: setup
+	@status=0; \
+	$(BIN)/python tests/conformance/run_suite.py update $(ARGS) || status=$$?; \
+	$(BIN)/python tests/conformance/page.py; \
+	exit $$status
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
