@@ -37,6 +37,9 @@ struct Operation {
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
   milliseconds timeout{0};  // 0: the group's
+  // After so long in the calling thread the operation is handed to the progress thread; 0: never. For callers who
+  // must look up now and then, as Python must for signals.
+  milliseconds inline_for{0};
 };
 
 // Counters of one group and collective, by family; messages are "send" and "recv".
@@ -69,7 +72,7 @@ class Communicator {
   virtual const std::string& name() const = 0;
 
   // Starts a collective. With `inline_if_idle` and nothing queued it is carried out by the calling thread before
-  // start() returns; otherwise a progress thread carries it. `on_done` is called once with the outcome.
+  // start() returns, or for operation.inline_for; otherwise a progress thread carries it.
   virtual Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) = 0;
 
   // Point-to-point. Messages between the same two ranks with the same tag arrive in the order sent; different tags

@@ -76,7 +76,8 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
     return bad.within(std::string(name_of(operation.kind)));
   }
   if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
-    operation = Operation{.kind = operation.kind, .timeout = operation.timeout};
+    operation =
+        Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
   }
   auto schedule = schedule_for(operation);
   if (!schedule.ok()) return schedule.status();
@@ -90,15 +91,20 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   ++sequence_;
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
+    const Deadline hand_over_at = deadline_after(task->inline_for());
     lock.unlock();
-    carry(*task, engine_->bell());
+    const bool done = carry(*task, engine_->bell(), hand_over_at);
     lock.lock();
     inline_running_ = false;
-    ended_.notify_all();
-    if (!queue_.empty()) ring(engine_->bell());
-    return work;
+    if (done) {
+      ended_.notify_all();
+      if (!queue_.empty()) ring(engine_->bell());
+      return work;
+    }
+    queue_.push_front(std::move(task));  // what was queued meanwhile comes after it
+  } else {
+    queue_.push_back(std::move(task));
   }
-  queue_.push_back(std::move(task));
   if (!std::exchange(queue_is_carried_, true)) {
     engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
   } else {
@@ -107,16 +113,10 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   return work;
 }
 
-std::shared_ptr<CollectiveTask> Group::head_of_queue() {
+Group::Turn Group::turn_of_queue() {
   const std::lock_guard lock(mutex_);
-  if (!queue_.empty()) return queue_.front();
-  queue_is_carried_ = false;
-  return nullptr;
-}
-
-bool Group::is_carried_inline() const {
-  const std::lock_guard lock(mutex_);
-  return inline_running_;
+  if (queue_.empty()) queue_is_carried_ = false;
+  return {queue_.empty() ? nullptr : queue_.front(), inline_running_};
 }
 
 void Group::pop_head() {

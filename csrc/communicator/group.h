@@ -62,8 +62,12 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void announce(uint64_t sequence, const Intent& intent);
   // The ranks known not to have come to collective `sequence`; ask the mailbox first and give it time.
   std::vector<Node> missing(uint64_t sequence);
-  std::shared_ptr<CollectiveTask> head_of_queue();  // null, and the queue no longer carried, when it is empty
-  bool is_carried_inline() const;
+  // Both seen at one moment: an operation that its caller hands over goes before the head.
+  struct Turn {
+    std::shared_ptr<CollectiveTask> head;  // null, and the queue no longer carried, when it is empty
+    bool must_wait = false;                // an operation is carried by its caller
+  };
+  Turn turn_of_queue();
   void pop_head();
   // Whether the receive has got its message by now; if it never will, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);

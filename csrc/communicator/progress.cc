@@ -10,13 +10,14 @@
 
 namespace braid {
 
-void carry(Task& task, DoorbellWord& bell) {
+bool carry(Task& task, DoorbellWord& bell, Deadline until) {
   Waiter waiter(bell);
   while (true) {
     waiter.take_ticket();
     const Task::Step step = task.advance();
-    if (step == Task::Step::kDone) return;
-    if (step == Task::Step::kIdle) waiter.wait(task.deadline());
+    if (step == Task::Step::kDone) return true;
+    if (until != kNoDeadline && Clock::now() >= until) return false;
+    if (step == Task::Step::kIdle) waiter.wait(std::min(task.deadline(), until));
   }
 }
 

@@ -28,8 +28,8 @@ class Task {
   virtual Deadline deadline() const = 0;
 };
 
-// Carries one task in the calling thread until it is done.
-void carry(Task& task, DoorbellWord& bell);
+// Carries one task in the calling thread until it is done, or until then. Returns whether it is done.
+bool carry(Task& task, DoorbellWord& bell, Deadline until = kNoDeadline);
 
 class ProgressThread {
  public:

@@ -155,9 +155,9 @@ Task::Step MessageTask::advance() {
 }
 
 Task::Step QueueTask::advance() {
-  const std::shared_ptr<CollectiveTask> head = group_->head_of_queue();
+  const auto [head, must_wait] = group_->turn_of_queue();
   if (!head) return Step::kDone;
-  if (group_->is_carried_inline()) {
+  if (must_wait) {
     deadline_ = kNoDeadline;
     return Step::kIdle;
   }

@@ -21,6 +21,7 @@ class CollectiveTask final : public Task {
   Step advance() override;
   Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
   const std::shared_ptr<Work>& work() const { return work_; }
+  milliseconds inline_for() const { return operation_.inline_for; }
 
  private:
   void begin();

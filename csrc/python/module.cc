@@ -39,5 +39,6 @@ PYBIND11_MODULE(_core, m) {
   m.def(
       "reduce_instruction_set", [] { return std::string(braid::reduce_instruction_set()); },
       "What sums run on in this process: avx512, avx2 or baseline.");
+  braid::bind_communicator(m);
   braid::bind_schedule(m);
 }

@@ -14,6 +14,12 @@ from typing import Any
 
 # Public name -> the module that has it, and its name there.
 _EXPORTS: dict[str, tuple[str, str]] = {
+    "Communicator": ("braid._communicator", "Communicator"),
+    "CommunicatorError": ("braid._errors", "CommunicatorError"),
+    "CommunicatorTimeoutError": ("braid._errors", "CommunicatorTimeoutError"),
+    "PeerLostError": ("braid._errors", "PeerLostError"),
+    "Request": ("braid._request", "Request"),
+    "Store": ("braid._rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
     "flight_record": ("braid._stats", "flight_record"),
     "stats": ("braid._stats", "stats"),

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/process.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace braid {
+namespace {
+
+std::atomic<int> forks{0};
+
+// How long the last group waits for the progress thread to let go of it.
+constexpr milliseconds kPartingTime{1000};
+
+struct SharedEngine {
+  std::mutex mutex;
+  std::shared_ptr<Engine> engine;
+  int users = 0;
+  std::vector<std::weak_ptr<Communicator>> groups;
+};
+
+Result<std::shared_ptr<Engine>> enter(SharedEngine& shared, const Options& options) {
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  if (!shared.engine) {
+    auto made = Engine::create(options);
+    if (!made.ok()) return made;
+    shared.engine = std::move(made).value();
+  }
+  ++shared.users;
+  return shared.engine;
+}
+
+// The engine's threads may hold the last reference to a group, and so to the engine, a moment longer than we do.
+// They must not be the ones to destroy it; so ours is dropped last, or kept for the next group.
+void leave(SharedEngine& shared) {
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  std::erase_if(shared.groups, [](const auto& group) { return group.expired(); });
+  if (--shared.users > 0) return;
+  const Deadline deadline = deadline_after(kPartingTime);
+  while (shared.engine.use_count() > 1 && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
+  if (shared.engine.use_count() == 1) shared.engine.reset();
+}
+
+}  // namespace
+
+int fork_count() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  static_cast<void>(registered);  // fails only without memory; then forks go unseen
+  return forks.load(std::memory_order_relaxed);
+}
+
+Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& store, int rank, int size,
+                                                 const std::string& name, const Options& options) {
+  SharedEngine& shared = of_this_process<SharedEngine>();
+  auto engine = enter(shared, options);
+  if (!engine.ok()) return engine.status();
+  auto group = Communicator::create(std::move(engine).value(), store, rank, size, name, options);
+  if (!group.ok()) {
+    leave(shared);
+    return group;
+  }
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  shared.groups.push_back(group.value());
+  return group;
+}
+
+void end_group(std::shared_ptr<Communicator> group) {
+  group->shutdown();
+  group.reset();
+  leave(of_this_process<SharedEngine>());
+}
+
+void leave_all_groups(const std::string& reason) {
+  SharedEngine& shared = of_this_process<SharedEngine>();
+  std::vector<std::weak_ptr<Communicator>> groups;
+  {
+    const std::lock_guard<std::mutex> lock(shared.mutex);
+    groups = shared.groups;
+  }
+  for (const auto& weak : groups) {
+    const auto group = weak.lock();
+    if (!group) continue;
+    if (!reason.empty()) group->abort(reason);
+    group->shutdown();
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/array_communicator.h"
+
+#include <utility>
+
+#include "python/python_store.h"
+
+namespace braid {
+namespace {
+
+// How long a collective stays in the thread of its caller, who then goes on waiting, but looks up for signals.
+constexpr milliseconds kInlineTime{50};
+
+std::byte* memory_of(const py::array& array) {
+  if ((array.flags() & py::array::c_style) == 0) throw py::value_error("expected a C-contiguous array");
+  return static_cast<std::byte*>(const_cast<void*>(array.data()));
+}
+
+template <class Memory>
+std::vector<Memory> cut(const Blocks& blocks, bool writable) {
+  if (blocks.array.is_none()) return {};
+  const auto array = py::cast<py::array>(blocks.array);
+  if (writable && !array.writeable()) throw py::value_error("expected an array that may be written");
+  std::byte* memory = memory_of(array);
+  const auto element = static_cast<size_t>(array.itemsize());
+  const auto elements = static_cast<size_t>(array.size());
+  if (blocks.counts.empty()) return {Memory{memory, elements * element}};
+  std::vector<Memory> cut;
+  size_t at = 0;
+  for (const size_t count : blocks.counts) {
+    if (count > elements - at) throw py::value_error("the blocks have more elements than the array");
+    cut.emplace_back(memory + at * element, count * element);
+    at += count;
+  }
+  return cut;
+}
+
+Operation operation_of(const std::string& collective, const std::string& dtype, const std::string& op, int root,
+                       const Blocks& in, const Blocks& out) {
+  const auto kind = collective_from_name(collective);
+  const auto element = dtype_from_name(dtype);
+  const auto reduction = reduce_op_from_name(op);
+  if (!kind) throw py::value_error("no collective is called \"" + collective + "\"");
+  if (!element) throw py::value_error("unknown dtype \"" + dtype + "\"");
+  if (!reduction) throw py::value_error("unknown reduction \"" + op + "\"");
+  Operation operation{*kind, *element, *reduction, root, cut<ConstBytes>(in, false), cut<Bytes>(out, true)};
+  operation.inline_for = kInlineTime;
+  return operation;
+}
+
+}  // namespace
+
+std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, int rank, int size,
+                                                             const std::string& name, milliseconds timeout,
+                                                             const std::string& reach) {
+  auto options = options_from_env();
+  raise_if_failed(options.status());
+  options.value().timeout = timeout;
+  if (!reach.empty()) options.value().reach = reach;
+  const auto meeting = std::make_shared<PythonStore>(std::move(store));
+  auto group = [&] {
+    const py::gil_scoped_release release;
+    return make_group(meeting, rank, size, name, options.value());
+  }();
+  meeting->raise_what_was_caught();
+  raise_if_failed(group.status());
+  return std::make_unique<ArrayCommunicator>(std::move(group).value());
+}
+
+ArrayCommunicator::~ArrayCommunicator() { close(); }
+
+void ArrayCommunicator::close() {
+  std::shared_ptr<Communicator> group = std::move(group_);
+  if (!group) return;
+  if (made_under_ != fork_count()) {
+    abandon(std::move(group));
+    return;
+  }
+  {
+    const py::gil_scoped_release release;
+    end_group(std::move(group));
+  }
+  let_go_of_finished();
+}
+
+std::shared_ptr<Communicator> ArrayCommunicator::group() const {
+  if (made_under_ != fork_count()) {
+    raise({Code::kAborted,
+           "this communicator was made before the process was forked, and cannot be used in the child; make a new "
+           "one there, or start children with the 'spawn' or 'forkserver' method"});
+  }
+  if (!group_) raise({Code::kAborted, "this communicator is closed"});
+  return group_;
+}
+
+std::unique_ptr<ArrayRequest> ArrayCommunicator::start(Operation operation, bool inline_if_idle,
+                                                       std::vector<py::object> arrays) {
+  const std::shared_ptr<Communicator> owner = group();
+  auto work = [&] {
+    const py::gil_scoped_release release;
+    return owner->start(std::move(operation), inline_if_idle);
+  }();
+  raise_if_failed(work.status());
+  return std::make_unique<ArrayRequest>(std::move(work).value(), std::move(arrays));
+}
+
+void ArrayCommunicator::run(const std::string& collective, const std::string& dtype, const std::string& op,
+                            int root, const Blocks& in, const Blocks& out) {
+  start(operation_of(collective, dtype, op, root, in, out), true, {in.array, out.array})->wait(milliseconds(0));
+}
+
+std::unique_ptr<ArrayRequest> ArrayCommunicator::start(const std::string& collective, const std::string& dtype,
+                                                       const std::string& op, int root, const Blocks& in,
+                                                       const Blocks& out) {
+  return start(operation_of(collective, dtype, op, root, in, out), false, {in.array, out.array});
+}
+
+std::unique_ptr<ArrayRequest> ArrayCommunicator::send(const py::array& array, int to, uint32_t tag) {
+  const std::shared_ptr<Communicator> owner = group();
+  const ConstBytes bytes{memory_of(array), static_cast<size_t>(array.nbytes())};
+  auto work = [&] {
+    const py::gil_scoped_release release;
+    return owner->send(to, tag, bytes, milliseconds(0));
+  }();
+  raise_if_failed(work.status());
+  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{array});
+}
+
+std::unique_ptr<ArrayRequest> ArrayCommunicator::recv(py::array array, int from, uint32_t tag) {
+  const std::shared_ptr<Communicator> owner = group();
+  if (!array.writeable()) throw py::value_error("expected an array that may be written");
+  const Bytes bytes{memory_of(array), static_cast<size_t>(array.nbytes())};
+  auto work = [&] {
+    const py::gil_scoped_release release;
+    return owner->recv(from, tag, bytes, milliseconds(0));
+  }();
+  raise_if_failed(work.status());
+  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{array});
+}
+
+}  // namespace braid

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group as python/braid/_communicator.py uses it: operations on NumPy memory, waits that let go of the GIL and look
+// up for signals. Arguments are checked there; what is checked here keeps memory safe.
+//
+// All functions: the GIL is held by the caller.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "communicator/communicator.h"
+#include "communicator/process.h"
+
+namespace braid {
+
+namespace py = pybind11;
+
+// The exceptions of braid._errors. REQUIRES: !status.ok().
+[[noreturn]] void raise(const Status& status);
+void raise_if_failed(const Status& status);
+
+// Frees the arrays of operations that were dropped and have finished since.
+void let_go_of_finished();
+
+// An operation under way. Owns the arrays until it is done, even if the caller drops it before.
+class ArrayRequest {
+ public:
+  ArrayRequest(std::shared_ptr<Work> work, std::vector<py::object> arrays);
+  ~ArrayRequest();
+  ArrayRequest(const ArrayRequest&) = delete;
+  ArrayRequest& operator=(const ArrayRequest&) = delete;
+
+  bool done() const;
+  // Raises what the operation failed with; or, when `timeout` passes first, a timeout that harms nothing.
+  void wait(milliseconds timeout);
+
+ private:
+  void check_process() const;
+
+  const int made_under_ = fork_count();
+  std::shared_ptr<Work> work_;
+  std::vector<py::object> arrays_;
+};
+
+// What an operation reads or writes: one array, cut into consecutive blocks of so many elements each. Without counts
+// it is one block, without an array none.
+struct Blocks {
+  py::object array;
+  std::vector<size_t> counts;
+};
+
+class ArrayCommunicator {
+ public:
+  ArrayCommunicator(std::shared_ptr<Communicator> group) : group_(std::move(group)) {}
+  ~ArrayCommunicator();
+  ArrayCommunicator(const ArrayCommunicator&) = delete;
+  ArrayCommunicator& operator=(const ArrayCommunicator&) = delete;
+
+  // Meets the others through `store`, an object with set(key, bytes) and get(key, timeout_s) -> bytes that raises
+  // TimeoutError. What else the store raises comes out of here.
+  static std::unique_ptr<ArrayCommunicator> create(py::object store, int rank, int size, const std::string& name,
+                                                   milliseconds timeout, const std::string& reach);
+
+  // Carries out a collective; in this thread, if nothing is queued.
+  void run(const std::string& collective, const std::string& dtype, const std::string& op, int root,
+           const Blocks& in, const Blocks& out);
+  std::unique_ptr<ArrayRequest> start(const std::string& collective, const std::string& dtype,
+                                      const std::string& op, int root, const Blocks& in, const Blocks& out);
+  std::unique_ptr<ArrayRequest> send(const py::array& array, int to, uint32_t tag);
+  std::unique_ptr<ArrayRequest> recv(py::array array, int from, uint32_t tag);
+
+  // The group; raises when it is closed or was left behind by a fork.
+  std::shared_ptr<Communicator> group() const;
+  void close();
+  bool closed() const { return group_ == nullptr; }
+
+ private:
+  std::unique_ptr<ArrayRequest> start(Operation operation, bool inline_if_idle, std::vector<py::object> arrays);
+
+  const int made_under_ = fork_count();
+  std::shared_ptr<Communicator> group_;
+};
+
+}  // namespace braid

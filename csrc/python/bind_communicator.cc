@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators for Python: the part of braid.Communicator that is not Python.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/array_communicator.h"
+#include "python/bind.h"
+
+namespace braid {
+namespace {
+
+// A deadline so far ahead still fits the clock.
+constexpr double kLongestSeconds = 1e9;
+
+// None means no limit, as 0 does to the core.
+milliseconds milliseconds_of(std::optional<double> seconds) {
+  if (!seconds) return milliseconds(0);
+  return milliseconds(static_cast<int64_t>(std::ceil(std::min(*seconds, kLongestSeconds) * 1000)));
+}
+
+std::vector<py::dict> rows_of(const std::vector<OperationStats>& all) {
+  std::vector<py::dict> rows;
+  for (const OperationStats& stats : all) {
+    py::dict row;
+    row["collective"] = stats.collective;
+    row["family"] = stats.family;
+    row["calls"] = stats.calls;
+    row["bytes"] = stats.bytes;
+    row["min_bytes"] = stats.min_bytes;
+    row["max_bytes"] = stats.max_bytes;
+    row["seconds"] = stats.seconds;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<std::string> reduce_op_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kReduceOpCount; ++i) names.emplace_back(name_of(static_cast<ReduceOp>(i)));
+  return names;
+}
+
+using Counts = std::vector<size_t>;
+
+}  // namespace
+
+void bind_communicator(py::module_& m) {
+  py::class_<ArrayRequest>(m, "Request")
+      .def("done", &ArrayRequest::done)
+      .def(
+          "wait",
+          [](ArrayRequest& request, std::optional<double> timeout_s) { request.wait(milliseconds_of(timeout_s)); },
+          py::arg("timeout_s") = py::none());
+
+  py::class_<ArrayCommunicator>(m, "Communicator")
+      .def(py::init([](py::object store, int rank, int size, const std::string& name,
+                       std::optional<double> timeout_s, const std::string& reach) {
+             return ArrayCommunicator::create(std::move(store), rank, size, name, milliseconds_of(timeout_s),
+                                              reach);
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("timeout_s"),
+           py::arg("reach"))
+      .def("run",
+           [](ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
+              const std::string& op, int root, py::object input, Counts in, py::object output, Counts out) {
+             self.run(collective, dtype, op, root, {std::move(input), std::move(in)},
+                      {std::move(output), std::move(out)});
+           })
+      .def("start",
+           [](ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
+              const std::string& op, int root, py::object input, Counts in, py::object output, Counts out) {
+             return self.start(collective, dtype, op, root, {std::move(input), std::move(in)},
+                               {std::move(output), std::move(out)});
+           })
+      .def("send", &ArrayCommunicator::send)
+      .def("recv", &ArrayCommunicator::recv)
+      .def("set_timeout",
+           [](const ArrayCommunicator& self, std::optional<double> timeout_s) {
+             self.group()->set_timeout(milliseconds_of(timeout_s));
+           })
+      .def("abort",
+           [](const ArrayCommunicator& self, const std::string& reason) {
+             const auto group = self.group();
+             const py::gil_scoped_release release;
+             group->abort(reason);
+           })
+      .def("failure",
+           [](const ArrayCommunicator& self) -> std::optional<std::string> {
+             const Status failure = self.group()->failure();
+             if (failure.ok()) return std::nullopt;
+             return std::string(name_of(failure.code())) + ": " + failure.message();
+           })
+      .def("stats", [](const ArrayCommunicator& self) { return rows_of(self.group()->stats()); })
+      .def("wires", [](const ArrayCommunicator& self) { return self.group()->describe_wires(); })
+      .def("close", &ArrayCommunicator::close);
+
+  m.def("reduce_ops", &reduce_op_names,
+        "Names of the reductions the core knows, in the order of their wire numbers.");
+  m.def(
+      "leave_all_groups", [](const std::string& reason) { leave_all_groups(reason); }, py::arg("reason"),
+      py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace braid

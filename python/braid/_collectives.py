@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives of a communicator, twice: carried out, and started only."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from braid import _calls, _core
+from braid._calls import Call
+from braid._request import Request
+
+
+class Collectives:
+    """The part of a communicator that has one method per collective; braid._calls says what arguments mean."""
+
+    _core: _core.Communicator
+    _place: tuple[int, int]  # rank, size
+
+    def _run(self, call: Call) -> Any:
+        self._core.run(*call.arguments())
+        return None if call.output is None else call.output.bring_home()
+
+    def _start(self, call: Call) -> Request:
+        return Request(self._core.start(*call.arguments()), call.output, self)
+
+    def all_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
+        """Combine the ranks' x element by element; in place unless there is an `out`. Returns the result."""
+        return self._run(_calls.all_reduce(x, op, out))
+
+    def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
+        """Combine the ranks' x on the root, in its x unless it gives `out`. Returns the result, None elsewhere."""
+        return self._run(_calls.reduce(x, op, root, out, self._place[0] == root))
+
+    def broadcast(self, x: Any, root: int = 0) -> Any:
+        """Fill every rank's x with the root's. Returns x."""
+        return self._run(_calls.broadcast(x, root, self._place[0] == root))
+
+    def all_gather(self, x: Any, out: Any = None, *, counts: Sequence[int] | None = None) -> Any:
+        """Collect every rank's x on all ranks, by rank. Returns `out`, or a new array of shape (size, *x.shape).
+
+        With `counts`, the ranks' numbers of elements, x may differ in size; a new array is then one-dimensional.
+        """
+        return self._run(_calls.all_gather(x, out, counts, self._place))
+
+    def gather(self, x: Any, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None) -> Any:
+        """Collect every rank's x on the root, as all_gather does. Returns None elsewhere."""
+        return self._run(_calls.gather(x, root, out, counts, self._place))
+
+    def scatter(
+        self, x: Any = None, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None
+    ) -> Any:
+        """Cut the root's x into one block per rank, equal ones unless there are `counts`. Returns this rank's.
+
+        Ranks other than the root must give `out`, and no x.
+        """
+        return self._run(_calls.scatter(x, root, out, counts, self._place))
+
+    def reduce_scatter(
+        self, x: Any, op: str = "sum", out: Any = None, *, counts: Sequence[int] | None = None
+    ) -> Any:
+        """Combine the ranks' x, and cut the result into one block per rank, as scatter. Returns this rank's."""
+        return self._run(_calls.reduce_scatter(x, op, out, counts, self._place))
+
+    def all_to_all(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        send_counts: Sequence[int] | None = None,
+        recv_counts: Sequence[int] | None = None,
+    ) -> Any:
+        """Send block d of x to rank d, and return the blocks that came, by rank.
+
+        Blocks are equal unless both counts are given: how many elements go to, and come from, each rank.
+        """
+        return self._run(_calls.all_to_all(x, out, send_counts, recv_counts, self._place[1]))
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+        self._run(Call("barrier"))
+
+    # ---- the same, started only
+
+    def iall_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Request:
+        """Start an all_reduce."""
+        return self._start(_calls.all_reduce(x, op, out))
+
+    def ireduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Request:
+        """Start a reduce."""
+        return self._start(_calls.reduce(x, op, root, out, self._place[0] == root))
+
+    def ibroadcast(self, x: Any, root: int = 0) -> Request:
+        """Start a broadcast."""
+        return self._start(_calls.broadcast(x, root, self._place[0] == root))
+
+    def iall_gather(self, x: Any, out: Any = None, *, counts: Sequence[int] | None = None) -> Request:
+        """Start an all_gather."""
+        return self._start(_calls.all_gather(x, out, counts, self._place))
+
+    def igather(self, x: Any, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None) -> Request:
+        """Start a gather."""
+        return self._start(_calls.gather(x, root, out, counts, self._place))
+
+    def iscatter(
+        self, x: Any = None, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None
+    ) -> Request:
+        """Start a scatter."""
+        return self._start(_calls.scatter(x, root, out, counts, self._place))
+
+    def ireduce_scatter(
+        self, x: Any, op: str = "sum", out: Any = None, *, counts: Sequence[int] | None = None
+    ) -> Request:
+        """Start a reduce_scatter."""
+        return self._start(_calls.reduce_scatter(x, op, out, counts, self._place))
+
+    def iall_to_all(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        send_counts: Sequence[int] | None = None,
+        recv_counts: Sequence[int] | None = None,
+    ) -> Request:
+        """Start an all_to_all."""
+        return self._start(_calls.all_to_all(x, out, send_counts, recv_counts, self._place[1]))
+
+    def ibarrier(self) -> Request:
+        """Start a barrier."""
+        return self._start(Call("barrier"))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid.Communicator``: collectives on NumPy arrays, without torch."""
+
+import atexit
+import sys
+import weakref
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from braid import _core
+from braid._collectives import Collectives
+from braid._messages import Messages
+from braid._rendezvous import KeyValueStore, Meeting, meet
+from braid._request import checked_timeout
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+class Communicator(Collectives, Messages):
+    """A group of processes that work on NumPy arrays together, in the manner of mpi4py's upper-case calls.
+
+    All ranks must start the same collectives in the same order. Any thread may call; give each thread that starts
+    collectives at the same time a communicator of its own (split()).
+
+    Args:
+        where: how the ranks find each other: ``"tcp://host:port"``, where rank 0 listens; ``"env://"``, the same
+            from MASTER_ADDR and MASTER_PORT; ``"file:///folder"`` that all see; a store with set, get and wait,
+            such as torch's; or an mpi4py communicator.
+        rank: this process, counted from 0; RANK unless given.
+        size: how many there are; WORLD_SIZE unless given.
+        name: tells communicators apart that exist at the same time and meet at the same place.
+        timeout_s: limit of the meeting and of each operation; None for no limit.
+
+    Raises:
+        TypeError, ValueError: an argument makes no sense.
+        CommunicatorTimeoutError: not all ranks came; it names one that did not.
+        CommunicatorError: they could not meet.
+
+    Example:
+        >>> import braid, numpy as np
+        >>> with braid.Communicator("tcp://localhost:29511", rank=0, size=1) as comm:
+        ...     print(comm.all_reduce(np.ones(3)))
+        [1. 1. 1.]
+    """
+
+    def __init__(
+        self,
+        where: Any,
+        *,
+        rank: int | None = None,
+        size: int | None = None,
+        name: str = "world",
+        timeout_s: float | None = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Meet the other ranks; returns when all are there."""
+        limit_s = checked_timeout(timeout_s)
+        self._join(meet(where, rank, size, limit_s), name, limit_s)
+
+    def _join(self, meeting: Meeting, name: str, timeout_s: float | None) -> None:
+        self._meeting, self._name, self._timeout_s = meeting, name, timeout_s
+        self._place = meeting.rank, meeting.size
+        self._splits = 0
+        store = meeting.store
+        try:
+            self._core = _core.Communicator(store, *self._place, name, timeout_s, meeting.reach)
+        except BaseException:
+            store.close()
+            raise
+        self._finalizer = weakref.finalize(self, _end, self._core, store)
+        self._finalizer.atexit = False
+        try:
+            # Until all ranks are past the meeting its place must stay as it is. From here on rank 0 may leave, and
+            # the same name be used again.
+            self.barrier()
+        except BaseException:
+            self.close()
+            raise
+        store.rest()
+
+    @property
+    def rank(self) -> int:
+        """This process, from 0."""
+        return self._place[0]
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        return self._place[1]
+
+    @property
+    def name(self) -> str:
+        """The name given, or the one that split() made."""
+        return self._name
+
+    # ---- the group
+
+    def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
+        """Make a communicator of the ranks that give the same color, ordered by key, then rank. Collective.
+
+        Returns None for color None. Without a key ranks keep their order.
+        """
+        self._splits += 1
+        mine = [color is not None, color or 0, self.rank if key is None else key]
+        rows = self.all_gather(np.array(mine, np.int64)).tolist()
+        members = sorted((row[2], rank) for rank, row in enumerate(rows) if row[:2] == rows[self.rank][:2])
+        child = None
+        if color is not None:
+            rank = members.index((mine[2], self.rank))
+            meeting = Meeting(self._meeting.store.again(), rank, len(members), self._meeting.reach)
+            child = Communicator.__new__(Communicator)
+            child._join(meeting, f"{self.name}/{self._splits}.{color}", self._timeout_s)
+        try:
+            self.barrier()  # as in _join: the place must stay until all are past it
+        except BaseException:
+            if child is not None:
+                child.close()
+            raise
+        return child
+
+    def set_timeout(self, timeout_s: float | None) -> None:
+        """Limit each operation started from now on; None for no limit. A timeout fails the communicator."""
+        self._timeout_s = checked_timeout(timeout_s)
+        self._core.set_timeout(self._timeout_s)
+
+    def abort(self, reason: str) -> None:
+        """Fail everything under way and to come, here and, soon, on all ranks."""
+        self._core.abort(reason)
+
+    def failure(self) -> str | None:
+        """Return what the communicator failed with, or None. A failed one stays failed: make a new one."""
+        return self._core.failure()
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Return one row per collective and family of algorithm, with its counters."""
+        return self._core.stats()
+
+    def wires(self) -> list[str]:
+        """Return one line per rank: which wire joins us, and why not a better one."""
+        return self._core.wires()
+
+    def close(self) -> None:
+        """Leave. Waits a few seconds for what was started; others who still need this rank get an error."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        """Return the communicator, which is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; after an exception abort, so that the others hear of it."""
+        if isinstance(error, (Exception, KeyboardInterrupt)) and self._finalizer.alive:
+            self.abort(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return name, rank and size."""
+        return f"<braid.Communicator {self.name!r}, rank {self.rank} of {self.size}>"
+
+
+def _end(core: _core.Communicator, store: KeyValueStore) -> None:
+    try:
+        core.close()
+    finally:
+        store.close()
+
+
+@atexit.register
+def _leave_at_exit() -> None:
+    # Python has printed the exception that ends a script by now, and remembers it.
+    uncaught = getattr(sys, "last_type", None)
+    if uncaught is None or hasattr(sys, "ps1"):
+        _core.leave_all_groups("")
+    else:
+        _core.leave_all_groups(f"its process ends after an uncaught {uncaught.__name__}")
+
+
+Communicator.__module__ = "braid"

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks find each other: from what the user names to a key-value store that all of them reach."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from braid._rendezvous.mpi import meet_through_mpi
+from braid._rendezvous.stores import FolderStore, KeyValueStore, Store, UserStore
+from braid._rendezvous.tcp import TcpStore
+
+__all__ = ["KeyValueStore", "Meeting", "Store", "meet"]
+
+_WAYS = "'tcp://host:port', 'env://', 'file:///folder', a store with set, get and wait, or an mpi4py communicator"
+
+
+@dataclass
+class Meeting:
+    """Where the ranks meet, who this one is, and a host that all of them reach ("" when none is known)."""
+
+    store: KeyValueStore
+    rank: int
+    size: int
+    reach: str = ""
+
+
+def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None) -> Meeting:
+    """Return the meeting that the first argument of ``braid.Communicator`` stands for.
+
+    Raises:
+        TypeError, ValueError: it stands for none, or rank or size are missing or make no sense.
+        CommunicatorError: this rank should listen but cannot, or the folder cannot be made.
+    """
+    if isinstance(where, str):
+        return _meet_at(where, _checked(*_place(rank, size)), timeout_s)
+    if all(callable(getattr(where, name, None)) for name in ("set", "get", "wait")):
+        own, ranks = _checked(*_place(rank, size))
+        return Meeting(UserStore(where), own, ranks)
+    if all(callable(getattr(where, name, None)) for name in ("Get_rank", "Get_size", "bcast", "allgather")):
+        if rank is not None or size is not None:
+            raise ValueError("an mpi4py communicator knows its rank and size; leave out rank= and size=")
+        store, host = meet_through_mpi(where, timeout_s)
+        return Meeting(store, where.Get_rank(), where.Get_size(), host)
+    raise TypeError(f"ranks cannot meet at a {type(where).__name__}; give {_WAYS}")
+
+
+def _meet_at(url: str, place: tuple[int, int], timeout_s: float | None) -> Meeting:
+    rank, size = place
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        if parts.netloc or not parts.path.startswith("/"):
+            raise ValueError(f"{url!r}: expected three slashes and an absolute path, as in 'file:///scratch/meet'")
+        return Meeting(FolderStore(parts.path), rank, size)
+    if parts.scheme == "tcp":
+        host, port = _host_and_port(url)
+    elif url == "env://":
+        host, port = _variable("MASTER_ADDR"), _port(_variable("MASTER_PORT"), "MASTER_PORT")
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            return Meeting(_store_of_torchrun(host, port), rank, size, host)
+    else:
+        raise ValueError(f"ranks cannot meet at {url!r}; give {_WAYS}")
+    return Meeting(TcpStore.at(host, port, listen=rank == 0, timeout_s=timeout_s), rank, size, host)
+
+
+def _store_of_torchrun(host: str, port: int) -> KeyValueStore:
+    # torchrun itself listens there, and speaks torch's own protocol.
+    from torch.distributed import TCPStore
+
+    return UserStore(TCPStore(host, port, is_master=False))
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r}: {error}") from None
+    if not host or port is None or parts.path.strip("/") or parts.query:
+        raise ValueError(f"{url!r}: expected a host and a port, as in 'tcp://node0:29500'")
+    return host, _port(str(port), url)
+
+
+def _port(text: str, what: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ValueError(f"{what}: {text} is no port; choose one from 1 to 65535 that all ranks know")
+    return int(text)
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        raise ValueError(f"'env://' needs the environment variable {name}, which launchers such as torchrun set")
+    return value
+
+
+def _place(rank: int | None, size: int | None) -> tuple[int, int]:
+    return _given_or_variable(rank, "rank", "RANK"), _given_or_variable(size, "size", "WORLD_SIZE")
+
+
+def _given_or_variable(value: int | None, argument: str, variable: str) -> int:
+    if value is not None:
+        return int(value)
+    text = os.environ.get(variable, "")
+    if not text:
+        raise ValueError(f"the {argument} is not known: give {argument}=, or set {variable}")
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{variable}={text} is no whole number") from None
+
+
+def _checked(rank: int, size: int) -> tuple[int, int]:
+    if size < 1 or not 0 <= rank < size:
+        raise ValueError(f"rank {rank} does not exist in a group of {size}; ranks count from 0")
+    return rank, size

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key-value stores, through which ranks leave each other a few hundred bytes before they know each other."""
+
+import hashlib
+import os
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from braid._errors import CommunicatorError
+
+_SHORTEST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.02
+_SLICE_S = 0.2
+_LONGEST_NAME = 200
+
+
+class Store(Protocol):
+    """What ``braid.Communicator`` takes for a store: the part of torch's c10d stores that it needs.
+
+    All ranks must reach the same keys. Communicators that exist at the same time need two names, or two stores.
+    """
+
+    def set(self, key: str, value: bytes, /) -> Any:
+        """Keep the value; it may replace another one."""
+
+    def wait(self, keys: list[str], timeout: timedelta, /) -> Any:
+        """Return when all keys exist; raise anything when they do not within the timeout."""
+
+    def get(self, key: str, /) -> bytes:
+        """Return the value of a key that exists."""
+
+
+class KeyValueStore:
+    """A store as the core sees it; each communicator has its own, and uses it from one thread."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Keep the value; it may replace another one."""
+        raise NotImplementedError
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        """Return the value as soon as the key exists; a plain TimeoutError when it does not in time."""
+        raise NotImplementedError
+
+    def again(self) -> "KeyValueStore":
+        """Return the same store for another communicator."""
+        return self
+
+    def rest(self) -> None:
+        """Let go of what is only needed while ranks meet. The next call takes it up again."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class UserStore(KeyValueStore):
+    """A store that the user made."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        # Stores have no error of their own for a timeout, the clock tells. In slices, so that Ctrl-C gets through.
+        deadline = time.monotonic() + timeout_s
+        while True:
+            begun = time.monotonic()
+            slice_s = max(0.001, min(_SLICE_S, deadline - begun))
+            try:
+                self._store.wait([key], timedelta(seconds=slice_s))
+                return bytes(self._store.get(key))
+            except Exception as error:
+                now = time.monotonic()
+                if now >= deadline:
+                    raise TimeoutError(f"the store has no {key!r}") from error
+                if now - begun < slice_s * 0.9:
+                    raise
+
+
+class FolderStore(KeyValueStore):
+    """One file per key, in a folder that all ranks see. The files stay: they are small, and not believed later."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(path)
+        try:
+            # The cards hold the secret of the group: they are for this user alone.
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommunicatorError(f"ranks cannot meet in the folder {path}: {error.strerror}") from error
+
+    def _file(self, key: str) -> Path:
+        name = quote(key, safe="")
+        return self._folder / (name if len(name) < _LONGEST_NAME else hashlib.sha256(key.encode()).hexdigest())
+
+    def set(self, key: str, value: bytes) -> None:
+        file = self._file(key)
+        fresh = file.with_name(f".{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}")
+        try:
+            fresh.touch(0o600, exist_ok=False)
+            fresh.write_bytes(value)
+            fresh.rename(file)  # whole, or not there
+        except OSError as error:
+            raise CommunicatorError(f"cannot write in the folder {self._folder}: {error.strerror}") from error
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        file, deadline, pause_s = self._file(key), time.monotonic() + timeout_s, _SHORTEST_PAUSE_S
+        while True:
+            try:
+                return file.read_bytes()
+            except FileNotFoundError:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"there is no {file}") from None
+            except OSError as error:
+                raise CommunicatorError(f"cannot read {file}: {error.strerror}") from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
