@@ -2,8 +2,12 @@
 """``braid.Communicator``: collectives on NumPy arrays, without torch."""
 
 import atexit
+import contextlib
+import os
 import sys
 import weakref
+from collections.abc import Hashable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +16,7 @@ import numpy as np
 from braid import _core
 from braid._collectives import Collectives
 from braid._messages import Messages
-from braid._rendezvous import KeyValueStore, Meeting, meet
+from braid._rendezvous import Meeting, meet
 from braid._request import checked_timeout
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -62,22 +66,17 @@ class Communicator(Collectives, Messages):
         self._meeting, self._name, self._timeout_s = meeting, name, timeout_s
         self._place = meeting.rank, meeting.size
         self._splits = 0
-        store = meeting.store
-        try:
-            self._core = _core.Communicator(store, *self._place, name, timeout_s, meeting.reach)
-        except BaseException:
-            store.close()
-            raise
-        self._finalizer = weakref.finalize(self, _end, self._core, store)
-        self._finalizer.atexit = False
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(meeting.store.close)
+            _take(meeting, name, undo)
+            self._core = _core.Communicator(meeting.store, *self._place, name, timeout_s, meeting.reach)
+            undo.callback(self._core.close)
             # Until all ranks are past the meeting its place must stay as it is. From here on rank 0 may leave, and
             # the same name be used again.
             self.barrier()
-        except BaseException:
-            self.close()
-            raise
-        store.rest()
+            meeting.store.rest()
+            self._finalizer = weakref.finalize(self, undo.pop_all().close)
+            self._finalizer.atexit = False
 
     @property
     def rank(self) -> int:
@@ -108,7 +107,7 @@ class Communicator(Collectives, Messages):
         child = None
         if color is not None:
             rank = members.index((mine[2], self.rank))
-            meeting = Meeting(self._meeting.store.again(), rank, len(members), self._meeting.reach)
+            meeting = replace(self._meeting, store=self._meeting.store.again(), rank=rank, size=len(members))
             child = Communicator.__new__(Communicator)
             child._join(meeting, f"{self.name}/{self._splits}.{color}", self._timeout_s)
         try:
@@ -161,11 +160,19 @@ class Communicator(Collectives, Messages):
         return f"<braid.Communicator {self.name!r}, rank {self.rank} of {self.size}>"
 
 
-def _end(core: _core.Communicator, store: KeyValueStore) -> None:
-    try:
-        core.close()
-    finally:
-        store.close()
+# Of the open communicators, where they met and their names: whoever used one twice would meet its own old cards.
+_taken: set[tuple[Hashable, str]] = set()
+os.register_at_fork(after_in_child=_taken.clear)
+
+
+def _take(meeting: Meeting, name: str, undo: contextlib.ExitStack) -> None:
+    key = (meeting.place, name)
+    if meeting.place is None:
+        return
+    if key in _taken:
+        raise ValueError(f"a communicator {name!r} that met at the same place is open; give another name=")
+    _taken.add(key)
+    undo.callback(_taken.discard, key)
 
 
 @atexit.register

@@ -11,7 +11,7 @@ class Request:
     """An operation that was started, by one of a communicator's i-methods or by isend and irecv.
 
     It keeps its arrays alive; do not change them, nor read its output, before wait() has returned or test() was
-    true. A request that is dropped goes on all the same, but an output that is not C-contiguous is then never filled.
+    true. A request that is dropped goes on all the same, but does not fill an output that is not C-contiguous.
     """
 
     __slots__ = ("_output", "_owner", "_started")

@@ -2,6 +2,7 @@
 """How ranks find each other: from what the user names to a key-value store that all of them reach."""
 
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,12 +18,17 @@ _WAYS = "'tcp://host:port', 'env://', 'file:///folder', a store with set, get an
 
 @dataclass
 class Meeting:
-    """Where the ranks meet, who this one is, and a host that all of them reach ("" when none is known)."""
+    """Where ranks meet, and who this one is.
+
+    `reach` is a host that all of them reach, "" when none is known. `place` is equal for meetings through the same
+    keys; None when nobody else uses them.
+    """
 
     store: KeyValueStore
     rank: int
     size: int
     reach: str = ""
+    place: Hashable = None
 
 
 def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None) -> Meeting:
@@ -36,7 +42,7 @@ def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None
         return _meet_at(where, _checked(*_place(rank, size)), timeout_s)
     if all(callable(getattr(where, name, None)) for name in ("set", "get", "wait")):
         own, ranks = _checked(*_place(rank, size))
-        return Meeting(UserStore(where), own, ranks)
+        return Meeting(UserStore(where), own, ranks, place=id(where))
     if all(callable(getattr(where, name, None)) for name in ("Get_rank", "Get_size", "bcast", "allgather")):
         if rank is not None or size is not None:
             raise ValueError("an mpi4py communicator knows its rank and size; leave out rank= and size=")
@@ -51,16 +57,16 @@ def _meet_at(url: str, place: tuple[int, int], timeout_s: float | None) -> Meeti
     if parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/"):
             raise ValueError(f"{url!r}: expected three slashes and an absolute path, as in 'file:///scratch/meet'")
-        return Meeting(FolderStore(parts.path), rank, size)
+        return Meeting(FolderStore(parts.path), rank, size, place=url)
     if parts.scheme == "tcp":
         host, port = _host_and_port(url)
     elif url == "env://":
         host, port = _variable("MASTER_ADDR"), _port(_variable("MASTER_PORT"), "MASTER_PORT")
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            return Meeting(_store_of_torchrun(host, port), rank, size, host)
+            return Meeting(_store_of_torchrun(host, port), rank, size, host, url)
     else:
         raise ValueError(f"ranks cannot meet at {url!r}; give {_WAYS}")
-    return Meeting(TcpStore.at(host, port, listen=rank == 0, timeout_s=timeout_s), rank, size, host)
+    return Meeting(TcpStore.at(host, port, listen=rank == 0, timeout_s=timeout_s), rank, size, host, url)
 
 
 def _store_of_torchrun(host: str, port: int) -> KeyValueStore:

@@ -45,10 +45,9 @@ def _server_at(host: str, port: int) -> Server:
         try:
             server = _servers[host, port] = Server(bound_to, port)
         except OSError as error:
-            reason = error.strerror or error
-            raise CommunicatorError(
-                f"rank 0 cannot listen at {host}:{port}: {reason}; choose another port"
-            ) from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            text = f"rank 0 cannot listen at {host}:{port}: {reason}; choose another port"
+            raise CommunicatorError(text) from error
         return server
 
 
