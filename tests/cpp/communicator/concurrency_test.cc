@@ -39,18 +39,19 @@ TEST_P(Concurrency, ThreadsOfOneRankWorkOnTheirOwnGroups) {
 // The caller gives up carrying an operation that nobody else has come to; what it started meanwhile, from another
 // thread, must come after it.
 TEST_P(Concurrency, AnInlineOperationIsHandedOverBeforeWhatWasQueuedMeanwhile) {
-  on_all_ranks(2, options(), [](Communicator& group) {
+  std::atomic<uint32_t> handed_over{0};
+  on_all_ranks(2, options(), [&](Communicator& group) {
     const Collective collective{CollectiveKind::kAllReduce, 2, 0};
     for (uint32_t round = 0; round < 5; ++round) {
       Blocks first(collective, group.rank(), 30'000, round % 2 == 0, 2 * round);
       Blocks second(collective, group.rank(), 1000, false, 2 * round + 1);
       if (group.rank() == 1) {
-        std::this_thread::sleep_for(milliseconds(40));
+        while (handed_over <= round) std::this_thread::sleep_for(milliseconds(1));
         ASSERT_TRUE(run(group, operation_on(first, collective)).ok());
         ASSERT_TRUE(run(group, operation_on(second, collective)).ok());
       } else {
         std::thread other([&] {
-          std::this_thread::sleep_for(milliseconds(5));
+          while (group.sequence() == 2 * round) std::this_thread::yield();  // until the first is started
           const Status status = run(group, operation_on(second, collective), false);
           EXPECT_TRUE(status.ok()) << status.message();
         });
@@ -59,6 +60,7 @@ TEST_P(Concurrency, AnInlineOperationIsHandedOverBeforeWhatWasQueuedMeanwhile) {
         auto work = group.start(operation, true);
         ASSERT_TRUE(work.ok()) << work.status().message();
         EXPECT_FALSE(work.value()->done());
+        ++handed_over;
         const Status status = work.value()->wait(deadline_after(milliseconds(30'000)));
         EXPECT_TRUE(status.ok()) << status.message();
         other.join();
