@@ -8,8 +8,9 @@
 
 #include <utility>
 
-#include "c10d/process.h"
+#include "c10d/gil.h"
 #include "c10d/store.h"
+#include "communicator/process.h"
 
 namespace braid::adapter {
 
@@ -38,6 +39,7 @@ Backend::Backend(std::shared_ptr<Communicator> group, Introduction introduction)
 
 Backend::~Backend() {
   if (made_under_ == fork_count()) {
+    const WithoutGil without_gil;
     end_group(std::move(group_));
   } else {
     abandon(std::move(group_));

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "c10d/backend.h"
-#include "c10d/process.h"
+#include "c10d/gil.h"
 
 namespace braid::adapter {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "c10d/process.h"
+#include "communicator/process.h"
 
 namespace braid::adapter {
 namespace {

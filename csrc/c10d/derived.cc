@@ -4,7 +4,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "c10d/backend.h"
-#include "c10d/process.h"
 
 namespace braid::adapter {
 namespace {

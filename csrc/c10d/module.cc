@@ -5,8 +5,9 @@
 
 #include "c10d/backend.h"
 #include "c10d/callbacks.h"
-#include "c10d/process.h"
+#include "c10d/gil.h"
 #include "c10d/records.h"
+#include "communicator/process.h"
 
 namespace braid::adapter {
 namespace {
@@ -69,8 +70,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("flight_record", &braid::adapter::flight_record,
         "The last operations of this process, in the form of torch's flight recorder.");
-  m.def("stats", &braid::adapter::stats_of_all, "Name, rank, size and Backend.stats() of every group that lives.");
-
   m.def(
       "create_backend",
       [](const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "c10d/process.h"
 #include "c10d/recorder.h"
+#include "communicator/process.h"
 
 namespace braid::adapter {
 namespace {
@@ -83,33 +83,10 @@ std::vector<py::dict> rows_of(const Communicator& group) {
   std::vector<py::dict> rows;
   for (const OperationStats& stats : group.stats()) {
     py::dict row;
-    row["collective"] = stats.collective;
-    row["family"] = stats.family;
-    row["calls"] = stats.calls;
-    row["bytes"] = stats.bytes;
-    row["min_bytes"] = stats.min_bytes;
-    row["max_bytes"] = stats.max_bytes;
-    row["seconds"] = stats.seconds;
-    row["p50_s"] = stats.p50_s;
-    row["p95_s"] = stats.p95_s;
-    row["p99_s"] = stats.p99_s;
-    row["max_s"] = stats.max_s;
+    for_each_field(stats, [&](const char* name, const auto& value) { row[name] = value; });
     rows.push_back(std::move(row));
   }
   return rows;
-}
-
-std::vector<py::dict> stats_of_all() {
-  std::vector<py::dict> groups;
-  for (const auto& group : all_groups()) {
-    py::dict entry;
-    entry["group"] = group->name();
-    entry["rank"] = group->rank();
-    entry["ranks"] = group->ranks();
-    entry["operations"] = rows_of(*group);
-    groups.push_back(std::move(entry));
-  }
-  return groups;
 }
 
 py::dict flight_record() {

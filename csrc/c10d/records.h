@@ -12,7 +12,6 @@ namespace braid::adapter {
 
 // The rows of Backend.stats().
 std::vector<py::dict> rows_of(const Communicator& group);
-std::vector<py::dict> stats_of_all();
 // A dict as torch._C._distributed_c10d._dump_fr_trace() pickles it.
 py::dict flight_record();
 

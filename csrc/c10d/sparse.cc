@@ -8,7 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "c10d/backend.h"
-#include "c10d/process.h"
+#include "c10d/gil.h"
 
 namespace braid::adapter {
 namespace {

@@ -7,7 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "c10d/process.h"
+#include "c10d/gil.h"
+#include "communicator/process.h"
 
 namespace braid::adapter {
 namespace {

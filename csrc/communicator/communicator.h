@@ -58,6 +58,22 @@ struct OperationStats {
   double max_s = 0;
 };
 
+// Calls visit(name, value) for each, in the order in which they are shown.
+template <class Visit>
+void for_each_field(const OperationStats& stats, Visit&& visit) {
+  visit("collective", stats.collective);
+  visit("family", stats.family);
+  visit("calls", stats.calls);
+  visit("bytes", stats.bytes);
+  visit("min_bytes", stats.min_bytes);
+  visit("max_bytes", stats.max_bytes);
+  visit("seconds", stats.seconds);
+  visit("p50_s", stats.p50_s);
+  visit("p95_s", stats.p95_s);
+  visit("p99_s", stats.p99_s);
+  visit("max_s", stats.max_s);
+}
+
 class Communicator {
  public:
   // Meets the other ranks through the store; blocks until all are there (options.timeout). `name` tells groups of

@@ -75,16 +75,18 @@ void end_group(std::shared_ptr<Communicator> group) {
   leave(of_this_process<SharedEngine>());
 }
 
-void leave_all_groups(const std::string& reason) {
+std::vector<std::shared_ptr<Communicator>> all_groups() {
   SharedEngine& shared = of_this_process<SharedEngine>();
-  std::vector<std::weak_ptr<Communicator>> groups;
-  {
-    const std::lock_guard<std::mutex> lock(shared.mutex);
-    groups = shared.groups;
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  std::vector<std::shared_ptr<Communicator>> groups;
+  for (const auto& weak : shared.groups) {
+    if (auto group = weak.lock()) groups.push_back(std::move(group));
   }
-  for (const auto& weak : groups) {
-    const auto group = weak.lock();
-    if (!group) continue;
+  return groups;
+}
+
+void leave_all_groups(const std::string& reason) {
+  for (const auto& group : all_groups()) {
     if (!reason.empty()) group->abort(reason);
     group->shutdown();
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "communicator/communicator.h"
 
@@ -45,6 +46,8 @@ Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& s
                                                  const std::string& name, const Options& options);
 // The end of a group made by make_group(). Waits a few seconds for started operations.
 void end_group(std::shared_ptr<Communicator> group);
+// Those that live, in the order made.
+std::vector<std::shared_ptr<Communicator>> all_groups();
 // For the end of the process: shuts all groups down, so that peers see them leave and no thread of ours outlives
 // main. With a reason (this process failed) they are aborted, and peers are told.
 void leave_all_groups(const std::string& reason);

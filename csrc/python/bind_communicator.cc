@@ -30,16 +30,23 @@ std::vector<py::dict> rows_of(const std::vector<OperationStats>& all) {
   std::vector<py::dict> rows;
   for (const OperationStats& stats : all) {
     py::dict row;
-    row["collective"] = stats.collective;
-    row["family"] = stats.family;
-    row["calls"] = stats.calls;
-    row["bytes"] = stats.bytes;
-    row["min_bytes"] = stats.min_bytes;
-    row["max_bytes"] = stats.max_bytes;
-    row["seconds"] = stats.seconds;
+    for_each_field(stats, [&](const char* name, const auto& value) { row[name] = value; });
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+std::vector<py::dict> stats_of_all() {
+  std::vector<py::dict> groups;
+  for (const auto& group : all_groups()) {
+    py::dict entry;
+    entry["group"] = group->name();
+    entry["rank"] = group->rank();
+    entry["ranks"] = group->ranks();
+    entry["operations"] = rows_of(group->stats());
+    groups.push_back(std::move(entry));
+  }
+  return groups;
 }
 
 std::vector<std::string> reduce_op_names() {
@@ -104,6 +111,7 @@ void bind_communicator(py::module_& m) {
 
   m.def("reduce_ops", &reduce_op_names,
         "Names of the reductions the core knows, in the order of their wire numbers.");
+  m.def("stats", &stats_of_all, "Name, rank, size and counters of every group of this process.");
   m.def(
       "leave_all_groups", [](const std::string& reason) { leave_all_groups(reason); }, py::arg("reason"),
       py::call_guard<py::gil_scoped_release>());

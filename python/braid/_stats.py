@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from braid import _core
+
 _PATH = os.environ.get("BRAID_STATS", "")
 _RECORD_PATH = os.environ.get("TORCH_FR_DUMP_TEMP_FILE", "")
 _groups: list[tuple[str, Any]] = []
@@ -16,7 +18,7 @@ _record_is_dumped_at_exit = False
 
 
 def stats() -> list[dict[str, Any]]:
-    """Return the counters of every ``torch.distributed`` group of this process that braid carries.
+    """Return the counters of every group and communicator of this process.
 
     Returns:
         One dict per group: ``group`` (its name), ``rank``, ``ranks``, and ``operations``, a list with one dict per
@@ -24,9 +26,7 @@ def stats() -> list[dict[str, Any]]:
         ``max_bytes``, ``seconds`` (all summed) and the percentiles ``p50_s``, ``p95_s``, ``p99_s`` (each right
         within 6 %) and ``max_s`` of the time of one operation. Messages are ``send`` and ``recv``.
     """
-    adapter = _adapter()
-    groups: list[dict[str, Any]] = adapter.stats() if adapter else []
-    return groups
+    return _core.stats()
 
 
 def flight_record() -> dict[str, Any]:
@@ -39,14 +39,9 @@ def flight_record() -> dict[str, Any]:
         ``python -m torch.distributed.flight_recorder.fr_trace``; that tool knows no plug-in, so names of
         operations begin with "gloo:". Python frames are not kept.
     """
-    adapter = _adapter()
+    adapter = sys.modules.get("braid._c10d")  # without it torch has no group of ours, and asking must not build it
     record: dict[str, Any] = adapter.flight_record() if adapter else {"entries": []}
     return record
-
-
-def _adapter() -> Any:
-    # Without it there is no group, and asking must not build it.
-    return sys.modules.get("braid._c10d")
 
 
 def watch(name: str, backend: Any, global_rank: int) -> None:
