@@ -35,6 +35,8 @@ class ArrayRequest {
   ArrayRequest& operator=(const ArrayRequest&) = delete;
 
   bool done() const;
+  // Of a receive: the sender, or kAnyNode while it is not known.
+  Node source() const;
   // Raises what the operation failed with; or, when `timeout` passes first, a timeout that harms nothing.
   void wait(milliseconds timeout);
 

@@ -61,6 +61,11 @@ bool ArrayRequest::done() const {
   return work_->done();
 }
 
+Node ArrayRequest::source() const {
+  check_process();
+  return work_->source();
+}
+
 void ArrayRequest::wait(milliseconds timeout) {
   check_process();
   const Deadline deadline = deadline_after(timeout);

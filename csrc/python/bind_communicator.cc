@@ -62,6 +62,7 @@ using Counts = std::vector<size_t>;
 void bind_communicator(py::module_& m) {
   py::class_<ArrayRequest>(m, "Request")
       .def("done", &ArrayRequest::done)
+      .def("source", &ArrayRequest::source)
       .def(
           "wait",
           [](ArrayRequest& request, std::optional<double> timeout_s) { request.wait(milliseconds_of(timeout_s)); },

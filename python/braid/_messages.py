@@ -10,13 +10,14 @@ from braid._arrays import Array, Output, dtype_name, source, target
 from braid._request import Request
 
 _MOST_TAG = 2**31 - 1
+_ANY_RANK = -1
 
 
 class Messages:
     """The part of a communicator that has send and recv.
 
-    Messages between the same two ranks with the same tag arrive in the order sent. A message has as many bytes as
-    the array that it is received into, or the communicator fails.
+    Messages between the same two ranks with the same tag arrive in the order sent, and receives get them in the
+    order posted. A message has as many bytes as the array that it is received into, or the communicator fails.
     """
 
     _core: _core.Communicator
@@ -26,8 +27,8 @@ class Messages:
         """Send x to another rank. Returns when x may be changed again, which may be when it is received."""
         self.isend(x, dest, tag).wait()
 
-    def recv(self, out: Any, source: int, tag: int = 0) -> Any:
-        """Fill `out` with the next message of that rank and tag. Returns `out`."""
+    def recv(self, out: Any, source: int | None = None, tag: int = 0) -> Any:
+        """Fill `out` with the next message of that rank, or of any, and tag. Returns `out`."""
         return self.irecv(out, source, tag).wait()
 
     def sendrecv(self, x: Any, dest: int, out: Any, source: int, tag: int = 0) -> Any:
@@ -49,15 +50,19 @@ class Messages:
         self._check(dest, tag)
         return Request(self._core.send(memory, dest, tag), None, self)
 
-    def irecv(self, out: Any, source: int, tag: int = 0) -> Request:
-        """Start a recv."""
+    def irecv(self, out: Any, source: int | None = None, tag: int = 0) -> Request:
+        """Start a recv; Request.source is the sender."""
         output = _received(out)
         self._check(source, tag)
-        return Request(self._core.recv(output.memory, source, tag), output, self)
+        started = self._core.recv(output.memory, _ANY_RANK if source is None else source, tag)
+        return Request(started, output, self)
 
-    def _check(self, peer: int, tag: int) -> None:
+    def _check(self, peer: int | None, tag: int) -> None:
         rank, size = self._place
-        if not 0 <= peer < size or peer == rank:
+        if peer is None:
+            if size == 1:
+                raise ValueError("a communicator of one rank has nobody to receive from")
+        elif not 0 <= peer < size or peer == rank:
             raise ValueError(f"rank {rank} of {size} can only exchange messages with another rank, not {peer}")
         if not 0 <= tag <= _MOST_TAG:
             raise ValueError(f"the tag is {tag}, but tags are from 0 to {_MOST_TAG}")

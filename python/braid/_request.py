@@ -42,6 +42,12 @@ class Request:
         return True
 
     @property
+    def source(self) -> int | None:
+        """The rank that a received message came from; None while it is not known, and of other operations."""
+        rank = self._started.source()
+        return None if rank < 0 else rank
+
+    @property
     def done(self) -> bool:
         """Whether the operation has ended, well or badly."""
         return self._started.done()

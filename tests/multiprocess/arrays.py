@@ -30,9 +30,11 @@ def known_dtypes() -> list[np.dtype[Any]]:
 
 
 def ops_for(dtype: np.dtype[Any]) -> list[str]:
-    ordered = {"min", "max"} if dtype.kind == "c" else set()
-    bitwise = {"band", "bor", "bxor"} if dtype.kind in "fc" else set()
-    return [op for op in _core.reduce_ops() if op not in ordered | bitwise]
+    """Return the operators that are defined for the dtype."""
+    if dtype.kind == "c":
+        return ["sum", "avg"]
+    bitwise = {"band", "bor", "bxor"} if dtype.kind == "f" else set()
+    return [op for op in _core.reduce_ops() if op not in bitwise]
 
 
 def contribution(rank: int, count: int, dtype: np.dtype[Any], salt: int = 0) -> Array:

@@ -142,6 +142,26 @@ def send_in_a_ring(rank: Rank) -> None:
         assert columns.tolist() == [[10 * left, 10 * left + 1]] * 5
 
 
+def take_from_anybody(rank: Rank) -> None:
+    n, r = rank.size, rank.rank
+    with join(rank) as comm:
+        if n == 1:
+            with pytest.raises(ValueError, match="nobody"):
+                comm.recv(np.empty(3))
+            return
+        if r > 0:
+            comm.send(np.full(3, float(r)), 0, tag=2)
+            return
+        sources = []
+        for _ in range(n - 1):
+            request = comm.irecv(np.empty(3), tag=2)
+            out = request.wait()
+            assert request.source is not None
+            assert out.tolist() == [request.source] * 3
+            sources.append(request.source)
+        assert sorted(sources) == list(range(1, n))
+
+
 def split_and_go_on(rank: Rank) -> None:
     n, r = rank.size, rank.rank
     with join(rank, name="all") as comm:
@@ -205,7 +225,7 @@ def compare_with_numpy(rank: Rank) -> None:
 
 
 def mind_manners(rank: Rank) -> None:
-    for function in (use_odd_arrays, keep_many_under_way, send_in_a_ring, split_and_go_on):
+    for function in (use_odd_arrays, keep_many_under_way, send_in_a_ring, take_from_anybody, split_and_go_on):
         function(rank)
 
 
