@@ -54,7 +54,7 @@ def _suite() -> list[str]:
     return [
         *_table(["backend", "ranks", "passed", "failed", "skipped"], rows),
         "",
-        *(["Braid's failures, and why:", "", *known] if known else ["Braid fails none."]),
+        *(["Braid's failures, and why:", "", *known] if known else ["braid fails none of them."]),
     ]
 
 

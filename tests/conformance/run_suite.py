@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import lists
@@ -24,9 +24,14 @@ TIMEOUT_S = 120
 
 
 def compare(
-    contestant: Contestant, world_size: int, *, jobs: int, only: str = "", logs: Path | None = None
+    contestant: Contestant,
+    world_size: int,
+    *,
+    jobs: int,
+    wanted: Callable[[str], bool] = bool,
+    logs: Path | None = None,
 ) -> tuple[list[Outcome], list[str]]:
-    """Run the tests whose names contain `only`, and return what became of them and what should not have.
+    """Run the tests with `wanted` names, and return what became of them and what should not have.
 
     What is not as expected runs again by itself before it counts: the suite has tests with deadlines of a second,
     and a busy machine misses them.
@@ -36,7 +41,7 @@ def compare(
 
     def choose(all_tests: Sequence[str]) -> list[str]:
         problems.extend(lists.gone(listed, all_tests))
-        return [test for test in all_tests if only in test]
+        return [test for test in all_tests if wanted(test)]
 
     def differences(found: Sequence[Outcome]) -> dict[str, str]:
         if listed:
@@ -68,7 +73,9 @@ def _keep(logs: Path, contestant: Contestant, world_size: int, outcomes: Sequenc
 def _run_one(contestant: Contestant, world_size: int, options: argparse.Namespace) -> list[str]:
     print(f"{contestant.name}, {world_size} ranks:", flush=True)
     began = time.monotonic()
-    outcomes, problems = compare(contestant, world_size, jobs=options.jobs, only=options.only, logs=options.logs)
+    outcomes, problems = compare(
+        contestant, world_size, jobs=options.jobs, wanted=lambda test: options.only in test, logs=options.logs
+    )
     numbers = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{number} {verdict}" for verdict, number in numbers.most_common())
     print(f"  {summary}, {time.monotonic() - began:.0f} s", flush=True)

@@ -213,11 +213,12 @@ def coalesce(rank: Rank) -> None:
         wanted = reduction("SUM", all_parts(rank, count, torch.float64, salt + rank.rank))
         same(shards[salt], wanted, f"reduce_scatter_tensor_coalesced, tensor {salt}")
 
-    lists = [[torch.empty(count, dtype=torch.int32) for _ in range(rank.size)] for count in counts]
+    lists = [[torch.empty(count, dtype=torch.int32) for count in counts] for _ in range(rank.size)]
     group.allgather_coalesced(lists, inputs).wait()
-    for salt, count in enumerate(counts):
-        for source, output in enumerate(lists[salt]):
-            same(output, contribution(source, count, torch.int32, salt), f"allgather_coalesced, tensor {salt}")
+    for source, received in enumerate(lists):
+        for salt, count in enumerate(counts):
+            wanted = contribution(source, count, torch.int32, salt)
+            same(received[salt], wanted, f"allgather_coalesced, tensor {salt}")
 
 
 def agree_on_bits(rank: Rank) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import stat
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -235,5 +236,6 @@ def test_an_adapter_that_does_not_load_is_an_adapter_error(tmp_path, monkeypatch
     broken = tmp_path / "_c10d.so"
     broken.write_bytes(b"not a library")
     monkeypatch.setattr(load, "ensure_adapter", lambda: broken)
+    monkeypatch.delitem(sys.modules, "braid._c10d", raising=False)
     with pytest.raises(AdapterError, match=r"cannot be loaded, run `braid build --force`"):
         load.load_adapter()

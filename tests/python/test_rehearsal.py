@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,10 +19,19 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex number is two of these
 FLOAT8 = {"float8_e4m3fn": (3, 0x7E), "float8_e5m2": (2, 0x7B)}  # bits of the significand, the largest number
+MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 PRIME = 1009
 LARGE = 50_021
 HUGE = 300_007
 CHUNK_BYTES = 4096  # so that PRIME already makes several segments and HUGE hundreds
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keep_freed_memory() -> None:
+    """Otherwise a third of the time goes into pages that are given back and faulted in again."""
+    libc = ctypes.CDLL(None)
+    for parameter in (MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD):
+        libc.mallopt(parameter, 1 << 30)
 
 
 def storage(dtype: str) -> np.dtype:
