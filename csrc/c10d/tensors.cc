@@ -132,7 +132,9 @@ at::Tensor Tensors::copy_of(const at::Tensor& tensor) const {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor copy = tensor.new_empty(tensor.sizes());
   // torch has no arithmetic on 8-bit floats.
-  copy.copy_(!factor_ ? tensor : tensor.element_size() == 1 ? tensor.to(at::kFloat) * *factor_ : tensor * *factor_);
+  copy.copy_(!factor_                     ? tensor
+             : tensor.element_size() == 1 ? tensor.to(at::kFloat) * *factor_
+                                          : tensor * *factor_);
   return copy;
 }
 

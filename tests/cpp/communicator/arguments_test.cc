@@ -57,7 +57,8 @@ TEST(Arguments, ThatMakeNoSenseAreRefusedAndTheGroupStillWorks) {
       EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
       EXPECT_NE(refused.status().message().find(wrong.why), std::string::npos) << refused.status().message();
     }
-    for (const Node nobody : {-1, 2, group.rank()}) {
+    EXPECT_EQ(group.send(kAnyNode, 0, a, milliseconds(0)).status().code(), Code::kInvalidArgument);
+    for (const Node nobody : {-2, 2, group.rank()}) {
       EXPECT_EQ(group.send(nobody, 0, a, milliseconds(0)).status().code(), Code::kInvalidArgument);
       EXPECT_EQ(group.recv(nobody, 0, a, milliseconds(0)).status().code(), Code::kInvalidArgument);
     }
