@@ -104,7 +104,10 @@ c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, 
                                                  std::function<void()> at_end) {
   const bool is_message = ::c10d::isP2POp(call.type);
   const uint64_t sequence = is_message ? ++messages_ : group().sequence() + 1;
-  const CommsRecord comms(profiled(), call, sequence);
+  std::optional<CommsRecord> comms;
+  if (at::hasCallbacks()) {
+    comms.emplace(ProfiledGroup{pg_uid_, pg_desc_, rank_, size_, introduction_.global_ranks}, call, sequence);
+  }
   Recorder& recorder = of_this_process<Recorder>();
   const std::optional<uint64_t> record = note(recorder, call, sequence);
   auto work = c10::make_intrusive<adapter::Work>(call.type, title, call.inputs, std::move(call.tensors), members_);
@@ -185,11 +188,6 @@ Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
         i + 1 == calls.size() ? all->profiling_end() : nullptr));
   }
   return all;
-}
-
-ProfiledGroup Backend::profiled() const {
-  if (!at::hasCallbacks()) return {};
-  return {introduction_.known_as, pg_uid_, pg_desc_, rank_, size_, &introduction_.global_ranks};
 }
 
 void Backend::startCoalescing() {

@@ -135,7 +135,6 @@ class Backend final : public ::c10d::Backend {
   Introduction derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
                        const std::string& suffix) const;
   c10::intrusive_ptr<::c10d::Backend> derive_once(Introduction introduction);
-  ProfiledGroup profiled() const;
 
   const int made_under_;  // fork_count()
   std::shared_ptr<Communicator> group_;

@@ -58,9 +58,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           "What new_group() calls on ranks that stay outside; they have nothing to do here.")
       .def(
           "stats", [](const Backend& backend) { return braid::adapter::rows_of(backend.group()); },
-          "One dict per collective and family of algorithm, with its counters; times in seconds, percentiles "
-          "within "
-          "6 %.")
+          "One dict per collective and family of algorithm, with its counters; see braid.stats().")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")

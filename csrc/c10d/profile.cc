@@ -58,7 +58,7 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 
 // The ranks of a group are told as a first one and a step; 0 where they have none in common.
 std::pair<int, int> start_and_step(const ProfiledGroup& group) {
-  const std::vector<int64_t>& ranks = *group.global_ranks;
+  const std::vector<int64_t>& ranks = group.global_ranks;
   if (ranks.empty()) return {0, 1};
   const int64_t step = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
   for (size_t i = 1; i < ranks.size(); ++i) {
@@ -82,7 +82,6 @@ std::shared_ptr<Info> debug_info(bool asynchronous, const Facts&... facts) {
 const char* name_in_records(::c10d::OpType type) { return names_of(type).in_records; }
 
 CommsRecord::CommsRecord(const ProfiledGroup& group, const Call& call, uint64_t sequence) {
-  if (!at::hasCallbacks()) return;
   const std::vector<at::Tensor>& outputs = call.tensors.results();
   const bool is_message = ::c10d::isP2POp(call.type);
   const auto id = std::make_tuple(static_cast<int64_t>(sequence), is_message);

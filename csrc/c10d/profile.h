@@ -15,19 +15,17 @@ namespace braid::adapter {
 
 // The group, as it is shown.
 struct ProfiledGroup {
-  std::string known_as;  // events are called "<known_as>:all_reduce"
   std::string uid;
   std::string description;
   int rank = 0;
   int size = 1;
-  const std::vector<int64_t>* global_ranks = nullptr;
+  std::vector<int64_t> global_ranks;
 };
 
 // What the flight recorder calls the operation.
 const char* name_in_records(::c10d::OpType type);
 
-// While in scope, a "record_param_comms" event with what trace tools ask of a collective. Does nothing when nobody
-// records.
+// While in scope, a "record_param_comms" event with what trace tools ask of an operation. For when somebody records.
 class CommsRecord {
  public:
   CommsRecord(const ProfiledGroup& group, const Call& call, uint64_t sequence);
