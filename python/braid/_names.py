@@ -65,7 +65,7 @@ def wrap_get_backend(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _told_of_gloo() -> dict[str, Any]:
     # What DDP adds under this name: two settings of the environment, and how many threads carry operations. Here
-    # these are the progress thread and the network thread.
+    # these are at most two: the progress thread and, where there is TCP, the network thread.
     settings = ("GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT")
     return {**{name.lower(): os.environ.get(name, "N/A") for name in settings}, "gloo_num_threads": 2}
 

@@ -80,7 +80,9 @@ def _wrap_init(original: Callable[..., Any], taken: frozenset[str]) -> Callable[
         asked = call.arguments.get("backend")
         given = translate(asked, taken)
         if given == asked:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            _names.remember(_default_group(), BACKEND_NAME, is_default=True)
+            return result
         call.arguments["backend"] = given
         if str(asked).lower() == "mpi" and "RANK" in os.environ and not call.arguments.get("store"):
             # With MPI, torch documents that these are ignored, and scripts pass anything.

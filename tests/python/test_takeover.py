@@ -98,6 +98,7 @@ told("gloo", "gloo")
 told("nccl", dist.Backend.NCCL)
 told("cpu:gloo,cuda:nccl", backend="cpu:gloo,cuda:nccl")
 told("mpi", "mpi", rank=0)
+told("braid", "braid")  # nothing of the groups before is remembered
 assert not dist.is_nccl_available() or torch.cuda.is_available()
 # by whatever path a script imports them
 from torch.distributed import init_process_group as one
