@@ -21,6 +21,16 @@ std::optional<std::string> failure_of(const Backend& backend) {
   return std::string(name_of(failure.code())) + ": " + failure.message();
 }
 
+py::dict explain(const Backend& backend, const std::string& collective, int64_t bytes, const std::string& dtype,
+                 const std::string& op, int root) {
+  const auto explanation = [&] {
+    const WithoutGil without_gil;  // the first of its kind draws and proves schedules
+    return braid::explain(backend.group(), collective, dtype, op, root, bytes);
+  }();
+  raise_if_failed(explanation.status(), {backend.getRank(), {}});
+  return dict_of<py::dict>(explanation.value());
+}
+
 // At exit, and only there: Python has printed the exception that ends a script, and remembers it.
 void leave_at_exit() {
   std::string reason;
@@ -59,6 +69,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(
           "stats", [](const Backend& backend) { return braid::adapter::rows_of(backend.group()); },
           "One dict per collective and family of algorithm, with its counters; see braid.stats().")
+      .def("explain", &braid::adapter::explain, py::arg("collective"), py::arg("nbytes"),
+           py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0,
+           "Which algorithm would carry an operation, and why; see braid.Communicator.explain().")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")

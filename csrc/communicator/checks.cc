@@ -114,18 +114,17 @@ Status check_operation(const Operation& operation, Node rank, int ranks) {
   return check_overlap(operation, rank);
 }
 
+bool is_size_agreed(CollectiveKind kind) {
+  return kind != CollectiveKind::kAllToAll && kind != CollectiveKind::kGather && kind != CollectiveKind::kScatter;
+}
+
 int64_t agreed_bytes(const Operation& operation) {
   const auto sum = [](const auto& blocks) {
     size_t bytes = 0;
     for (const auto& block : blocks) bytes += block.size();
     return static_cast<int64_t>(bytes);
   };
-  switch (operation.kind) {
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kGather:
-    case CollectiveKind::kScatter: return 0;
-    default: return std::max(sum(operation.inputs), sum(operation.outputs));
-  }
+  return is_size_agreed(operation.kind) ? std::max(sum(operation.inputs), sum(operation.outputs)) : 0;
 }
 
 }  // namespace braid

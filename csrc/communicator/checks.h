@@ -10,8 +10,11 @@ namespace braid {
 // kInvalidArgument says what is wrong and what would be right.
 Status check_operation(const Operation& operation, Node rank, int ranks);
 
+// Whether all ranks know the size of such an operation, so that an algorithm may be chosen by it. Not so for
+// all_to_all, gather and scatter, where each knows its own blocks only.
+bool is_size_agreed(CollectiveKind kind);
 // The size that all ranks agree on and that the algorithm is chosen by: the vector's, or all blocks of the larger
-// side together; 0 where ranks may differ (all_to_all, gather, scatter).
+// side together; 0 where ranks may differ.
 int64_t agreed_bytes(const Operation& operation);
 
 }  // namespace braid

@@ -31,4 +31,17 @@ Result<SharedSchedule> Group::schedule_for(const Operation& operation) {
   return choice.value()->schedule;
 }
 
+Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) {
+  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes: a size is never negative");
+  const bool reduces = is_reduction(kind) && kind != CollectiveKind::kBarrier;
+  if (reduces && !is_defined(dtype, op)) return Status(Code::kInvalidArgument, undefined_text(dtype, op));
+  if (kind == CollectiveKind::kBarrier) bytes = 0;
+  const Collective collective{kind, ranks_, has_root(kind) ? root : 0};
+  const auto made = tuner_->explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes);
+  if (!made.ok()) return made.status();
+  const Choice& choice = made.value();
+  return Explanation{std::string(name_of(kind)), choice.family, choice.predicted_s, choice.runners_up,
+                     choice.reason};
+}
+
 }  // namespace braid

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/span.h"
 #include "communicator/engine.h"
+#include "communicator/explanation.h"
 #include "communicator/options.h"
 #include "communicator/store.h"
 #include "communicator/work.h"
@@ -107,6 +108,14 @@ class Communicator {
   virtual Status failure() const = 0;
 
   virtual std::vector<OperationStats> stats() const = 0;
+  // Which family would carry an operation of `bytes`: those of the vector, or of all blocks on a rank that has them
+  // all. Asks nobody, starts nothing, and works in a failed group.
+  // The family is exactly the one that start() takes. It is chosen for the next power of two; for the smallest size
+  // where ranks may not know each other's sizes (all_to_all, gather, scatter). The reason has the times of that
+  // size, but the predicted times are for `bytes`, so that a runner-up may have the shorter one. `dtype`, `op` and
+  // `root` are looked at where the collective has them; a barrier has no bytes either.
+  // kInvalidArgument for bytes < 0, a root that is not in the group, an op that is undefined for the dtype.
+  virtual Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) = 0;
   // One line per peer: which wire joins us, and why not a better one.
   virtual std::vector<std::string> describe_wires() const = 0;
 };

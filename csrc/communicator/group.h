@@ -51,6 +51,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void shutdown() override;
   Status failure() const override;
   std::vector<OperationStats> stats() const override { return statistics_.snapshot(); }
+  Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) override;
   std::vector<std::string> describe_wires() const override { return wires_.descriptions; }
 
   // For tasks.

@@ -135,4 +135,25 @@ Result<std::shared_ptr<const Choice>> Tuner::choose(const Collective& collective
   return choices_.try_emplace(key, std::move(choice)).first->second;
 }
 
+Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                              int64_t exact_bytes) {
+  const auto made = choose(collective, dtype, op, bytes);
+  if (!made.ok()) return made.status();
+  const auto priced = braid::choose(collective, dtype, op, exact_bytes, topology_, options_, cache_);
+  if (!priced.ok()) return priced.status();
+  // Which candidates there are does not depend on the size.
+  std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};
+  all.insert(all.end(), priced.value().runners_up.begin(), priced.value().runners_up.end());
+  Choice choice = *made.value();
+  choice.runners_up.clear();
+  for (Candidate& candidate : all) {
+    if (candidate.family == choice.family) {
+      choice.predicted_s = candidate.predicted_s;
+    } else {
+      choice.runners_up.push_back(std::move(candidate));
+    }
+  }
+  return choice;
+}
+
 }  // namespace braid

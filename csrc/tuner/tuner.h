@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "cost/cost.h"
 #include "topology/topology.h"
+#include "tuner/candidate.h"
 #include "tuner/forced.h"
 #include "tuner/schedule_cache.h"
 
@@ -29,11 +30,6 @@ struct TunerOptions {
   // Into how many segments whoever runs the schedule cuts a tensor, and overlaps them.
   int segments = 1;
   Rates rates;
-};
-
-struct Candidate {
-  std::string family;
-  double predicted_s = 0;
 };
 
 struct Choice {
@@ -60,6 +56,10 @@ class Tuner {
   // Sizes between two powers of two share a choice, made for the larger. One look-up when it was made before.
   Result<std::shared_ptr<const Choice>> choose(const Collective& collective, DType dtype, ReduceOp op,
                                                int64_t bytes);
+  // The same choice, made for the size class of `bytes`, with what all candidates would take for `exact_bytes`. So
+  // a runner-up may be cheaper than the family. The reason is that of the choice, and has the times of its class.
+  Result<Choice> explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                         int64_t exact_bytes);
   ScheduleCache& schedules() { return cache_; }
 
  private:

@@ -40,7 +40,8 @@ class Call:
         )
 
 
-def _op(name: str) -> str:
+def op_name(name: str) -> str:
+    """Return what the core calls a reduction. Raises ValueError, with the names there are."""
     try:
         return _OPS[name]
     except (KeyError, TypeError):
@@ -72,7 +73,7 @@ def _counted(counts: Sequence[int], ranks: int, what: str) -> Counts:
 
 def all_reduce(x: Any, op: str, out: Any) -> Call:
     """A vector per rank in, the combined one out everywhere."""
-    name = _op(op)
+    name = op_name(op)
     if out is None:
         output = target(x, "all_reduce: x", filled=True)
         memory = output.memory
@@ -90,7 +91,7 @@ def _same_shape(out: Array, x: Array, call: str) -> None:
 
 def reduce(x: Any, op: str, root: int, out: Any, is_root: bool) -> Call:
     """A vector per rank in, the combined one out on the root."""
-    name = _op(op)
+    name = op_name(op)
     if not is_root:
         memory, output = source(x, "reduce: x"), None
     elif out is None:
@@ -148,7 +149,7 @@ def _gather(kind: str, x: Any, out: Any, counts: Sequence[int] | None, place: tu
 def reduce_scatter(x: Any, op: str, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
     """A block for every rank in, the combined one for this rank out."""
     call = _scatter("reduce_scatter", x, out, counts, place)
-    call.op = _op(op)
+    call.op = op_name(op)
     return call
 
 

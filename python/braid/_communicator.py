@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from braid import _core
+from braid import _calls, _core
 from braid._collectives import Collectives
 from braid._messages import Messages
 from braid._rendezvous import Meeting, meet
@@ -134,6 +134,32 @@ class Communicator(Collectives, Messages):
     def stats(self) -> list[dict[str, Any]]:
         """Return one row per collective and family of algorithm, with its counters."""
         return self._core.stats()
+
+    def explain(
+        self, collective: str, nbytes: int, dtype: str = "float32", op: str = "sum", root: int = 0
+    ) -> dict[str, Any]:
+        """Tell which algorithm would carry a collective here, and why. Asks no other rank, and starts nothing.
+
+        Args:
+            collective: its name, as ``"all_reduce"``.
+            nbytes: of the vector in all_reduce, broadcast and reduce; of all blocks together in the others, as the
+                output of all_gather, the input of reduce_scatter, what one rank sends in all_to_all. stats()
+                counts the same, on ranks that have all blocks. A barrier has none.
+            dtype: of the elements, by NumPy's name or ``"bfloat16"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``.
+            op: of a reduction.
+            root: of broadcast, reduce, gather and scatter.
+
+        Returns:
+            A dict: ``collective``, ``family`` (the algorithm), ``predicted_s``, ``runners_up`` (a list of dicts
+            with ``family`` and ``predicted_s``, cheapest first), and ``reason``, one line. Predictions are for
+            `nbytes`. The choice itself, and the times in its reason, are made for the next power of two; for
+            all_to_all, gather and scatter, of whose size ranks know only their part, for the smallest size. So a
+            runner-up may have the shorter prediction.
+
+        Raises:
+            ValueError: a name, size or root that there is not, or an op that the dtype has not.
+        """
+        return self._core.explain(collective, dtype, _calls.op_name(op), root, nbytes)
 
     def wires(self) -> list[str]:
         """Return one line per rank: which wire joins us, and why not a better one."""

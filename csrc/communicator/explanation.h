@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group would choose for an operation, and why, to be shown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/collective.h"
+#include "tuner/candidate.h"
+
+namespace braid {
+
+class Communicator;
+
+struct Explanation {
+  std::string collective;
+  std::string family;
+  double predicted_s = 0;
+  std::vector<Candidate> runners_up;  // cheapest first
+  std::string reason;                 // one line
+};
+
+// Communicator::explain() for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for
+// others.
+Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
+                            const std::string& op, Node root, int64_t bytes);
+
+// As a Python dict. A template, because the two Python modules have each their own pybind11.
+template <class Dict>
+Dict dict_of(const Explanation& explanation) {
+  std::vector<Dict> runners_up;
+  for (const Candidate& candidate : explanation.runners_up) {
+    Dict row;
+    row["family"] = candidate.family;
+    row["predicted_s"] = candidate.predicted_s;
+    runners_up.push_back(std::move(row));
+  }
+  Dict dict;
+  dict["collective"] = explanation.collective;
+  dict["family"] = explanation.family;
+  dict["predicted_s"] = explanation.predicted_s;
+  dict["runners_up"] = std::move(runners_up);
+  dict["reason"] = explanation.reason;
+  return dict;
+}
+
+}  // namespace braid

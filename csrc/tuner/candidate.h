@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace braid {
+
+// A family, and the time that the cost model predicts for it.
+struct Candidate {
+  std::string family;
+  double predicted_s = 0;
+};
+
+}  // namespace braid

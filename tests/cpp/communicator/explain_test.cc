@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group says that it would choose is what it then does.
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "communicator/checks.h"
+#include "communicator/ranks.h"
+
+namespace braid::testing {
+namespace {
+
+std::map<std::string, uint64_t> calls_by_family(const Communicator& group, CollectiveKind kind) {
+  std::map<std::string, uint64_t> calls;
+  for (const OperationStats& row : group.stats()) {
+    if (row.collective == name_of(kind)) calls[row.family] = row.calls;
+  }
+  return calls;
+}
+
+void expect_truth(Communicator& group, CollectiveKind kind, size_t count) {
+  const Collective collective{kind, group.ranks(), has_root(kind) ? group.ranks() - 1 : 0};
+  Blocks blocks(collective, group.rank(), count, false);
+  const Operation operation = kind == CollectiveKind::kBarrier ? barrier() : operation_on(blocks, collective);
+  // Whatever the size is where ranks do not agree about it.
+  const int64_t bytes = is_size_agreed(kind) ? agreed_bytes(operation) : static_cast<int64_t>(count);
+  const auto told = group.explain(kind, operation.dtype, operation.op, operation.root, bytes);
+  ASSERT_TRUE(told.ok()) << told.status().message();
+  const Explanation& explanation = told.value();
+  EXPECT_EQ(explanation.collective, name_of(kind));
+  EXPECT_EQ(explanation.reason.find(std::string(name_of(kind)) + " of "), 0u) << explanation.reason;
+  EXPECT_GT(explanation.predicted_s, 0);
+  auto expected = calls_by_family(group, kind);
+  ++expected[explanation.family];
+  const Status status = run(group, operation);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(calls_by_family(group, kind), expected) << explanation.reason;
+}
+
+TEST(Explain, NamesTheFamilyThatThenCarriesTheOperation) {
+  on_all_ranks(3, options_for(wires()[0]), [](Communicator& group) {
+    for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
+      for (const size_t count : {0, 1, 1009, 65'536, 65'537, 300'000}) {
+        expect_truth(group, static_cast<CollectiveKind>(kind), count);
+      }
+    }
+  });
+}
+
+TEST(Explain, PredictsTheExactSizeAndChoosesForItsClass) {
+  on_all_ranks(4, options_for(wires()[0]), [](Communicator& group) {
+    const auto of = [&](CollectiveKind kind, int64_t bytes) {
+      return group.explain(kind, DType::kFloat32, ReduceOp::kSum, 0, bytes).value();
+    };
+    const Explanation smaller = of(CollectiveKind::kAllReduce, (1 << 20) + 4);
+    const Explanation larger = of(CollectiveKind::kAllReduce, 1 << 21);
+    EXPECT_EQ(smaller.reason, larger.reason);
+    EXPECT_EQ(smaller.family, larger.family);
+    EXPECT_LT(smaller.predicted_s, larger.predicted_s);
+    ASSERT_EQ(larger.runners_up.size(), 4u);
+    for (const Candidate& candidate : larger.runners_up) EXPECT_GE(candidate.predicted_s, larger.predicted_s);
+    // Chosen without looking at the size, but priced with it.
+    EXPECT_EQ(of(CollectiveKind::kAllToAll, 0).family, of(CollectiveKind::kAllToAll, 1 << 26).family);
+    EXPECT_LT(of(CollectiveKind::kAllToAll, 0).predicted_s, of(CollectiveKind::kAllToAll, 1 << 26).predicted_s);
+    EXPECT_EQ(of(CollectiveKind::kBarrier, 0).predicted_s, of(CollectiveKind::kBarrier, 1 << 26).predicted_s);
+  });
+}
+
+TEST(Explain, ShowsWhatIsForcedAndWhatADtypeRulesOut) {
+  Options options = options_for(wires()[0]);
+  options.algorithm = "all_reduce=ring";
+  on_all_ranks(3, options, [](Communicator& group) {
+    const auto told = explain(group, "all_reduce", "float16", "avg", 0, 8);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    EXPECT_EQ(told.value().family, "ring");
+    EXPECT_TRUE(told.value().runners_up.empty());
+    EXPECT_NE(told.value().reason.find("forced by algorithm=all_reduce=ring"), std::string::npos);
+    expect_truth(group, CollectiveKind::kAllReduce, 1009);
+    const auto narrow = explain(group, "reduce", "float16", "avg", 1, 8);
+    ASSERT_TRUE(narrow.ok()) << narrow.status().message();
+    EXPECT_NE(narrow.value().reason.find("is rounded once"), std::string::npos) << narrow.value().reason;
+  });
+}
+
+TEST(Explain, AsksNobodyAndWorksInAFailedGroup) {
+  on_all_ranks(2, options_for(wires()[0]), [](Communicator& group) {
+    group.abort("no more");
+    const uint64_t before = group.sequence();
+    EXPECT_TRUE(explain(group, "all_reduce", "float32", "sum", 0, 1000).ok());
+    EXPECT_EQ(group.sequence(), before);
+  });
+}
+
+TEST(Explain, RefusesWrongArguments) {
+  on_all_ranks(1, options_for(wires()[0]), [](Communicator& group) {
+    const auto refused = [&](const std::string& collective, const std::string& dtype, const std::string& op,
+                             Node root, int64_t bytes, const std::string& text) {
+      const Status status = explain(group, collective, dtype, op, root, bytes).status();
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
+      EXPECT_TRUE(says(status, text)) << status.message();
+    };
+    refused("all_redcue", "float32", "sum", 0, 8, "\"all_redcue\"; there are all_reduce, reduce_scatter, ");
+    refused("all_reduce", "float31", "sum", 0, 8, "\"float31\"; there are float64, float32, ");
+    refused("all_reduce", "float32", "sun", 0, 8, "\"sun\"; there are sum, avg, ");
+    refused("all_reduce", "float32", "band", 0, 8, "band");
+    refused("all_to_all", "float32", "sum", 0, -1, "-1 bytes");
+    refused("barrier", "float32", "sum", 0, -1, "-1 bytes");
+    refused("broadcast", "float32", "sum", 1, 8, "root 1");
+    EXPECT_TRUE(explain(group, "all_gather", "float32", "band", 7, 8).ok());  // has neither op nor root
+    EXPECT_TRUE(explain(group, "all_reduce", "float32", "sum", 0, INT64_MAX).ok());
+  });
+}
+
+}  // namespace
+}  // namespace braid::testing
