@@ -58,9 +58,18 @@ def cpu_model() -> str:
 
 def cpu_features() -> list[str]:
     """List the vector instruction sets of the processor that matter here."""
-    info = _cpuinfo()
-    flags = set(info.get("flags", info.get("Features", "")).split())
+    flags = _cpu_flags()
     return [name for name in (*_VECTOR_FEATURES, *_ARM_FEATURES) if name in flags]
+
+
+def is_virtual() -> bool:
+    """Does the processor tell of a hypervisor? Those of other makes than x86 do not, even in a virtual machine."""
+    return "hypervisor" in _cpu_flags()
+
+
+def _cpu_flags() -> set[str]:
+    info = _cpuinfo()
+    return set(info.get("flags", info.get("Features", "")).split())
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What braid chose for a workload."""
+
+from typing import Any
+
+from braid._bench.workload import Workload
+
+
+def describe_choice(group: Any, work: Workload) -> dict[str, Any]:
+    """Return ``algorithm`` and ``predicted_us``, asked of a communicator or backend of ours; {} for messages."""
+    if work.kind.message:
+        return {}
+    if not hasattr(group, "explain"):
+        return {}
+    choice = group.explain(work.collective, work.bytes, work.dtype, work.op or "sum")
+    return {"algorithm": choice["family"], "predicted_us": 1e6 * choice["predicted_s"]}

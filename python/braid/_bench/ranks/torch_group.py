@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The default group of torch.distributed, joined by the ranks of one contestant."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+_TIMEOUT = timedelta(seconds=120)
+
+
+def join(backend: str, rank: int, size: int, folder: str | Path) -> None:
+    """Make the default group; RuntimeError where this torch has no such backend.
+
+    Args:
+        backend: its name.
+        rank: this process.
+        size: how many there are.
+        folder: that all of them see.
+    """
+    if not dist.is_backend_available(backend):
+        raise RuntimeError(f"this torch ({torch.__version__}) has no {backend}")
+    store = dist.FileStore(str(Path(folder, "store")), size)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
