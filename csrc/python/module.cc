@@ -34,6 +34,7 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "The torch-free core of braid.";
   m.attr("version") = BRAID_VERSION;
   m.attr("build_type") = BRAID_BUILD_TYPE;
+  m.attr("commit") = BRAID_COMMIT;
   m.attr("compiler") = compiler();
   m.def("dtypes", &dtype_names, "Names of the element types the core knows, in the order of their wire numbers.");
   m.def(

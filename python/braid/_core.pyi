@@ -7,6 +7,7 @@ from typing_extensions import Buffer
 
 version: str
 build_type: str
+commit: str
 compiler: str
 
 def dtypes() -> list[str]: ...

@@ -4,11 +4,9 @@
 import importlib.metadata
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import braid
 from braid import _core, _machine
 
 _CPU = Path("/sys/devices/system/cpu/cpu0")
@@ -24,8 +22,8 @@ def facts() -> dict[str, Any]:
         ``hypervisor`` (whether it is a virtual machine), ``caches`` (bytes of L1d, L2, L3 as the first core has
         them, where told), ``governor``, ``memory_total_bytes``, ``kernel``, ``load_before`` (of one minute),
         ``versions`` (of what is installed of braid, python, torch, numpy, mpi4py), ``build`` (type, compiler and
-        instruction set of braid's core) and ``commit`` (of braid, where it is run from its checkout; with
-        "-dirty" when files have changed).
+        instruction set of braid's core) and ``commit`` (that braid was built from, in a checkout; with
+        "-dirty" when files had changed).
     """
     return {
         "cpu": _machine.cpu_model(),
@@ -45,7 +43,7 @@ def facts() -> dict[str, Any]:
             "compiler": _core.compiler,
             "instruction_set": _core.reduce_instruction_set(),
         },
-        "commit": _commit(),
+        "commit": _core.commit or None,
     }
 
 
@@ -114,19 +112,3 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def _commit() -> str | None:
-    package = Path(braid.__file__).parent
-    # An installed package may lie in a checkout as well, but git does not know its files.
-    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
-    return _git(package, "describe", "--always", "--match=", "--abbrev=40", "--dirty")
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -51,5 +51,8 @@ def hardware(machine: dict[str, Any]) -> list[str]:
 def software(machine: dict[str, Any]) -> list[str]:
     """List what is known of the programs."""
     parts = [f"{name} {version}" for name, version in machine.get("versions", {}).items()]
-    parts += [f"{name} {machine[name]}" for name in ("commit", "kernel") if machine.get(name)]
+    if commit := machine.get("commit"):
+        parts.append(f"commit {commit[:10]}{'-dirty' if commit.endswith('-dirty') else ''}")
+    if kernel := machine.get("kernel"):
+        parts.append(f"kernel {kernel}")
     return parts
