@@ -59,7 +59,7 @@ def test_every_collective(api, ranks) -> None:
     modules = ["torch", "torch.distributed"] if api == "torch" else []
     with teams_for([braid_ranks(ranks, api)], ranks, modules) as (teams, skipped):
         assert not skipped
-        for name, kind in COLLECTIVES.items():
+        for name in COLLECTIVES:
             if ranks == 1 and name in ("send_recv", "ping_pong"):
                 continue
             for size in (0, 20, 5000):
@@ -71,7 +71,6 @@ def test_every_collective(api, ranks) -> None:
                 assert 0 < found.min_us <= found.p50_us <= found.p95_us
                 assert len(found.rounds_us) >= LEAST_ROUNDS
                 assert bool(found.algorithm) == (name not in ("send_recv", "ping_pong")), name
-            assert kind.name == name
 
 
 @pytest.mark.parametrize("api", ["array", "torch"])
@@ -218,7 +217,8 @@ def test_as_a_user(tmp_path) -> None:
     process = command("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--compare", tmp_path / "r.json")
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
-    assert "r.json" in out or "p50" in out
+    assert "old p50" in out
+    assert "braid against gloo: " in out
 
 
 @pytest.mark.parametrize(

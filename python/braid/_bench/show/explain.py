@@ -75,8 +75,8 @@ def _rates(collective: Collective, ranks: int) -> list[tuple[str, str]]:
         (
             "limit",
             "The least time that the machine's memory allows: the bytes that must be read, added and written at "
-            "least / the rates at which this machine was seen to copy and to add before the run. '% of limit' is "
-            "limit / p50. More than 100 % means that the data stayed in caches, which are faster than memory.",
+            "least / the rates at which all ranks together were seen to copy and add before the run, in buffers "
+            "as large as theirs, so that small ones lie in caches. '% of limit' is limit / p50.",
         ),
     ]
 
