@@ -113,8 +113,11 @@ dist.init_process_group("nccl", **world)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 ddp(torch.ones(1, 2)).sum().backward()
 assert ddp._get_ddp_logging_data()["backend_name"] == "nccl"
+# Gloo's threads end here: one that wants the interpreter while it shuts down aborts the process
+del ddp
+dist.destroy_process_group()
 """
-    process = start(code, ALL)
+    process = start(code, ALL, PYTHONFAULTHANDLER="1")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert err.splitlines()[:2] == [
