@@ -89,8 +89,11 @@ class Side {
   void wait(Request& request) {
     Waiter waiter(bell_->word());
     while (!request.done()) {
-      waiter.take_ticket();
-      if (!mailbox_.poll() && !request.done()) waiter.wait(kNoDeadline);
+      if (mailbox_.poll() || request.done()) {
+        waiter.moved();
+      } else {
+        waiter.idle(kNoDeadline);
+      }
     }
     require(request.status());
   }

@@ -13,6 +13,9 @@ namespace {
 constexpr Link kWithinHost{2e-6, 1.5e-10};
 constexpr Link kBetweenHosts{5e-5, 8e-9};
 
+// Above this size a receiver that reads the sender's memory itself is faster than two that copy through a stage.
+constexpr int64_t kLargestOnBoards = int64_t{8} << 20;
+
 }  // namespace
 
 Status Group::make_tuner() {
@@ -29,6 +32,13 @@ Result<SharedSchedule> Group::schedule_for(const Operation& operation) {
   auto choice = tuner_->choose(collective, operation.dtype, operation.op, agreed_bytes(operation));
   if (!choice.ok()) return choice.status();
   return choice.value()->schedule;
+}
+
+const SharedPlan* Group::shared_plan_locked(const Operation& operation, const VerifiedSchedule& schedule) {
+  if (!wires_.board || agreed_bytes(operation) > kLargestOnBoards) return nullptr;
+  const auto [found, is_new] = shared_plans_.try_emplace(&schedule);
+  if (is_new) found->second = plan_shared(schedule, wires_.board->stage_bytes());
+  return found->second.possible ? &found->second : nullptr;
 }
 
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) {

@@ -84,8 +84,9 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
 
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(operation.timeout);
+  const SharedPlan* shared = shared_plan_locked(operation, *schedule.value());
   auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation),
-                                               std::move(schedule).value(), deadline);
+                                               std::move(schedule).value(), shared, deadline);
   const std::shared_ptr<Work> work = task->work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
   ++sequence_;
@@ -125,7 +126,26 @@ void Group::pop_head() {
   ended_.notify_all();
 }
 
-void Group::announce(uint64_t sequence, const Intent& intent) { mailbox_.begin(sequence, intent); }
+void Group::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
+  if (wires_.board) wires_.board->announce(sequence, intent);
+  if (by_mailbox) {
+    mailbox_.begin(sequence, intent);
+  } else {
+    wires_.shm->stream_word()->store(sequence, std::memory_order_relaxed);
+  }
+}
+
+Status Group::disagreement(uint64_t sequence, uint64_t before) const {
+  if (!wires_.board) return {};
+  for (uint64_t stream = sequence - std::min(before, sequence); stream <= sequence; ++stream) {
+    const std::optional<Intent> mine = wires_.board->intent_of(rank_, stream);
+    for (Node node = 0; mine && node < ranks_; ++node) {
+      const std::optional<Intent> theirs = wires_.board->intent_of(node, stream);
+      if (theirs && *theirs != *mine) return disagree(stream, rank_, *mine, node, *theirs);
+    }
+  }
+  return {};
+}
 
 std::vector<Node> Group::missing(uint64_t sequence) {
   std::vector<Node> nodes;

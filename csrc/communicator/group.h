@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "communicator/communicator.h"
@@ -16,6 +17,7 @@
 #include "communicator/meeting.h"
 #include "communicator/statistics.h"
 #include "executor/execution.h"
+#include "executor/shared_plan.h"
 #include "tuner/tuner.h"
 
 namespace braid {
@@ -59,8 +61,13 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   EngineImpl& engine() { return *engine_; }
   const Options& options() const { return options_; }
   Statistics& statistics() { return statistics_; }
+  // Null unless all ranks share memory.
+  shm::Board* board() { return wires_.board.get(); }
   // This rank is now in collective `sequence`.
-  void announce(uint64_t sequence, const Intent& intent);
+  void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
+  // kMismatch when a rank is known to mean something else than this one by collective `sequence`; or by one of those
+  // right `before`.
+  Status disagreement(uint64_t sequence, uint64_t before = 0) const;
   // The ranks known not to have come to collective `sequence`; ask the mailbox first and give it time.
   std::vector<Node> missing(uint64_t sequence);
   // Both seen at one moment: an operation that its caller hands over goes before the head.
@@ -77,6 +84,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
  private:
   Status make_tuner();
   Result<SharedSchedule> schedule_for(const Operation& operation);
+  // How the operation runs over the boards; null when it goes through the mailbox.
+  const SharedPlan* shared_plan_locked(const Operation& operation, const VerifiedSchedule& schedule);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.
@@ -99,6 +108,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
+  std::unordered_map<const VerifiedSchedule*, SharedPlan> shared_plans_;  // the tuner keeps the schedules
   Matching matching_;
   std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
   size_t open_messages_ = 0;

@@ -130,6 +130,18 @@ Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, S
   return reaches;
 }
 
+// All ranks see the same rows, and so decide alike.
+bool all_share_memory(const Meeting& m, const std::vector<Card>& cards, const Reaches& reaches) {
+  for (Node node = 0; node < m.ranks; ++node) {
+    const auto i = static_cast<size_t>(node);
+    if (cards[i].host != cards[0].host || cards[i].shm.empty()) return false;
+    const std::string& row = node == m.rank ? reaches.mine : reaches.theirs[i];
+    if (std::count(row.begin(), row.end(), static_cast<char>(Reach::kNone)) > 1) return false;  // its own place
+    if (row.empty()) return false;
+  }
+  return true;
+}
+
 Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches& reaches, Wires& wires) {
   const auto i = static_cast<size_t>(node);
   const auto reach_of = [](const std::string& row, Node of) {
@@ -186,6 +198,11 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
     if (Status bad = attach_peer(m, node, cards[static_cast<size_t>(node)], reaches.value(), wires); !bad.ok()) {
       return bad;
     }
+  }
+  if (all_share_memory(m, cards, reaches.value())) {
+    auto board = wires.shm->board();
+    if (!board.ok()) return board.status();
+    wires.board = std::move(board).value();
   }
   return {};
 }

@@ -16,6 +16,7 @@ namespace braid {
 // A group's wires. Destroy after the mailbox is closed.
 struct Wires {
   std::unique_ptr<ShmGroup> shm;
+  std::unique_ptr<shm::Board> board;  // when all ranks share memory
   std::shared_ptr<TcpGroup> tcp;
   std::vector<int> hosts;                 // per rank: number of its host, by first appearance
   std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"

@@ -13,11 +13,14 @@ namespace braid {
 bool carry(Task& task, DoorbellWord& bell, Deadline until) {
   Waiter waiter(bell);
   while (true) {
-    waiter.take_ticket();
     const Task::Step step = task.advance();
     if (step == Task::Step::kDone) return true;
     if (until != kNoDeadline && Clock::now() >= until) return false;
-    if (step == Task::Step::kIdle) waiter.wait(std::min(task.deadline(), until));
+    if (step == Task::Step::kIdle) {
+      waiter.idle(std::min(task.deadline(), until));
+    } else {
+      waiter.moved();
+    }
   }
 }
 
@@ -59,8 +62,8 @@ void ProgressThread::add(std::shared_ptr<Task> task) {
 
 void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bell) {
   std::vector<std::shared_ptr<Task>> tasks;
+  Waiter waiter(bell);
   while (!state->is_stopping()) {
-    Waiter waiter(bell);
     {
       const std::lock_guard lock(state->mutex);
       std::move(state->added.begin(), state->added.end(), std::back_inserter(tasks));
@@ -72,13 +75,18 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
       const Task::Step step = task->advance();
       moved |= step != Task::Step::kIdle;
       if (step == Task::Step::kDone) {
-        task.reset();  // may destroy the engine, and with it the bell
+        waiter.moved();
+        task.reset();  // may destroy the engine, and with it the bell: the waiter must be done with it
       } else {
         earliest = std::min(earliest, task->deadline());
       }
     }
     std::erase(tasks, nullptr);
-    if (!moved && !state->is_stopping()) waiter.wait(earliest);
+    if (moved) {
+      waiter.moved();
+    } else if (!state->is_stopping()) {
+      waiter.idle(earliest);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include "communicator/tasks.h"
 
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "communicator/checks.h"
@@ -11,6 +12,8 @@ namespace {
 
 // How long peers have to say which operation they are in, once one has timed out.
 constexpr milliseconds kAnswerTime{300};
+// How many polls that move nothing lie between two looks at what the others believe they are doing.
+constexpr unsigned kLookEvery = 64;
 
 size_t memory_bytes(const Operation& operation) {
   size_t in = 0, out = 0;
@@ -46,14 +49,29 @@ std::string seconds_text(Clock::duration duration) {
   return text;
 }
 
+// What the notices of an operation carry, so that those of another are not taken for its own.
+uint64_t digest_of(uint64_t sequence, const Intent& intent) {
+  uint64_t words[2];
+  std::memcpy(words, &intent, sizeof words);
+  uint64_t digest = sequence;
+  for (const uint64_t word : words) {
+    digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+    digest ^= digest >> 29;
+  }
+  return digest;
+}
+
 }  // namespace
 
 CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operation,
-                               std::shared_ptr<const VerifiedSchedule> schedule, Deadline deadline)
+                               std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared,
+                               Deadline deadline)
     : group_(group),
       sequence_(sequence),
       operation_(std::move(operation)),
       schedule_(std::move(schedule)),
+      shared_(shared),
+      intent_(intent_for(operation_, *schedule_)),
       work_(std::make_shared<Work>(describe(operation_, sequence, schedule_->schedule().family), sequence)),
       deadline_(deadline) {}
 
@@ -65,20 +83,67 @@ void CollectiveTask::begin() {
     operation_.inputs = {token_};
     operation_.outputs = {token_};
   }
-  group_.announce(sequence_, intent_for(operation_, *schedule_));
-  const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
-  execution_.emplace(schedule_, group_.rank(),
-                     Operands{operation_.dtype, operation_.op, operation_.inputs, operation_.outputs},
-                     group_.mailbox(), sequence_, group_.engine().pool(), options);
+  group_.announce(sequence_, intent_, shared_ == nullptr);
+  Operands operands{operation_.dtype, operation_.op, operation_.inputs, operation_.outputs};
+  if (shared_ != nullptr) {
+    running_.emplace<SharedExecution>(schedule_, *shared_, group_.rank(), std::move(operands), *group_.board(),
+                                      digest_of(sequence_, intent_), group_.engine().pool());
+  } else {
+    const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
+    running_.emplace<Execution>(schedule_, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
+                                group_.engine().pool(), options);
+  }
 }
 
 Task::Step CollectiveTask::advance() {
-  if (!execution_) {
-    if (const Status failed = group_.mailbox().failure(); !failed.ok()) return finish(failed);
+  if (!begun()) {
+    if (group_.mailbox().has_ended()) return finish(group_.mailbox().end());
     begin();
   }
+  if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared);
   const bool moved = group_.mailbox().poll();
-  if (execution_->advance()) return finish(execution_->status());
+  auto& execution = std::get<Execution>(running_);
+  if (execution.advance()) return finish(execution.status());
+  if (!moved && idle_++ % kLookEvery == 0) {
+    if (Status other = group_.disagreement(sequence_); !other.ok()) group_.mailbox().fail(other);
+  }
+  return wait_or_give_up(moved);
+}
+
+Task::Step CollectiveTask::advance_shared(SharedExecution& execution) {
+  // Asked before: what a peer posted before it was lost still counts.
+  const bool had_lost = group_.mailbox().has_lost();
+  if (execution.advance()) {
+    Status status = execution.status();
+    if (status.code() == Code::kMismatch) {
+      // The ranks may have parted ways before: an operation without bytes waits for nobody.
+      if (Status other = group_.disagreement(sequence_, shm::kIntents); !other.ok()) status = std::move(other);
+    }
+    return finish(std::move(status));
+  }
+  if (execution.moved()) {
+    idle_ = 0;
+    return Step::kMoved;
+  }
+  const bool moved = group_.mailbox().poll();
+  if (Status bad = look_around(execution, had_lost); !bad.ok()) return finish(std::move(bad));
+  return wait_or_give_up(moved);
+}
+
+Status CollectiveTask::look_around(const SharedExecution& execution, bool had_lost) {
+  Mailbox& mailbox = group_.mailbox();
+  if (mailbox.has_ended()) return mailbox.end();
+  if (had_lost) {
+    for (const Node peer : execution.waiting_peers()) {
+      if (Status lost = mailbox.look(peer, {}).lost; !lost.ok()) {
+        return {lost.code(), lost.message() + " (waiting for: " + execution.waiting_for(1) + ")", peer};
+      }
+    }
+  }
+  return idle_++ % kLookEvery == 0 ? group_.disagreement(sequence_) : Status();
+}
+
+Task::Step CollectiveTask::wait_or_give_up(bool moved) {
   if (!asked_ && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
     group_.mailbox().ask();
     asked_ = true;
@@ -91,6 +156,11 @@ Task::Step CollectiveTask::advance() {
   return moved ? Step::kMoved : Step::kIdle;
 }
 
+std::string CollectiveTask::waiting_for() const {
+  if (const auto* shared = std::get_if<SharedExecution>(&running_)) return shared->waiting_for(3);
+  return std::get<Execution>(running_).waiting_for(3);
+}
+
 Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
   std::string text = "rank " + std::to_string(group_.rank()) + " timed out after its timeout of " +
                      seconds_text(deadline_ - started_);
@@ -99,14 +169,14 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
     text += "; not there yet:";
     for (const Node node : *missing) text += " " + rank_text(node);
   }
-  text += "; waiting for: " + execution_->waiting_for(3);
+  text += "; waiting for: " + waiting_for();
   return {Code::kTimeout, text, missing->size() == 1 ? missing->front() : kAnyNode};
 }
 
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
-  group_.mailbox().end(sequence_);
-  execution_.reset();
+  if (shared_ == nullptr) group_.mailbox().end(sequence_);
+  running_.emplace<std::monostate>();
   if (status.ok()) {
     const size_t bytes = operation_.kind == CollectiveKind::kBarrier ? 0 : memory_bytes(operation_);
     group_.statistics().record(name_of(operation_.kind), schedule_->schedule().family, bytes,

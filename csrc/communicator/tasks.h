@@ -5,18 +5,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "communicator/group.h"
 #include "communicator/progress.h"
+#include "executor/shared_execution.h"
 
 namespace braid {
 
-// One collective. Reaches the mailbox with its first advance(), which is when its turn has come.
+// One collective, over the group's boards or through its mailbox. It begins with its first advance(), which is when
+// its turn has come.
 class CollectiveTask final : public Task {
  public:
+  // `shared` is how it goes over the boards, or null.
   CollectiveTask(Group& group, uint64_t sequence, Operation operation,
-                 std::shared_ptr<const VerifiedSchedule> schedule, Deadline deadline);
+                 std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared, Deadline deadline);
 
   Step advance() override;
   Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
@@ -25,6 +29,12 @@ class CollectiveTask final : public Task {
 
  private:
   void begin();
+  bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
+  Step advance_shared(SharedExecution& execution);
+  // After an advance over the boards that moved nothing: what the boards do not tell.
+  Status look_around(const SharedExecution& execution, bool had_lost);
+  Step wait_or_give_up(bool moved);
+  std::string waiting_for() const;
   // By value: the execution, which may hold the status, ends here.
   Step finish(Status status, std::vector<Node> missing = {});
   Status timed_out(std::vector<Node>* missing) const;
@@ -33,11 +43,14 @@ class CollectiveTask final : public Task {
   const uint64_t sequence_;
   Operation operation_;
   const std::shared_ptr<const VerifiedSchedule> schedule_;
+  const SharedPlan* const shared_;
+  Intent intent_;
   std::vector<std::byte> token_;  // what a barrier passes around
   const std::shared_ptr<Work> work_;
   const Clock::time_point started_ = Clock::now();
   const Deadline deadline_;
-  std::optional<Execution> execution_;
+  std::variant<std::monostate, Execution, SharedExecution> running_;
+  unsigned idle_ = 0;  // advances in a row that moved nothing
   Clock::time_point begun_;
   bool asked_ = false;  // after the deadline: which ranks are not here?
   Deadline answers_due_;

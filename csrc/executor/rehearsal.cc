@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/rehearsal.h"
 
+#include <functional>
 #include <thread>
+
+#include "executor/shared_execution.h"
 
 namespace braid {
 namespace {
@@ -9,15 +12,46 @@ namespace {
 Status run_node(Node node, Execution& execution, Mailbox& mailbox, DoorbellWord& bell, Deadline deadline) {
   Waiter waiter(bell);
   while (true) {
-    waiter.take_ticket();
     const bool moved = mailbox.poll();
     if (execution.advance()) return execution.status();
-    if (moved) continue;
+    if (moved) {
+      waiter.moved();
+      continue;
+    }
     if (Clock::now() >= deadline) {
       return {Code::kTimeout, "node " + std::to_string(node) + " is stuck in: " + execution.waiting_for(3), node};
     }
-    waiter.wait(deadline);
+    waiter.idle(deadline);
   }
+}
+
+Status run_shared(Node node, SharedExecution& execution, DoorbellWord& bell, Deadline deadline) {
+  Waiter waiter(bell);
+  while (!execution.advance()) {
+    if (execution.moved()) {
+      waiter.moved();
+      continue;
+    }
+    if (Clock::now() >= deadline) {
+      return {Code::kTimeout, "node " + std::to_string(node) + " is stuck in: " + execution.waiting_for(3), node};
+    }
+    waiter.idle(deadline);
+  }
+  return execution.status();
+}
+
+// The first failure.
+Status on_threads(int nodes, const std::function<Status(Node)>& run) {
+  std::vector<Status> outcomes(static_cast<size_t>(nodes));
+  std::vector<std::thread> threads;
+  for (Node node = 0; node < nodes; ++node) {
+    threads.emplace_back([&, node] { outcomes[static_cast<size_t>(node)] = run(node); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) {
+    if (!outcome.ok()) return outcome;
+  }
+  return {};
 }
 
 }  // namespace
@@ -36,22 +70,43 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
     }
   }
   const Deadline deadline = deadline_after(options.timeout);
-  std::vector<Status> outcomes(static_cast<size_t>(nodes));
-  std::vector<std::thread> threads;
+  return on_threads(nodes, [&](Node node) {
+    const auto i = static_cast<size_t>(node);
+    Pool pool(0);
+    Execution execution(schedule, node, operands[i], *mailboxes[i], 1, pool, options.execution);
+    Status outcome = run_node(node, execution, *mailboxes[i], bells[i], deadline);
+    if (!outcome.ok()) mailboxes[i]->fail(outcome);
+    return outcome;
+  });
+}
+
+Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
+                       size_t stage_bytes, milliseconds timeout) {
+  const int nodes = schedule->schedule().collective.ranks;
+  const SharedPlan plan = plan_shared(*schedule, stage_bytes);
+  if (!plan.possible) return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};
+  struct Line {
+    alignas(shm::kPageBytes) std::byte bytes[shm::kPageBytes];
+  };
+  const size_t pages = shm::board_bytes(nodes, stage_bytes) / shm::kPageBytes;
+  std::vector<DoorbellWord> bells(static_cast<size_t>(nodes));
+  std::vector<std::vector<Line>> memory;
+  std::vector<shm::BoardPeer> peers;
   for (Node node = 0; node < nodes; ++node) {
-    threads.emplace_back([&, node] {
-      const auto i = static_cast<size_t>(node);
-      Pool pool(0);
-      Execution execution(schedule, node, operands[i], *mailboxes[i], 1, pool, options.execution);
-      outcomes[i] = run_node(node, execution, *mailboxes[i], bells[i], deadline);
-      if (!outcomes[i].ok()) mailboxes[i]->fail(outcomes[i]);
-    });
+    memory.emplace_back(pages);
+    peers.push_back({memory.back().front().bytes, &bells[static_cast<size_t>(node)]});
   }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& outcome : outcomes) {
-    if (!outcome.ok()) return outcome;
+  const Deadline deadline = deadline_after(timeout);
+  std::vector<std::unique_ptr<shm::Board>> boards;
+  for (Node node = 0; node < nodes; ++node) {
+    boards.push_back(std::make_unique<shm::Board>(node, peers[static_cast<size_t>(node)].board, peers, stage_bytes));
   }
-  return {};
+  return on_threads(nodes, [&](Node node) {
+    const auto i = static_cast<size_t>(node);
+    Pool pool(0);
+    SharedExecution execution(schedule, plan, node, operands[i], *boards[i], 1, pool);
+    return run_shared(node, execution, bells[i], deadline);
+  });
 }
 
 }  // namespace braid

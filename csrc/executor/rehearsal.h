@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a whole schedule inside one process: every node is a thread, the wires are loopback. For tests, and for
+// Runs a whole schedule inside one process: every node is a thread, the wires are loopback or boards. For tests, and for
 // trying a new planner on real data before it meets a network.
 #pragma once
 
@@ -21,5 +21,10 @@ struct RehearsalOptions {
 // REQUIRES: operands that match the schedule, as for Execution.
 Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
                 const RehearsalOptions& options);
+
+// The same over boards in shared memory, each with a stage of `stage_bytes`. kUnsupported when the schedule cannot be
+// run so.
+Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
+                       size_t stage_bytes, milliseconds timeout);
 
 }  // namespace braid

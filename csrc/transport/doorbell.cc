@@ -2,6 +2,7 @@
 #include "transport/doorbell.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@
 
 namespace braid {
 namespace {
+
+// Where ranks share cores: how often the others are let run before this one sleeps.
+constexpr int kYields = 16;
 
 std::atomic<int64_t> spin_limit_ns{0};
 
@@ -35,29 +39,35 @@ void ring(DoorbellWord& word) {
   if (word.sleepers.load(std::memory_order_seq_cst) != 0) futex(&word.rings, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Waiter::wait(Deadline deadline) {
+void Waiter::idle(Deadline deadline) {
+  if (stage_ == Stage::kListed) return sleep(deadline);
   const int64_t spin_ns = spin_limit_ns.load(std::memory_order_relaxed);
+  const int turn = turns_++;
   if (spin_ns > 0) {
-    const auto stop = Clock::now() + std::chrono::nanoseconds(spin_ns);
-    do {
-      for (int i = 0; i < 32; ++i) {
-        if (word_.rings.load(std::memory_order_acquire) != ticket_) return;
-        pause_briefly();
-      }
-    } while (Clock::now() < stop);
+    if (turn == 0) {
+      spin_until_ = Clock::now() + std::chrono::nanoseconds(spin_ns);
+    }
+    // Looking at the clock takes longer than looking for a message.
+    if (turn % 16 != 15 || Clock::now() < spin_until_) return pause_briefly();
+  } else if (turn < kYields) {
+    ::sched_yield();
+    return;
   }
   word_.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  if (word_.rings.load(std::memory_order_seq_cst) == ticket_) {
-    timespec timeout{};
-    const timespec* limit = nullptr;
-    if (deadline != kNoDeadline) {
-      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
-      if (left > 0) timeout = {left / 1'000'000'000, left % 1'000'000'000};
-      limit = &timeout;
-    }
-    futex(&word_.rings, FUTEX_WAIT, ticket_, limit);
+  ticket_ = word_.rings.load(std::memory_order_seq_cst);
+  stage_ = Stage::kListed;
+}
+
+void Waiter::sleep(Deadline deadline) {
+  timespec timeout{};
+  const timespec* limit = nullptr;
+  if (deadline != kNoDeadline) {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
+    if (left > 0) timeout = {left / 1'000'000'000, left % 1'000'000'000};
+    limit = &timeout;
   }
-  word_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  futex(&word_.rings, FUTEX_WAIT, ticket_, limit);
+  moved();
 }
 
 }  // namespace braid

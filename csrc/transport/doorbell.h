@@ -19,22 +19,42 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 // Wakes everybody who sleeps on `word`; cheap when nobody does. Any thread, any process.
 void ring(DoorbellWord& word);
 
-// The waiting side: take a ticket, poll, and if nothing moved wait on the ticket. A ring after the ticket was
-// taken makes the wait return at once, so no ring is ever missed.
+// The waiting side, of one thread. Poll everything; say moved() when something did and idle() when nothing did, and
+// poll again:
+//
+//   while (!done) poll() ? waiter.moved() : waiter.idle(deadline);
+//
+// A poll lies between the moment from which rings count and each sleep, so nothing that is followed by a ring, nor
+// anything whose maker looks for sleepers afterwards, is ever missed.
 class Waiter {
  public:
-  explicit Waiter(DoorbellWord& word) : word_(word) { take_ticket(); }
+  explicit Waiter(DoorbellWord& word) : word_(word) {}
+  ~Waiter() { moved(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
-  void take_ticket() { ticket_ = word_.rings.load(std::memory_order_acquire); }
-  // Spins for a moment when a core is likely to be free, then sleeps until a ring or the deadline.
-  void wait(Deadline deadline);
+  void moved() {
+    if (stage_ == Stage::kListed) word_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    stage_ = Stage::kAwake;
+    turns_ = 0;
+  }
+  // Spins a little while a core is likely to be free, else lets others run; after some turns of that, sleeps until a
+  // ring or the deadline.
+  void idle(Deadline deadline);
 
  private:
+  enum class Stage { kAwake, kListed };  // listed: counted as a sleeper, with a ticket
+
+  void sleep(Deadline deadline);
+
   DoorbellWord& word_;
+  Stage stage_ = Stage::kAwake;
+  int turns_ = 0;
+  Clock::time_point spin_until_;
   uint32_t ticket_ = 0;
 };
 
-// How long Waiter spins before it sleeps, in nanoseconds; 0 when the host's ranks outnumber its cores.
+// How long a Waiter spins before it sleeps, in nanoseconds; 0 when the host's ranks outnumber its cores.
 void set_spin_ns(int64_t spin_ns);
 
 }  // namespace braid

@@ -21,6 +21,13 @@ std::string describe(const Intent& intent) {
   return text;
 }
 
+Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs) {
+  std::string text = "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank) +
+                     " is in " + describe(intent) + ", " + rank_text(peer) + " in " + describe(theirs);
+  if (describe(intent) == describe(theirs)) text += ", carried by another algorithm";
+  return {Code::kMismatch, std::move(text), peer};
+}
+
 std::string pack_status(const Status& status) {
   std::string packed(1 + sizeof(int32_t), '\0');
   packed[0] = static_cast<char>(status.code());

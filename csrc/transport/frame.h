@@ -11,6 +11,8 @@
 
 namespace braid {
 
+inline std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
+
 // Names one message from one sender to one receiver inside a group. Collectives use their sequence number as
 // stream; point-to-point messages use streams with the top bit set.
 struct Tag {
@@ -34,6 +36,8 @@ struct Intent {
   bool operator==(const Intent&) const = default;
 };
 std::string describe(const Intent& intent);  // "all_reduce sum of 4096 bytes of float32"
+// kMismatch: `rank` means one thing by collective `stream`, `peer` another.
+Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs);
 
 enum class FrameKind : uint8_t {
   kMessage = 1,    // a whole message, small enough to be kept when nobody waits for it yet

@@ -20,8 +20,6 @@
 
 namespace braid {
 
-inline std::string rank_text(Node rank) { return "rank " + std::to_string(rank); }
-
 class Mailbox final : public FrameSink {
  public:
   // `bell` is rung whenever a request finishes; it must outlive the mailbox.
@@ -61,6 +59,11 @@ class Mailbox final : public FrameSink {
   // Leaves in good order: peers see no failure unless they still wait for this rank.
   void close();
   Status failure() const;
+  // failure(), or kAborted when the mailbox is closed; ok before either.
+  Status end() const;
+  // Without a lock, for those who poll: whether end() is not ok, and whether any peer is lost or has left.
+  bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
+  bool has_lost() const { return has_lost_.load(std::memory_order_acquire); }
 
   // For the error message of a timeout: asks all peers which stream they are in (ask), later reads what is known
   // (peer_streams): per peer the last stream it began, or -1 where nothing was heard.
@@ -150,6 +153,8 @@ class Mailbox final : public FrameSink {
   uint64_t current_stream_ = 0;
   std::atomic<uint64_t>* published_ = nullptr;
   Status failure_;
+  std::atomic<bool> has_ended_{false};
+  std::atomic<bool> has_lost_{false};
   bool closed_ = false;
 };
 

@@ -165,11 +165,7 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
   const uint64_t stream = frame.tag.stream;
   if (const auto mine = streams_.find(stream); mine != streams_.end()) {
     if (mine->second == frame.intent) return true;
-    std::string text = "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank_) +
-                       " is in " + describe(mine->second) + ", " + rank_text(from) + " in " +
-                       describe(frame.intent);
-    if (describe(mine->second) == describe(frame.intent)) text += ", carried by another algorithm";
-    fail_locked({Code::kMismatch, std::move(text), from});
+    fail_locked(disagree(stream, rank_, mine->second, from, frame.intent));
     return false;
   }
   // An operation ends here when every message of it has come or gone. Another one means that the peer is in a

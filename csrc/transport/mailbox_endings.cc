@@ -6,6 +6,11 @@
 #include "transport/mailbox.h"
 
 namespace braid {
+namespace {
+
+Status was_closed() { return {Code::kAborted, "the group was shut down"}; }
+
+}  // namespace
 
 void Mailbox::finish(Request* request, Status status) {
   request->finish(std::move(status));
@@ -16,6 +21,7 @@ void Mailbox::lost(Node node, Status why) {
   Peer& p = peer(node);
   if (!p.lost.ok()) return;
   p.lost = p.left ? Status(Code::kPeerLost, rank_text(node) + " has left the group", node) : std::move(why);
+  has_lost_.store(true, std::memory_order_release);
   // A peer may go when nobody needs it any more, so only a message that now cannot come or go is a failure.
   bool needed = !p.receives.empty() || !p.sends.empty();
   for (const auto& [tag, early] : p.early) needed |= early.waiting.request != nullptr;
@@ -32,6 +38,7 @@ void Mailbox::fail(const Status& why) {
 void Mailbox::fail_locked(const Status& why, bool everyone) {
   if (!failure_.ok() || closed_) return;
   failure_ = why;
+  has_ended_.store(true, std::memory_order_release);
   const std::string packed = pack_status(why);
   const ConstBytes payload(reinterpret_cast<const std::byte*>(packed.data()), packed.size());
   for (size_t i = 0; i < peers_.size(); ++i) {
@@ -53,8 +60,9 @@ void Mailbox::close() {
       post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0);
     }
   }
-  drop_all({Code::kAborted, "the group was shut down"});
   closed_ = true;
+  has_ended_.store(true, std::memory_order_release);
+  drop_all(was_closed());
 }
 
 void Mailbox::drop_all(const Status& why) {
@@ -74,6 +82,11 @@ void Mailbox::drop_all(const Status& why) {
   for (auto& [request, writing] : writing_) finish(request, why);
   writing_.clear();
   ring(bell_);
+}
+
+Status Mailbox::end() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ && failure_.ok() ? was_closed() : failure_;
 }
 
 Status Mailbox::failure() const {

@@ -16,6 +16,7 @@ namespace braid {
 struct ShmGroup::Peer {
   shm::Link link;
   std::optional<Segment> inbox;
+  std::optional<Segment> board;
   std::unique_ptr<ShmDoorbell> bell;
   std::optional<DeathWatch::Id> watched;
 };
@@ -33,29 +34,42 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   }
   Result<Segment> inbox = Segment::create("braid-inbox", shm::group_bytes(ranks, options.ring_bytes));
   if (!inbox.ok()) return inbox.status();
+  if (!shm::is_ring_size(options.stage_bytes)) {
+    return Status(Code::kInvalidArgument, "a stage cannot have " + std::to_string(options.stage_bytes) + " bytes");
+  }
+  Result<Segment> board = Segment::create("braid-board", shm::board_bytes(ranks, options.stage_bytes));
+  if (!board.ok()) return board.status();
   Result<Nonce> probe = Nonce::random();
   if (!probe.ok()) return probe.status();
   if (options.single_copy) shm::permit_readers();
   return std::unique_ptr<ShmGroup>(
-      new ShmGroup(rank, ranks, bell, watch, options, std::move(inbox).value(), probe.value()));
+      new ShmGroup(rank, ranks, bell, watch, options, std::move(inbox).value(),
+                   std::move(board).value(), probe.value()));
 }
 
 ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, const ShmOptions& options,
-                   Segment inbox, Nonce probe)
+                   Segment inbox, Segment board, Nonce probe)
     : rank_(rank),
       ranks_(ranks),
       bell_(bell),
       watch_(watch),
       options_(options),
       inbox_(std::move(inbox)),
+      board_(std::move(board)),
       probe_(probe),
       peers_(static_cast<size_t>(ranks)) {
   shm::header_of(inbox_).stream.store(shm::kNoStream, std::memory_order_relaxed);  // nobody has my card yet
-  card_ =
-      shm::GroupCard{
-          rank_,  ranks_,        options_.ring_bytes, options_.eager_bytes, reinterpret_cast<uint64_t>(&probe_),
-          probe_, inbox_.card(), bell_.card()}
-          .text();
+  shm::GroupCard card{rank_,
+                      ranks_,
+                      options_.ring_bytes,
+                      options_.eager_bytes,
+                      reinterpret_cast<uint64_t>(&probe_),
+                      probe_,
+                      options_.stage_bytes,
+                      inbox_.card(),
+                      board_.card(),
+                      bell_.card()};
+  card_ = card.text();
 }
 
 ShmGroup::~ShmGroup() {
@@ -112,7 +126,15 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
     return {Code::kInvalidArgument, "inbox and doorbell are of different processes"};
   }
 
+  Result<Segment> board = Segment::attach(card.board);
+  if (!board.ok()) return board.status();
+  if (board.value().owner() != link.pid ||
+      board.value().size() != shm::board_bytes(ranks_, card.stage_bytes)) {
+    return {Code::kInvalidArgument, "its board is not what its card says"};
+  }
+
   peer.inbox = std::move(inbox).value();
+  peer.board = std::move(board).value();
   peer.bell = std::move(bell).value();
   link.in = shm::ring_of(inbox_, ranks_, options_.ring_bytes, link.peer);
   link.out = shm::ring_of(*peer.inbox, ranks_, card.ring_bytes, rank_);
@@ -138,6 +160,19 @@ std::unique_ptr<Channel> ShmGroup::channel(Node node, FrameSink& sink, bool peer
   shm::Link& link = find(node)->link;
   link.traits.peer_reads = peer_can_read_me;
   return std::make_unique<shm::ShmChannel>(link, sink);
+}
+
+Result<std::unique_ptr<shm::Board>> ShmGroup::board() {
+  std::vector<shm::BoardPeer> peers(static_cast<size_t>(ranks_));
+  for (Node node = 0; node < ranks_; ++node) {
+    if (node == rank_) continue;
+    const Peer& peer = *find(node);
+    if (peer.board->size() != board_.size()) {
+      return Status(Code::kInvalidArgument, "the board of rank " + std::to_string(node) + " has another size", node);
+    }
+    peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell};
+  }
+  return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers), options_.stage_bytes);
 }
 
 std::atomic<uint64_t>* ShmGroup::stream_word() { return &shm::header_of(inbox_).stream; }

@@ -22,6 +22,7 @@
 #include "transport/channel.h"
 #include "transport/death_watch.h"
 #include "transport/doorbell.h"
+#include "transport/shm/board.h"
 
 namespace braid {
 
@@ -29,6 +30,7 @@ struct ShmOptions {
   size_t ring_bytes = 128 * 1024;  // of each ring that peers write to me; a power of two from 4096
   size_t eager_bytes = 16 * 1024;  // larger messages are never buffered; at most a quarter of a ring
   bool single_copy = true;         // read peers' memory, and let them read mine
+  size_t stage_bytes = size_t{1} << 20;  // of this rank's board; a power of two from 4096, equal on all ranks
 };
 
 // This process's doorbell, in memory where peers can ring it. One per process, shared by all groups.
@@ -74,6 +76,10 @@ class ShmGroup {
   // of both sides' options.
   std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);
 
+  // Notices on boards, for groups that are all on this host. REQUIRES: connect() succeeded with every other rank; the
+  // board is destroyed before the group. kInvalidArgument when a peer's stage has another size.
+  Result<std::unique_ptr<shm::Board>> board();
+
   // Where the stream I am in is to be written, for peers to read without my help; for Mailbox::publish_at().
   std::atomic<uint64_t>* stream_word();
 
@@ -81,7 +87,7 @@ class ShmGroup {
   struct Peer;
 
   ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, const ShmOptions& options, Segment inbox,
-           Nonce probe);
+           Segment board, Nonce probe);
   Status connect_to(Peer& peer, const std::string& card);
   Peer* find(Node peer) const { return peers_[static_cast<size_t>(peer)].get(); }
 
@@ -91,6 +97,7 @@ class ShmGroup {
   DeathWatch& watch_;
   const ShmOptions options_;
   Segment inbox_;
+  Segment board_;
   const Nonce probe_;  // in private memory: peers that can read it can read all of mine
   std::string card_;
   std::vector<std::unique_ptr<Peer>> peers_;  // those connected

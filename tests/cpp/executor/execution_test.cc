@@ -13,14 +13,6 @@
 namespace braid::testing {
 namespace {
 
-std::shared_ptr<const VerifiedSchedule> planned(const Family& family, const Collective& collective) {
-  auto schedule = family.plan(collective, {});
-  EXPECT_TRUE(schedule.ok()) << schedule.status().message();
-  auto verified = verify(std::move(schedule).value());
-  EXPECT_TRUE(verified.ok()) << verified.status().message();
-  return std::make_shared<const VerifiedSchedule>(std::move(verified).value());
-}
-
 // Runs one collective on all ranks and looks at what came out.
 void expect_right(const Family& family, const Collective& collective, size_t count, bool in_place,
                   const RehearsalOptions& options) {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "planner/planners.h"
+#include "verify/verify.h"
 
 namespace braid::testing {
 
@@ -28,6 +33,15 @@ void for_every_family(const std::vector<int>& world_sizes, const Visit& visit) {
       }
     }
   }
+}
+
+// The family's schedule, proved.
+inline std::shared_ptr<const VerifiedSchedule> planned(const Family& family, const Collective& collective) {
+  auto schedule = family.plan(collective, {});
+  EXPECT_TRUE(schedule.ok()) << schedule.status().message();
+  auto verified = verify(std::move(schedule).value());
+  EXPECT_TRUE(verified.ok()) << verified.status().message();
+  return std::make_shared<const VerifiedSchedule>(std::move(verified).value());
 }
 
 inline std::vector<int> one_to(int last) {

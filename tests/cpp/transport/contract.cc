@@ -23,10 +23,12 @@ Status wait(TestGroup& group, Node rank, Request& request) {
   const Deadline deadline = deadline_after(milliseconds(20'000));
   Waiter waiter(group.bell(rank));
   while (!request.done()) {
-    waiter.take_ticket();
-    if (group.mailbox(rank).poll() || request.done()) continue;
+    if (group.mailbox(rank).poll() || request.done()) {
+      waiter.moved();
+      continue;
+    }
     if (Clock::now() > deadline) return {Code::kTimeout, "the test waited too long"};
-    waiter.wait(deadline);
+    waiter.idle(deadline);
   }
   return request.status();
 }

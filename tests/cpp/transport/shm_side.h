@@ -30,10 +30,12 @@ struct ShmSide {
     const Deadline deadline = deadline_after(milliseconds(20'000));
     Waiter waiter(bell->word());
     while (!request.done()) {
-      waiter.take_ticket();
-      if (mailbox->poll() || request.done()) continue;
+      if (mailbox->poll() || request.done()) {
+        waiter.moved();
+        continue;
+      }
       if (Clock::now() > deadline) return {Code::kTimeout, "the test waited too long"};
-      waiter.wait(deadline);
+      waiter.idle(deadline);
     }
     return request.status();
   }

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/shared_execution.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "reduce/reduce.h"
+#include "schedule/text.h"
+
+namespace braid {
+
+SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan,
+                                 Node node, Operands operands, shm::Board& board, uint64_t digest, Pool& pool)
+    : verified_(std::move(schedule)),
+      plan_(plan),
+      node_(node),
+      program_(verified_->schedule().programs[static_cast<size_t>(node)]),
+      operands_(std::move(operands)),
+      layout_(verified_->schedule(), operands_, plan.chunk_bytes),
+      board_(board),
+      digest_(digest) {
+  const auto rounds = static_cast<int64_t>(program_.size());
+  if (layout_.segments() == 0 || rounds == 0) return;
+  turns_ = (layout_.segments() - 1) * plan_.stride + rounds;
+  if (plan_.uses_scratch) {
+    const int64_t at_once = std::min(layout_.segments(), (rounds + plan_.stride - 1) / plan_.stride);
+    for (int64_t i = 0; i < at_once; ++i) scratch_.push_back(pool.take(layout_.scratch_bytes()));
+  }
+  segment_ = oldest();
+  board_.begin_round();
+}
+
+int64_t SharedExecution::oldest() const {
+  const auto rounds = static_cast<int64_t>(program_.size());
+  return turn_ < rounds ? 0 : (turn_ - rounds) / plan_.stride + 1;
+}
+
+int64_t SharedExecution::newest() const { return std::min(turn_ / plan_.stride, layout_.segments() - 1); }
+
+const Round& SharedExecution::round_of(int64_t segment) const { return program_[round_index(segment)]; }
+
+std::byte* SharedExecution::scratch_of(int64_t segment) const {
+  return scratch_.empty() ? nullptr : scratch_[static_cast<size_t>(segment) % scratch_.size()].data();
+}
+
+bool SharedExecution::advance() {
+  moved_ = false;
+  while (turn_ < turns_ && status_.ok()) {
+    if (posting_ ? !post_turn() : !receive_turn()) break;
+    if (!posting_) {
+      posting_ = true;
+      ++turn_;
+      board_.begin_round();
+    } else {
+      posting_ = false;
+    }
+    segment_ = oldest();
+    step_ = 0;
+    staged_.clear();
+  }
+  if (moved_) board_.wake();
+  return turn_ == turns_ || !status_.ok();
+}
+
+// ---- out
+
+bool SharedExecution::post_turn() {
+  for (; segment_ <= newest(); ++segment_, step_ = 0, staged_.clear()) {
+    const Round& round = round_of(segment_);
+    for (; step_ < round.size(); ++step_) {
+      if (round[step_].op == Op::kSend && !post(round[step_])) return false;
+    }
+  }
+  return true;
+}
+
+bool SharedExecution::post(const Step& step) {
+  const ConstBytes bytes = layout_.read(step.target, segment_, scratch_of(segment_));
+  if (bytes.empty()) return true;
+  uint32_t place = shm::kInline;
+  if (bytes.size() > shm::kInlineBytes) {
+    const auto same = std::find_if(staged_.begin(), staged_.end(), [&](const Staged& s) { return s.ref == step.target; });
+    if (same != staged_.end()) {
+      place = same->place;
+    } else {
+      const std::optional<uint32_t> room = board_.stage(bytes);
+      if (!room) return false;
+      place = *room;
+      staged_.push_back({step.target, place});
+    }
+  }
+  if (!board_.post(step.peer, digest_, bytes, place)) return false;
+  moved_ = true;
+  return true;
+}
+
+// ---- in
+
+bool SharedExecution::receive_turn() {
+  for (; segment_ <= newest(); ++segment_) {
+    if (!awaiting_) await_round();
+    if (!collect()) return false;
+    run_round();
+    for (const Awaited& message : awaited_) board_.take(message.from, 1);
+    awaiting_ = false;
+    moved_ = true;
+  }
+  return true;
+}
+
+// Lists the round's messages in the order in which their senders post them, which is that of the steps.
+void SharedExecution::await_round() {
+  awaited_.clear();
+  collected_ = 0;
+  awaiting_ = true;
+  const auto await = [&](const Step& step, Node from) {
+    size_t ahead = 0;
+    for (const Awaited& earlier : awaited_) ahead += earlier.from == from ? 1 : 0;
+    awaited_.push_back({&step, from, ahead, nullptr});
+  };
+  for (const Step& step : round_of(segment_)) {
+    if (step.op != Op::kRecv && step.op != Op::kReduce) continue;
+    if (layout_.write(step.target, segment_, scratch_of(segment_)).empty()) continue;
+    if (step.op == Op::kRecv) await(step, step.peer);
+    for (const Source& source : step.sources) {
+      if (source.is_remote()) await(step, source.from);
+    }
+  }
+}
+
+bool SharedExecution::collect() {
+  for (; collected_ < awaited_.size(); ++collected_) {
+    Awaited& message = awaited_[collected_];
+    if (!board_.has_come(message.from, message.ahead)) return false;
+    const size_t bytes = layout_.write(message.step->target, segment_, scratch_of(segment_)).size();
+    auto data = board_.open(message.from, message.ahead, digest_, bytes);
+    if (!data.ok()) {
+      status_ = {data.status().code(), data.status().message() + " (step: " + to_text(*message.step) + ", round " +
+                     std::to_string(round_index(segment_)) + ")", data.status().rank()};
+      return false;
+    }
+    message.data = data.value();
+  }
+  return true;
+}
+
+// First what lands, then what is computed, as the round means it.
+void SharedExecution::run_round() {
+  for (const Awaited& message : awaited_) {
+    if (message.step->op != Op::kRecv) continue;
+    const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_));
+    std::memcpy(target.data(), message.data, target.size());
+  }
+  const Round& round = round_of(segment_);
+  size_t next_message = 0;
+  for (size_t i = 0; i < round.size(); ++i) {
+    const Step& step = round[i];
+    if (step.op == Op::kReduce) {
+      run_reduce(step, i, next_message);
+    } else if (step.op == Op::kCopy) {
+      const Bytes target = layout_.write(step.target, segment_, scratch_of(segment_));
+      const ConstBytes source = layout_.read(step.sources[0].ref, segment_, scratch_of(segment_));
+      if (!target.empty() && target.data() != source.data()) {
+        std::memmove(target.data(), source.data(), target.size());
+      }
+    }
+  }
+}
+
+void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_message) {
+  const Bytes target = layout_.write(step.target, segment_, scratch_of(segment_));
+  if (target.empty()) return;
+  sources_.clear();
+  for (const Source& source : step.sources) {
+    if (source.is_remote()) {
+      while (awaited_[next_message].step != &step) ++next_message;
+      sources_.push_back(awaited_[next_message++].data);
+    } else {
+      sources_.push_back(layout_.read(source.ref, segment_, scratch_of(segment_)).data());
+    }
+  }
+  const bool completes = verified_->facts(node_, round_index(segment_), index).completes;
+  const int divisor = operands_.op == ReduceOp::kAvg && completes ? verified_->schedule().collective.ranks : 1;
+  reduce(operands_.dtype, operands_.op, target.data(), sources_, target.size() / size_of(operands_.dtype),
+         divisor);
+}
+
+// ---- to speak of it
+
+std::string SharedExecution::waiting_for(size_t most) const {
+  if (posting_) return "room on the board";
+  std::string text;
+  for (size_t i = collected_; awaiting_ && i < awaited_.size(); ++i) {
+    if (i - collected_ == most) return text + ", ...";
+    if (!text.empty()) text += ", ";
+    text += to_text(*awaited_[i].step) + " (round " + std::to_string(round_index(segment_)) + ")";
+  }
+  return text;
+}
+
+std::vector<Node> SharedExecution::waiting_peers() const {
+  std::vector<Node> peers;
+  if (posting_) {
+    for (Node node = 0; node < board_.ranks(); ++node) {
+      if (node != node_) peers.push_back(node);
+    }
+    return peers;
+  }
+  for (size_t i = collected_; awaiting_ && i < awaited_.size(); ++i) {
+    if (!board_.has_come(awaited_[i].from, awaited_[i].ahead)) peers.push_back(awaited_[i].from);
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+}  // namespace braid

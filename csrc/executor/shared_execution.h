@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one node's part of a verified schedule whose nodes all share memory, over their boards. Never blocks; whoever
+// owns it calls advance() until it is done.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/layout.h"
+#include "executor/shared_plan.h"
+#include "memory/pool.h"
+#include "transport/shm/board.h"
+#include "verify/verify.h"
+
+namespace braid {
+
+// Not thread safe. The operands' memory, the board and the pool must outlive it. Nobody reads the operands' memory
+// once it is done or gone.
+class SharedExecution {
+ public:
+  // `digest` stands for the operation: ranks with different ones are not in the same.
+  // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
+  SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
+                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool);
+  SharedExecution(const SharedExecution&) = delete;
+  SharedExecution& operator=(const SharedExecution&) = delete;
+
+  // Moves what can move. True when the operation is done or has failed.
+  bool advance();
+  // Whether the last advance() moved anything.
+  bool moved() const { return moved_; }
+  // REQUIRES: advance() returned true.
+  const Status& status() const { return status_; }
+
+  // As for Execution.
+  std::string waiting_for(size_t most) const;
+  std::vector<Node> waiting_peers() const;
+
+ private:
+  struct Awaited {  // a message that the current round needs
+    const Step* step = nullptr;
+    Node from = -1;
+    size_t ahead = 0;
+    const std::byte* data = nullptr;
+  };
+  struct Staged {
+    Ref ref;
+    uint32_t place = 0;
+  };
+
+  // A turn's rounds are those of the segments [oldest(), newest()].
+  int64_t oldest() const;
+  int64_t newest() const;
+  bool next_turn();  // false when there is none
+  const Round& round_of(int64_t segment) const;
+  size_t round_index(int64_t segment) const { return static_cast<size_t>(turn_ - segment * plan_.stride); }
+  bool post_turn();
+  bool post(const Step& step);
+  bool receive_turn();
+  void await_round();
+  bool collect();
+  void run_round();
+  void run_reduce(const Step& step, size_t index, size_t& next_message);
+  std::byte* scratch_of(int64_t segment) const;
+
+  const std::shared_ptr<const VerifiedSchedule> verified_;
+  const SharedPlan& plan_;
+  const Node node_;
+  const Program& program_;
+  const Operands operands_;
+  const Layout layout_;
+  shm::Board& board_;
+  const uint64_t digest_;
+  std::vector<PoolBlock> scratch_;
+
+  int64_t turn_ = 0;
+  int64_t turns_ = 0;
+  bool posting_ = true;    // else receiving
+  int64_t segment_ = 0;    // of the turn, which is being posted or received
+  size_t step_ = 0;        // of its round, to be posted next
+  bool awaiting_ = false;  // awaited_ is that of the segment's round
+  bool moved_ = false;
+  std::vector<Staged> staged_;
+  std::vector<Awaited> awaited_;
+  size_t collected_ = 0;  // of awaited_, the leading ones that have come
+  std::vector<const std::byte*> sources_;
+  Status status_;
+};
+
+}  // namespace braid

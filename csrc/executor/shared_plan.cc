@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/shared_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "transport/shm/board_layout.h"
+
+namespace braid {
+namespace {
+
+// Schedules of more rounds run one segment at a time.
+constexpr size_t kMostOverlap = 3;
+// A chunk that is copied to the stage is read there by another core: it should still be in a cache then.
+constexpr size_t kLargestChunk = 128 * 1024;
+
+struct Traffic {
+  int64_t staged_chunks = 0;    // the same ref counts once
+  size_t messages_to_one = 0;  // the most to one peer
+};
+
+Traffic traffic_of(const Round& round) {
+  Traffic traffic;
+  std::vector<Ref> staged;
+  std::map<Node, size_t> messages;
+  for (const Step& step : round) {
+    if (step.op != Op::kSend) continue;
+    traffic.messages_to_one = std::max(traffic.messages_to_one, ++messages[step.peer]);
+    if (std::find(staged.begin(), staged.end(), step.target) != staged.end()) continue;
+    staged.push_back(step.target);
+    traffic.staged_chunks += step.target.count;
+  }
+  return traffic;
+}
+
+// The rounds in which a node sends to the peer, or takes what comes from it, in the order of the messages.
+std::vector<size_t> rounds_of_messages(const Program& program, Node peer, bool sends) {
+  std::vector<size_t> rounds;
+  for (size_t round = 0; round < program.size(); ++round) {
+    for (const Step& step : program[round]) {
+      const bool whole = (step.op == Op::kSend && sends) || (step.op == Op::kRecv && !sends);
+      if (whole && step.peer == peer) rounds.push_back(round);
+      for (const Source& source : step.sources) {
+        if (!sends && source.from == peer) rounds.push_back(round);
+      }
+    }
+  }
+  return rounds;
+}
+
+// Is every message taken in the round in which it is sent? Else overlapping segments could take turns differently on
+// both sides.
+bool keeps_step(const Schedule& schedule) {
+  const int nodes = static_cast<int>(schedule.programs.size());
+  for (Node from = 0; from < nodes; ++from) {
+    for (Node to = 0; to < nodes; ++to) {
+      const auto sent = rounds_of_messages(schedule.programs[static_cast<size_t>(from)], to, true);
+      if (sent != rounds_of_messages(schedule.programs[static_cast<size_t>(to)], from, false)) return false;
+    }
+  }
+  return true;
+}
+
+bool touches_scratch(const Program& program) {
+  return std::any_of(program.begin(), program.end(), [](const Round& round) {
+    return std::any_of(round.begin(), round.end(),
+                       [](const Step& step) { return step.target.buffer == Buffer::kScratch; });
+  });
+}
+
+}  // namespace
+
+SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes) {
+  const Schedule& schedule = verified.schedule();
+  Traffic most;
+  size_t rounds = 1;
+  SharedPlan plan;
+  for (const Program& program : schedule.programs) {
+    rounds = std::max(rounds, program.size());
+    plan.uses_scratch |= touches_scratch(program);  // what is read from scratch was written there first
+    for (const Round& round : program) {
+      const Traffic traffic = traffic_of(round);
+      most.staged_chunks = std::max(most.staged_chunks, traffic.staged_chunks);
+      most.messages_to_one = std::max(most.messages_to_one, traffic.messages_to_one);
+    }
+  }
+  const bool overlaps = rounds <= kMostOverlap && keeps_step(schedule);
+  plan.stride = overlaps ? 1 : static_cast<int64_t>(rounds);
+  const size_t at_once = overlaps ? rounds : 1;
+  const size_t chunks = at_once * static_cast<size_t>(std::max<int64_t>(most.staged_chunks, 1));
+  // A chunk may be a line larger than aimed at, by rounding, and begins on a line of its own.
+  const size_t room = stage_bytes / 2 / chunks;
+  if (room < 64 * 4) return plan;
+  plan.chunk_bytes = std::min(kLargestChunk, (room - 128) / 64 * 64);
+  plan.possible = most.messages_to_one * at_once <= shm::kNotices / 2;
+  return plan;
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a schedule whose nodes all share memory is run over boards: in what order segments take turns, and how large
+// they may be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "verify/verify.h"
+
+namespace braid {
+
+// The order is the same on all nodes, so that messages need no names. Segments overlap: at turn t segment g is in
+// its round t - g * stride, the oldest segment first. A turn first posts the messages of all its rounds, then waits
+// for those of the others. So with a stride of 1 the next segment's messages are on their way while this one's
+// results are sent around; long schedules would keep too much in flight and run segment after segment.
+struct SharedPlan {
+  bool possible = false;   // a turn fits on a board
+  size_t chunk_bytes = 0;  // of one segment, at most; a multiple of 64
+  int64_t stride = 1;      // turns from one segment to the next
+  bool uses_scratch = false;
+};
+
+// A pure function of the schedule and of the size of everybody's stage.
+SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes);
+
+}  // namespace braid

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/board.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace braid::shm {
+namespace {
+
+Taken* takens_of(std::byte* board) { return reinterpret_cast<Taken*>(board + sizeof(BoardHeader)); }
+
+Notice* notices_of(std::byte* board, int ranks, Node reader) {
+  std::byte* first = board + sizeof(BoardHeader) + static_cast<size_t>(ranks) * sizeof(Taken);
+  return reinterpret_cast<Notice*>(first) + static_cast<size_t>(reader) * kNotices;
+}
+
+size_t whole_lines(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+
+}  // namespace
+
+Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t stage_bytes)
+    : rank_(rank),
+      stage_bytes_(stage_bytes),
+      stage_(own + stage_offset(static_cast<int>(peers.size()))),
+      header_(*reinterpret_cast<BoardHeader*>(own)),
+      peers_(peers.size()) {
+  const int ranks = static_cast<int>(peers.size());
+  for (Node node = 0; node < ranks; ++node) {
+    if (node == rank) continue;
+    Side& s = side(node);
+    s.peer = peers[static_cast<size_t>(node)];
+    s.outgoing = notices_of(own, ranks, node);
+    s.incoming = notices_of(s.peer.board, ranks, rank);
+    s.taken = &takens_of(own)[node].count;
+    s.their_taken = &takens_of(s.peer.board)[rank].count;
+    s.held.resize(kNotices);
+  }
+}
+
+void Board::announce(uint64_t stream, const Intent& intent) {
+  PostedIntent& posted = header_.intents[stream % kIntents];
+  uint64_t words[2];
+  std::memcpy(words, &intent, sizeof words);
+  posted.stream.store(kNoStream, std::memory_order_relaxed);
+  // Release and acquire on the words keep a reader from taking new words for those of the old stream.
+  posted.words[0].store(words[0], std::memory_order_release);
+  posted.words[1].store(words[1], std::memory_order_release);
+  // Sequentially consistent, like the look at it: of two ranks that announce and then look, one sees the other.
+  posted.stream.store(stream, std::memory_order_seq_cst);
+}
+
+std::optional<Intent> Board::intent_of(Node node, uint64_t stream) const {
+  const auto& header = node == rank_ ? header_ : *reinterpret_cast<const BoardHeader*>(side(node).peer.board);
+  const PostedIntent& posted = header.intents[stream % kIntents];
+  if (posted.stream.load(std::memory_order_seq_cst) != stream) return std::nullopt;
+  const uint64_t words[2] = {posted.words[0].load(std::memory_order_acquire),
+                             posted.words[1].load(std::memory_order_acquire)};
+  if (posted.stream.load(std::memory_order_relaxed) != stream) return std::nullopt;
+  Intent intent;
+  std::memcpy(&intent, words, sizeof words);
+  return intent;
+}
+
+// ---- sending
+
+std::optional<uint32_t> Board::stage(ConstBytes bytes) {
+  const size_t size = whole_lines(bytes.size());
+  uint64_t begin = staged_;
+  const size_t left = stage_bytes_ - begin % stage_bytes_;  // to the end, where a message cannot wrap
+  if (size > left) begin += left;
+  if (begin + size - freed_ > stage_bytes_) {
+    free_stage();
+    if (begin + size - freed_ > stage_bytes_) return std::nullopt;
+  }
+  const auto place = static_cast<uint32_t>(begin % stage_bytes_);
+  std::memcpy(stage_ + place, bytes.data(), bytes.size());
+  staged_ = begin + size;
+  return place;
+}
+
+// What was staged before the round of the oldest notice that somebody has not taken is free.
+void Board::free_stage() {
+  uint64_t held = staged_;
+  for (Side& s : peers_) {
+    if (s.outgoing == nullptr) continue;
+    s.taken_by_peer = s.their_taken->load(std::memory_order_seq_cst);
+    if (s.taken_by_peer < s.posted) held = std::min(held, s.held[(s.taken_by_peer + 1) % kNotices]);
+  }
+  freed_ = std::max(freed_, held);
+}
+
+bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
+  Side& s = side(to);
+  if (s.posted - s.taken_by_peer >= kNotices) {
+    s.taken_by_peer = s.their_taken->load(std::memory_order_seq_cst);
+    if (s.posted - s.taken_by_peer >= kNotices) return false;
+  }
+  const uint64_t number = s.posted + 1;
+  Notice& notice = s.outgoing[number % kNotices];
+  notice.digest = digest;
+  notice.bytes = static_cast<uint32_t>(bytes.size());
+  notice.offset = place;
+  if (place == kInline) std::memcpy(notice.message, bytes.data(), bytes.size());
+  s.held[number % kNotices] = round_;
+  s.posted = number;
+  s.stirred = true;
+  // Sequentially consistent, like the reader's count of sleepers: it sees the notice or we see it sleep.
+  notice.number.store(number, std::memory_order_seq_cst);
+  return true;
+}
+
+// ---- receiving
+
+const Notice& Board::incoming(Node from, size_t ahead) const {
+  const Side& s = side(from);
+  return s.incoming[(s.taken_by_me + 1 + ahead) % kNotices];
+}
+
+bool Board::has_come(Node from, size_t ahead) const {
+  return incoming(from, ahead).number.load(std::memory_order_seq_cst) == side(from).taken_by_me + 1 + ahead;
+}
+
+Result<const std::byte*> Board::open(Node from, size_t ahead, uint64_t digest, size_t bytes) const {
+  const Notice& notice = incoming(from, ahead);
+  if (notice.digest != digest) {
+    return Status(Code::kMismatch, "rank " + std::to_string(rank_) + " and rank " + std::to_string(from) +
+                                          " are not in the same operation",
+                  from);
+  }
+  const size_t size = notice.bytes;
+  if (size != bytes) {
+    return Status(Code::kMismatch,
+                  "sizes disagree: rank " + std::to_string(from) + " has a message of " + std::to_string(size) +
+                      " bytes where rank " + std::to_string(rank_) + " has one of " + std::to_string(bytes),
+                  from);
+  }
+  const size_t offset = notice.offset;
+  if (offset == kInline && size <= kInlineBytes) return notice.message;
+  if (offset > stage_bytes_ || size > stage_bytes_ - offset) {
+    return Status(Code::kPeerLost, "rank " + std::to_string(from) + " posted a broken notice", from);
+  }
+  return side(from).peer.board + stage_offset(ranks()) + offset;
+}
+
+void Board::take(Node from, size_t count) {
+  Side& s = side(from);
+  s.taken_by_me += count;
+  s.taken->store(s.taken_by_me, std::memory_order_seq_cst);
+  s.stirred = true;
+}
+
+void Board::wake() {
+  for (Side& s : peers_) {
+    if (!std::exchange(s.stirred, false)) continue;
+    if (s.peer.bell->sleepers.load(std::memory_order_seq_cst) != 0) ring(*s.peer.bell);
+  }
+}
+
+}  // namespace braid::shm

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between ranks of one host without a queue in between: the sender posts them on its own board, in shared
+// memory, and the receiver reads them there. For those who know beforehand which message comes next, as the ranks of
+// a verified schedule do: messages have no tags, only their order.
+//
+// Thread safety: by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/span.h"
+#include "base/status.h"
+#include "transport/doorbell.h"
+#include "transport/frame.h"
+#include "transport/shm/board_layout.h"
+
+namespace braid::shm {
+
+// What my board has in common with that of a peer.
+struct BoardPeer {
+  std::byte* board = nullptr;  // of the peer
+  DoorbellWord* bell = nullptr;
+};
+
+class Board {
+ public:
+  // `own` and the boards of `peers` (one per rank; this rank's entry is not looked at) have board_bytes(ranks,
+  // stage_bytes), began as zeros, and outlive this.
+  Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t stage_bytes);
+
+  int ranks() const { return static_cast<int>(peers_.size()); }
+  size_t stage_bytes() const { return stage_bytes_; }
+
+  // ---- what everybody is doing
+
+  // Tells all who look that this rank is now in collective `stream`, with this intent.
+  void announce(uint64_t stream, const Intent& intent);
+  // What a rank, maybe this one, meant to do in `stream`; none if it has not come to it, or is kIntents further.
+  std::optional<Intent> intent_of(Node node, uint64_t stream) const;
+
+  // ---- sending
+
+  // What is staged until the next call is given up together, when everything posted meanwhile is taken.
+  void begin_round() { round_ = staged_; }
+  // Copies a message to where all peers can read it; its place, or none while there is no room. It may be posted to
+  // several peers. REQUIRES: a round stages at most stage_bytes() / 2, in whole cache lines.
+  std::optional<uint32_t> stage(ConstBytes bytes);
+  // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
+  // there is no room. Nobody is woken.
+  bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
+
+  // ---- receiving
+
+  // Whether the peer has posted its message `ahead` places after the last one taken.
+  bool has_come(Node from, size_t ahead) const;
+  // That message, where it lies. kMismatch when it has another digest or size; kPeerLost when it makes no sense.
+  // REQUIRES: has_come(from, ahead).
+  Result<const std::byte*> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
+  // The next `count` messages from this peer will not be looked at again.
+  void take(Node from, size_t count);
+
+  // Rings for the peers who sleep, if anything was posted or taken since the last call.
+  void wake();
+
+ private:
+  struct Side {  // what is exchanged with one peer
+    BoardPeer peer;
+    Notice* outgoing = nullptr;          // mine, for the peer
+    const Notice* incoming = nullptr;    // the peer's, for me
+    std::atomic<uint64_t>* taken = nullptr;  // mine: what I took from the peer
+    const std::atomic<uint64_t>* their_taken = nullptr;
+    uint64_t posted = 0;
+    uint64_t taken_by_me = 0;
+    uint64_t taken_by_peer = 0;  // when last looked at
+    bool stirred = false;        // since the last wake()
+    std::vector<uint64_t> held;  // by number modulo kNotices: the stage is held from here on for that notice
+  };
+
+  Side& side(Node peer) { return peers_[static_cast<size_t>(peer)]; }
+  const Side& side(Node peer) const { return peers_[static_cast<size_t>(peer)]; }
+  const Notice& incoming(Node from, size_t ahead) const;
+  void free_stage();
+
+  const Node rank_;
+  const size_t stage_bytes_;
+  std::byte* const stage_;
+  BoardHeader& header_;
+  std::vector<Side> peers_;
+  // Bytes since the beginning; the place is the count modulo stage_bytes_.
+  uint64_t staged_ = 0;
+  uint64_t freed_ = 0;
+  uint64_t round_ = 0;  // where the round began
+};
+
+}  // namespace braid::shm

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank's board looks like: the shared memory in which it posts notices that its peers read in place. Only its
+// owner writes to it.
+//
+//   | BoardHeader | Taken of peer 0 .. n-1 | notices for peer 0 .. n-1 | to the page | stage |
+//
+// A notice is one cache line: its number, which the reader waits for, and either the message itself, if that is
+// small, or where in the stage it lies. Notices for one peer are numbered from 1 and lie in kNotices lines in turn.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/segment.h"
+#include "transport/shm/layout.h"
+
+namespace braid::shm {
+
+inline constexpr size_t kNotices = 32;      // for one peer, not yet taken
+inline constexpr size_t kIntents = 16;      // of the collectives begun last
+inline constexpr size_t kInlineBytes = 40;  // a message up to this size lies in its notice
+inline constexpr uint32_t kInline = ~uint32_t{0};
+
+struct Notice {
+  std::atomic<uint64_t> number;
+  uint64_t digest;  // of the collective and the sender's intent in it
+  uint32_t bytes;
+  uint32_t offset;  // in the stage, or kInline
+  std::byte message[kInlineBytes];
+};
+static_assert(sizeof(Notice) == kLineBytes);
+
+struct PostedIntent {
+  std::atomic<uint64_t> stream;  // kNoStream while being changed
+  std::atomic<uint64_t> words[2];
+};
+
+struct BoardHeader {
+  std::byte segment[Segment::kReservedBytes];
+  alignas(kLineBytes) PostedIntent intents[kIntents];
+};
+
+// How many of the peer's notices the owner of this board has taken.
+struct Taken {
+  alignas(kLineBytes) std::atomic<uint64_t> count;
+};
+
+inline size_t stage_offset(int ranks) {
+  const size_t lines = sizeof(BoardHeader) + static_cast<size_t>(ranks) * (sizeof(Taken) + kNotices * sizeof(Notice));
+  return (lines + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+inline size_t board_bytes(int ranks, size_t stage_bytes) { return stage_offset(ranks) + stage_bytes; }
+
+}  // namespace braid::shm
