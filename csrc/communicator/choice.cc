@@ -13,9 +13,6 @@ namespace {
 constexpr Link kWithinHost{2e-6, 1.5e-10};
 constexpr Link kBetweenHosts{5e-5, 8e-9};
 
-// Above this size a receiver that reads the sender's memory itself is faster than two that copy through a stage.
-constexpr int64_t kLargestOnBoards = int64_t{8} << 20;
-
 }  // namespace
 
 Status Group::make_tuner() {
@@ -27,18 +24,31 @@ Status Group::make_tuner() {
   return {};
 }
 
-Result<SharedSchedule> Group::schedule_for(const Operation& operation) {
-  const Collective collective{operation.kind, ranks_, has_root(operation.kind) ? operation.root : 0};
-  auto choice = tuner_->choose(collective, operation.dtype, operation.op, agreed_bytes(operation));
+Result<const Group::Route*> Group::route_for(const Operation& operation) {
+  Intent asked;
+  asked.kind = static_cast<uint8_t>(operation.kind);
+  asked.dtype = static_cast<uint8_t>(operation.dtype);
+  asked.op = static_cast<uint8_t>(operation.op);
+  asked.root = has_root(operation.kind) ? operation.root : 0;
+  asked.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  {
+    const std::lock_guard lock(mutex_);
+    if (last_route_.route != nullptr && last_route_.asked == asked) return last_route_.route;
+  }
+  const Collective collective{operation.kind, ranks_, asked.root};
+  auto choice = tuner_->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes));
   if (!choice.ok()) return choice.status();
-  return choice.value()->schedule;
-}
+  const SharedSchedule& schedule = choice.value()->schedule;
 
-const SharedPlan* Group::shared_plan_locked(const Operation& operation, const VerifiedSchedule& schedule) {
-  if (!wires_.board || agreed_bytes(operation) > kLargestOnBoards) return nullptr;
-  const auto [found, is_new] = shared_plans_.try_emplace(&schedule);
-  if (is_new) found->second = plan_shared(schedule, wires_.board->stage_bytes());
-  return found->second.possible ? &found->second : nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = routes_.try_emplace(schedule.get());
+  Route& route = found->second;
+  if (is_new) {
+    route.schedule = schedule;
+    if (wires_.board) route.shared = plan_shared(*schedule, wires_.board->stage_bytes());
+  }
+  last_route_ = {asked, &route};
+  return &route;
 }
 
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) {

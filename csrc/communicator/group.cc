@@ -67,8 +67,9 @@ Status Group::open_locked() const {
   return {};
 }
 
-Deadline Group::deadline_locked(milliseconds timeout) const {
-  return deadline_after(timeout.count() > 0 ? timeout : timeout_);
+Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) const {
+  if (timeout.count() <= 0) timeout = timeout_;
+  return timeout.count() > 0 ? now + timeout : kNoDeadline;
 }
 
 Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
@@ -79,21 +80,23 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
     operation =
         Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
   }
-  auto schedule = schedule_for(operation);
-  if (!schedule.ok()) return schedule.status();
+  const auto found = route_for(operation);
+  if (!found.ok()) return found.status();
+  const Route& route = *found.value();
 
+  const auto now = Clock::now();
+  const milliseconds inline_for = operation.inline_for;
   std::unique_lock lock(mutex_);
-  const Deadline deadline = deadline_locked(operation.timeout);
-  const SharedPlan* shared = shared_plan_locked(operation, *schedule.value());
-  auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation),
-                                               std::move(schedule).value(), shared, deadline);
+  const Deadline deadline = deadline_locked(now, operation.timeout);
+  auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), route.schedule,
+                                               route.shared.possible ? &route.shared : nullptr, now, deadline);
   const std::shared_ptr<Work> work = task->work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
   ++sequence_;
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
-    const Deadline hand_over_at = deadline_after(task->inline_for());
     lock.unlock();
+    const Deadline hand_over_at = inline_for.count() > 0 ? now + inline_for : kNoDeadline;
     const bool done = carry(*task, engine_->bell(), hand_over_at);
     lock.lock();
     inline_running_ = false;
@@ -187,12 +190,15 @@ Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milli
   {
     const std::lock_guard lock(mutex_);
     uint64_t& messages = message_counts_[{message.sends, peer, message.tag}];
-    work = std::make_shared<Work>(name + " #" + std::to_string(messages) + " (tag " + std::to_string(message.tag) +
-                                      ", " + std::to_string(message.bytes) + " bytes)",
-                                  messages);
+    work = std::make_shared<Work>(
+        [name, number = messages, tag = message.tag, bytes = message.bytes] {
+          return name + " #" + std::to_string(number) + " (tag " + std::to_string(tag) + ", " +
+                 std::to_string(bytes) + " bytes)";
+        },
+        messages);
     if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
     ++messages;
-    task = std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(timeout), work);
+    task = std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(Clock::now(), timeout), work);
     ++open_messages_;
     task->set_matched(hand_over(task->request(), work.get()));
   }

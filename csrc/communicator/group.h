@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include "communicator/communicator.h"
@@ -83,15 +82,19 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
 
  private:
   Status make_tuner();
-  Result<SharedSchedule> schedule_for(const Operation& operation);
-  // How the operation runs over the boards; null when it goes through the mailbox.
-  const SharedPlan* shared_plan_locked(const Operation& operation, const VerifiedSchedule& schedule);
+  // How an operation of some kind and size is carried.
+  struct Route {
+    SharedSchedule schedule;
+    SharedPlan shared;  // over the boards, if possible; else through the mailbox
+  };
+  // Its route, which lives as long as the group.
+  Result<const Route*> route_for(const Operation& operation);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.
   Result<std::shared_ptr<Work>> start_message(const Message& message, milliseconds timeout,
                                               const std::function<bool(Request*, Work*)>& hand_over);
-  Deadline deadline_locked(milliseconds timeout) const;
+  Deadline deadline_locked(Clock::time_point now, milliseconds timeout) const;
 
   const std::shared_ptr<EngineImpl> engine_;
   const Node rank_;
@@ -108,7 +111,11 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
-  std::unordered_map<const VerifiedSchedule*, SharedPlan> shared_plans_;  // the tuner keeps the schedules
+  std::map<const VerifiedSchedule*, Route> routes_;
+  struct {
+    Intent asked;  // what of an operation a route depends on
+    const Route* route = nullptr;
+  } last_route_;
   Matching matching_;
   std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
   size_t open_messages_ = 0;

@@ -199,11 +199,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
       return bad;
     }
   }
-  if (all_share_memory(m, cards, reaches.value())) {
-    auto board = wires.shm->board();
-    if (!board.ok()) return board.status();
-    wires.board = std::move(board).value();
-  }
+  if (all_share_memory(m, cards, reaches.value())) wires.board = wires.shm->board();
   return {};
 }
 

@@ -22,14 +22,18 @@ size_t memory_bytes(const Operation& operation) {
   return std::max(in, out);
 }
 
-std::string describe(const Operation& operation, uint64_t sequence, const std::string& family) {
-  std::string text = std::string(name_of(operation.kind)) + " #" + std::to_string(sequence);
-  if (operation.kind == CollectiveKind::kBarrier) return text;
-  text += " (";
-  if (is_reduction(operation.kind)) text += std::string(name_of(operation.op)) + ", ";
-  text += std::string(name_of(operation.dtype)) + ", " + std::to_string(memory_bytes(operation)) + " bytes, ";
-  if (has_root(operation.kind)) text += "root " + std::to_string(operation.root) + ", ";
-  return text + family + ")";
+// What is said of an operation; it must not need the operation's memory, nor the group.
+Work::Describe describer(const Operation& operation, uint64_t sequence, const SharedSchedule& schedule) {
+  return [sequence, kind = operation.kind, op = operation.op, dtype = operation.dtype, root = operation.root,
+          bytes = memory_bytes(operation), schedule] {
+    std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
+    if (kind == CollectiveKind::kBarrier) return text;
+    text += " (";
+    if (is_reduction(kind)) text += std::string(name_of(op)) + ", ";
+    text += std::string(name_of(dtype)) + ", " + std::to_string(bytes) + " bytes, ";
+    if (has_root(kind)) text += "root " + std::to_string(root) + ", ";
+    return text + schedule->schedule().family + ")";
+  };
 }
 
 Intent intent_for(const Operation& operation, const VerifiedSchedule& schedule) {
@@ -65,18 +69,20 @@ uint64_t digest_of(uint64_t sequence, const Intent& intent) {
 
 CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operation,
                                std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared,
-                               Deadline deadline)
+                               Clock::time_point started, Deadline deadline)
     : group_(group),
       sequence_(sequence),
       operation_(std::move(operation)),
+      bytes_(memory_bytes(operation_)),
       schedule_(std::move(schedule)),
       shared_(shared),
       intent_(intent_for(operation_, *schedule_)),
-      work_(std::make_shared<Work>(describe(operation_, sequence, schedule_->schedule().family), sequence)),
+      work_(std::make_shared<Work>(describer(operation_, sequence, schedule_), sequence, started)),
+      started_(started),
       deadline_(deadline) {}
 
-void CollectiveTask::begin() {
-  begun_ = Clock::now();
+void CollectiveTask::begin(Clock::time_point now) {
+  begun_ = now;
   if (operation_.kind == CollectiveKind::kBarrier) {
     // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
     token_.resize(static_cast<size_t>(schedule_->schedule().chunks));
@@ -84,7 +90,7 @@ void CollectiveTask::begin() {
     operation_.outputs = {token_};
   }
   group_.announce(sequence_, intent_, shared_ == nullptr);
-  Operands operands{operation_.dtype, operation_.op, operation_.inputs, operation_.outputs};
+  Operands operands{operation_.dtype, operation_.op, std::move(operation_.inputs), std::move(operation_.outputs)};
   if (shared_ != nullptr) {
     running_.emplace<SharedExecution>(schedule_, *shared_, group_.rank(), std::move(operands), *group_.board(),
                                       digest_of(sequence_, intent_), group_.engine().pool());
@@ -98,7 +104,7 @@ void CollectiveTask::begin() {
 Task::Step CollectiveTask::advance() {
   if (!begun()) {
     if (group_.mailbox().has_ended()) return finish(group_.mailbox().end());
-    begin();
+    begin(Clock::now());
   }
   if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared);
   const bool moved = group_.mailbox().poll();
@@ -125,9 +131,16 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution) {
     idle_ = 0;
     return Step::kMoved;
   }
-  const bool moved = group_.mailbox().poll();
-  if (Status bad = look_around(execution, had_lost); !bad.ok()) return finish(std::move(bad));
-  return wait_or_give_up(moved);
+  // What the boards do not tell is followed by a ring.
+  const uint32_t rings = group_.engine().bell().rings.load(std::memory_order_acquire);
+  const bool rung = rings != seen_rings_ || idle_ == 0;
+  seen_rings_ = rings;
+  const bool moved = rung && group_.mailbox().poll();
+  if (rung || idle_ % kLookEvery == 0) {
+    if (Status bad = look_around(execution, had_lost); !bad.ok()) return finish(std::move(bad));
+  }
+  // Looking at the clock takes longer than looking for a message.
+  return idle_++ % 8 == 0 ? wait_or_give_up(moved) : moved ? Step::kMoved : Step::kIdle;
 }
 
 Status CollectiveTask::look_around(const SharedExecution& execution, bool had_lost) {
@@ -140,7 +153,7 @@ Status CollectiveTask::look_around(const SharedExecution& execution, bool had_lo
       }
     }
   }
-  return idle_++ % kLookEvery == 0 ? group_.disagreement(sequence_) : Status();
+  return group_.disagreement(sequence_);
 }
 
 Task::Step CollectiveTask::wait_or_give_up(bool moved) {
@@ -177,12 +190,13 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
   if (shared_ == nullptr) group_.mailbox().end(sequence_);
   running_.emplace<std::monostate>();
+  const auto now = Clock::now();
   if (status.ok()) {
-    const size_t bytes = operation_.kind == CollectiveKind::kBarrier ? 0 : memory_bytes(operation_);
-    group_.statistics().record(name_of(operation_.kind), schedule_->schedule().family, bytes,
-                               std::chrono::duration<double>(Clock::now() - begun_).count());
+    group_.statistics().record(name_of(operation_.kind), schedule_->schedule().family, bytes_,
+                               std::chrono::duration<double>(now - begun_).count());
   }
-  work_->finish(status.within(work_->what() + " failed"), std::move(missing));
+  if (!status.ok()) status = status.within(work_->what() + " failed");
+  work_->finish(std::move(status), std::move(missing), now);
   return Step::kDone;
 }
 
@@ -220,7 +234,7 @@ Task::Step MessageTask::advance() {
     const double seconds = std::chrono::duration<double>(Clock::now() - work_->started_at()).count();
     group_->statistics().record(message_.sends ? "send" : "recv", "message", message_.bytes, seconds);
   }
-  work_->finish(status->within(work_->what() + " failed"));
+  work_->finish(status->ok() ? *status : status->within(work_->what() + " failed"));
   return Step::kDone;
 }
 

@@ -20,15 +20,15 @@ class CollectiveTask final : public Task {
  public:
   // `shared` is how it goes over the boards, or null.
   CollectiveTask(Group& group, uint64_t sequence, Operation operation,
-                 std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared, Deadline deadline);
+                 std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared,
+                 Clock::time_point started, Deadline deadline);
 
   Step advance() override;
   Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
   const std::shared_ptr<Work>& work() const { return work_; }
-  milliseconds inline_for() const { return operation_.inline_for; }
 
  private:
-  void begin();
+  void begin(Clock::time_point now);
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
   Step advance_shared(SharedExecution& execution);
   // After an advance over the boards that moved nothing: what the boards do not tell.
@@ -41,17 +41,19 @@ class CollectiveTask final : public Task {
 
   Group& group_;
   const uint64_t sequence_;
-  Operation operation_;
+  Operation operation_;  // until it begins
+  const size_t bytes_;
   const std::shared_ptr<const VerifiedSchedule> schedule_;
   const SharedPlan* const shared_;
   Intent intent_;
   std::vector<std::byte> token_;  // what a barrier passes around
   const std::shared_ptr<Work> work_;
-  const Clock::time_point started_ = Clock::now();
+  const Clock::time_point started_;
   const Deadline deadline_;
   std::variant<std::monostate, Execution, SharedExecution> running_;
-  unsigned idle_ = 0;  // advances in a row that moved nothing
-  Clock::time_point begun_;
+  unsigned idle_ = 0;         // advances in a row that moved nothing
+  uint32_t seen_rings_ = 0;  // of the bell, before the last poll of the mailbox
+  Clock::time_point begun_;  // its turn came
   bool asked_ = false;  // after the deadline: which ranks are not here?
   Deadline answers_due_;
 };

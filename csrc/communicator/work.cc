@@ -20,7 +20,7 @@ Status Work::wait(Deadline deadline) const {
   if (deadline == kNoDeadline) {
     changed_.wait(lock, [this] { return done_; });
   } else if (!changed_.wait_until(lock, deadline, [this] { return done_; })) {
-    return {Code::kTimeout, what_ + " is not done yet"};
+    return {Code::kTimeout, what() + " is not done yet"};
   }
   return status_;
 }
@@ -46,14 +46,14 @@ std::chrono::nanoseconds Work::duration() const {
   return finished_ - started_;
 }
 
-void Work::finish(Status status, std::vector<Node> missing) {
+void Work::finish(Status status, std::vector<Node> missing, Clock::time_point finished) {
   std::vector<std::function<void(const Status&)>> callbacks;
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
     status_ = std::move(status);
     missing_ = std::move(missing);
-    finished_ = Clock::now();
+    finished_ = finished;
     callbacks.swap(callbacks_);
     changed_.notify_all();
   }

@@ -18,10 +18,14 @@ namespace braid {
 
 class Work {
  public:
-  explicit Work(std::string what, uint64_t sequence) : what_(std::move(what)), sequence_(sequence) {}
+  // Spells out what the operation is; only called when somebody wants to know.
+  using Describe = std::function<std::string()>;
+
+  Work(Describe describe, uint64_t sequence, Clock::time_point started = Clock::now())
+      : describe_(std::move(describe)), sequence_(sequence), started_(started) {}
 
   // "all_reduce #42 (float32, 4194304 bytes, ring)"
-  const std::string& what() const { return what_; }
+  std::string what() const { return describe_(); }
   uint64_t sequence() const { return sequence_; }
 
   bool done() const;
@@ -43,13 +47,13 @@ class Work {
   // By the communicator.
   void set_source(Node source) { source_.store(source); }
   // Once.
-  void finish(Status status, std::vector<Node> missing = {});
+  void finish(Status status, std::vector<Node> missing = {}, Clock::time_point finished = Clock::now());
 
  private:
-  const std::string what_;
+  const Describe describe_;
   const uint64_t sequence_;
   std::atomic<Node> source_{kAnyNode};
-  const Clock::time_point started_ = Clock::now();
+  const Clock::time_point started_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

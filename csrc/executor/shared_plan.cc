@@ -12,8 +12,8 @@ namespace {
 
 // Schedules of more rounds run one segment at a time.
 constexpr size_t kMostOverlap = 3;
-// A chunk that is copied to the stage is read there by another core: it should still be in a cache then.
-constexpr size_t kLargestChunk = 128 * 1024;
+// What is staged is read by another core soon after, and should still be in a cache near both (bench/transport).
+constexpr size_t kLargestChunk = 32 * 1024;
 
 struct Traffic {
   int64_t staged_chunks = 0;    // the same ref counts once

@@ -112,15 +112,6 @@ bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
 
 // ---- receiving
 
-const Notice& Board::incoming(Node from, size_t ahead) const {
-  const Side& s = side(from);
-  return s.incoming[(s.taken_by_me + 1 + ahead) % kNotices];
-}
-
-bool Board::has_come(Node from, size_t ahead) const {
-  return incoming(from, ahead).number.load(std::memory_order_seq_cst) == side(from).taken_by_me + 1 + ahead;
-}
-
 Result<const std::byte*> Board::open(Node from, size_t ahead, uint64_t digest, size_t bytes) const {
   const Notice& notice = incoming(from, ahead);
   if (notice.digest != digest) {

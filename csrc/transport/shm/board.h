@@ -54,7 +54,9 @@ class Board {
   // ---- receiving
 
   // Whether the peer has posted its message `ahead` places after the last one taken.
-  bool has_come(Node from, size_t ahead) const;
+  bool has_come(Node from, size_t ahead) const {
+    return incoming(from, ahead).number.load(std::memory_order_seq_cst) == side(from).taken_by_me + 1 + ahead;
+  }
   // That message, where it lies. kMismatch when it has another digest or size; kPeerLost when it makes no sense.
   // REQUIRES: has_come(from, ahead).
   Result<const std::byte*> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
@@ -80,7 +82,9 @@ class Board {
 
   Side& side(Node peer) { return peers_[static_cast<size_t>(peer)]; }
   const Side& side(Node peer) const { return peers_[static_cast<size_t>(peer)]; }
-  const Notice& incoming(Node from, size_t ahead) const;
+  const Notice& incoming(Node from, size_t ahead) const {
+    return side(from).incoming[(side(from).taken_by_me + 1 + ahead) % kNotices];
+  }
   void free_stage();
 
   const Node rank_;

@@ -8,7 +8,9 @@
 // small, or where in the stage it lies. Notices for one peer are numbered from 1 and lie in kNotices lines in turn.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -45,6 +47,12 @@ struct BoardHeader {
 struct Taken {
   alignas(kLineBytes) std::atomic<uint64_t> count;
 };
+
+// A stage is used in turn from end to end, so all of it should fit a cache of its core; and a turn of a direct exchange
+// sends a chunk to every peer.
+inline size_t stage_bytes_for(int ranks) {
+  return std::bit_ceil(std::clamp(static_cast<size_t>(ranks), size_t{2}, size_t{8})) * 128 * 1024;
+}
 
 inline size_t stage_offset(int ranks) {
   const size_t lines = sizeof(BoardHeader) + static_cast<size_t>(ranks) * (sizeof(Taken) + kNotices * sizeof(Notice));

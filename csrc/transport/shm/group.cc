@@ -34,10 +34,7 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   }
   Result<Segment> inbox = Segment::create("braid-inbox", shm::group_bytes(ranks, options.ring_bytes));
   if (!inbox.ok()) return inbox.status();
-  if (!shm::is_ring_size(options.stage_bytes)) {
-    return Status(Code::kInvalidArgument, "a stage cannot have " + std::to_string(options.stage_bytes) + " bytes");
-  }
-  Result<Segment> board = Segment::create("braid-board", shm::board_bytes(ranks, options.stage_bytes));
+  Result<Segment> board = Segment::create("braid-board", shm::board_bytes(ranks, shm::stage_bytes_for(ranks)));
   if (!board.ok()) return board.status();
   Result<Nonce> probe = Nonce::random();
   if (!probe.ok()) return probe.status();
@@ -65,7 +62,6 @@ ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, c
                       options_.eager_bytes,
                       reinterpret_cast<uint64_t>(&probe_),
                       probe_,
-                      options_.stage_bytes,
                       inbox_.card(),
                       board_.card(),
                       bell_.card()};
@@ -129,7 +125,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   Result<Segment> board = Segment::attach(card.board);
   if (!board.ok()) return board.status();
   if (board.value().owner() != link.pid ||
-      board.value().size() != shm::board_bytes(ranks_, card.stage_bytes)) {
+      board.value().size() != shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_))) {
     return {Code::kInvalidArgument, "its board is not what its card says"};
   }
 
@@ -162,17 +158,13 @@ std::unique_ptr<Channel> ShmGroup::channel(Node node, FrameSink& sink, bool peer
   return std::make_unique<shm::ShmChannel>(link, sink);
 }
 
-Result<std::unique_ptr<shm::Board>> ShmGroup::board() {
+std::unique_ptr<shm::Board> ShmGroup::board() {
   std::vector<shm::BoardPeer> peers(static_cast<size_t>(ranks_));
   for (Node node = 0; node < ranks_; ++node) {
     if (node == rank_) continue;
-    const Peer& peer = *find(node);
-    if (peer.board->size() != board_.size()) {
-      return Status(Code::kInvalidArgument, "the board of rank " + std::to_string(node) + " has another size", node);
-    }
-    peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell};
+    peers[static_cast<size_t>(node)] = {find(node)->board->data(), find(node)->link.peer_bell};
   }
-  return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers), options_.stage_bytes);
+  return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers), shm::stage_bytes_for(ranks_));
 }
 
 std::atomic<uint64_t>* ShmGroup::stream_word() { return &shm::header_of(inbox_).stream; }

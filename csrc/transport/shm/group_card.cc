@@ -15,7 +15,7 @@ std::string GroupCard::text() const {
   std::string line = kForm;
   for (const std::string& field :
        {std::to_string(rank), std::to_string(ranks), std::to_string(ring_bytes), std::to_string(eager_bytes),
-        std::to_string(probe_address), probe.text(), std::to_string(stage_bytes), inbox, board, bell}) {
+        std::to_string(probe_address), probe.text(), inbox, board, bell}) {
     line += " " + field;
   }
   return line;
@@ -24,20 +24,19 @@ std::string GroupCard::text() const {
 Result<GroupCard> GroupCard::parse(const std::string& text) {
   const Status refused(Code::kInvalidArgument, "not a card of a group in shared memory: '" + text + "'");
   const auto fields = split(text, ' ');
-  if (fields.size() != 11 || fields[0] != kForm) return refused;
+  if (fields.size() != 10 || fields[0] != kForm) return refused;
   const auto rank = parse_number<Node>(fields[1]);
   const auto ranks = parse_number<int>(fields[2]);
   const auto ring_bytes = parse_number<size_t>(fields[3]);
   const auto eager_bytes = parse_number<size_t>(fields[4]);
   const auto address = parse_number<uint64_t>(fields[5]);
   const auto probe = Nonce::parse(fields[6]);
-  const auto stage_bytes = parse_number<size_t>(fields[7]);
-  if (!rank || !ranks || !ring_bytes || !eager_bytes || !address || !probe || !stage_bytes) return refused;
-  if (*rank < 0 || *rank >= *ranks || !is_ring_size(*ring_bytes) || !is_ring_size(*stage_bytes)) return refused;
-  GroupCard card{*rank, *ranks, *ring_bytes, *eager_bytes, *address, *probe, *stage_bytes, "", "", ""};
-  card.inbox = fields[8];
-  card.board = fields[9];
-  card.bell = fields[10];
+  if (!rank || !ranks || !ring_bytes || !eager_bytes || !address || !probe) return refused;
+  if (*rank < 0 || *rank >= *ranks || !is_ring_size(*ring_bytes)) return refused;
+  GroupCard card{*rank, *ranks, *ring_bytes, *eager_bytes, *address, *probe, "", "", ""};
+  card.inbox = fields[7];
+  card.board = fields[8];
+  card.bell = fields[9];
   return card;
 }
 

@@ -18,7 +18,6 @@ struct GroupCard {
   size_t eager_bytes = 0;
   uint64_t probe_address = 0;  // of `probe`, in the private memory of the process
   Nonce probe;
-  size_t stage_bytes = 0;
   std::string inbox;  // cards of segments
   std::string board;
   std::string bell;

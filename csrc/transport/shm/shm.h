@@ -30,7 +30,6 @@ struct ShmOptions {
   size_t ring_bytes = 128 * 1024;  // of each ring that peers write to me; a power of two from 4096
   size_t eager_bytes = 16 * 1024;  // larger messages are never buffered; at most a quarter of a ring
   bool single_copy = true;         // read peers' memory, and let them read mine
-  size_t stage_bytes = size_t{1} << 20;  // of this rank's board; a power of two from 4096, equal on all ranks
 };
 
 // This process's doorbell, in memory where peers can ring it. One per process, shared by all groups.
@@ -77,8 +76,8 @@ class ShmGroup {
   std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);
 
   // Notices on boards, for groups that are all on this host. REQUIRES: connect() succeeded with every other rank; the
-  // board is destroyed before the group. kInvalidArgument when a peer's stage has another size.
-  Result<std::unique_ptr<shm::Board>> board();
+  // board is destroyed before the group.
+  std::unique_ptr<shm::Board> board();
 
   // Where the stream I am in is to be written, for peers to read without my help; for Mailbox::publish_at().
   std::atomic<uint64_t>* stream_word();

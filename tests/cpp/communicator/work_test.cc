@@ -11,7 +11,7 @@ namespace braid::testing {
 namespace {
 
 TEST(WorkTest, WaitEndsAtItsDeadlineAndTheOperationGoesOn) {
-  Work work("all_reduce #1", 1);
+  Work work([] { return "all_reduce #1"; }, 1);
   const auto begun = Clock::now();
   const Status early = work.wait(deadline_after(milliseconds(30)));
   EXPECT_EQ(early.code(), Code::kTimeout);
@@ -29,7 +29,7 @@ TEST(WorkTest, WaitEndsAtItsDeadlineAndTheOperationGoesOn) {
 }
 
 TEST(WorkTest, EachCallbackIsCalledOnceWithTheOutcome) {
-  Work work("send", 0);
+  Work work([] { return "send"; }, 0);
   std::vector<std::string> calls;
   work.on_done([&](const Status& status) { calls.push_back("first " + status.message()); });
   work.on_done([&](const Status& status) {
