@@ -92,6 +92,10 @@ class Communicator {
   // start() returns, or for operation.inline_for; otherwise a progress thread carries it.
   virtual Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) = 0;
 
+  // The same for callers who wait: with nothing queued it is carried out here, for operation.inline_for at most, and
+  // what it failed with is returned. Null when it is done; else what is left to wait for. Cheaper than start().
+  virtual Result<std::shared_ptr<Work>> run(Operation operation) = 0;
+
   // Point-to-point. Messages between the same two ranks with the same tag arrive in the order sent; different tags
   // and pairs are independent. The sizes must agree. From kAnyNode, the first message of the tag that arrives and
   // that no earlier receive has asked for is taken; the work knows its source then.

@@ -73,6 +73,20 @@ Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) con
 }
 
 Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
+  auto task = launch(std::move(operation), inline_if_idle, true);
+  if (!task.ok()) return task.status();
+  return task.value()->work();
+}
+
+Result<std::shared_ptr<Work>> Group::run(Operation operation) {
+  auto task = launch(std::move(operation), true, false);
+  if (!task.ok()) return task.status();
+  if (!task.value()->outcome()) return task.value()->work();
+  if (!task.value()->outcome()->ok()) return *task.value()->outcome();
+  return std::shared_ptr<Work>();
+}
+
+Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched) {
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
@@ -90,8 +104,8 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   const Deadline deadline = deadline_locked(now, operation.timeout);
   auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), route.schedule,
                                                route.shared.possible ? &route.shared : nullptr, now, deadline);
-  const std::shared_ptr<Work> work = task->work();
-  if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
+  if (watched) task->make_work();
+  if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
@@ -103,18 +117,20 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
     if (done) {
       ended_.notify_all();
       if (!queue_.empty()) ring(engine_->bell());
-      return work;
+      return task;
     }
-    queue_.push_front(std::move(task));  // what was queued meanwhile comes after it
+    task->make_work();
+    queue_.push_front(task);  // what was queued meanwhile comes after it
   } else {
-    queue_.push_back(std::move(task));
+    task->make_work();
+    queue_.push_back(task);
   }
   if (!std::exchange(queue_is_carried_, true)) {
     engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
   } else {
     ring(engine_->bell());
   }
-  return work;
+  return task;
 }
 
 Group::Turn Group::turn_of_queue() {

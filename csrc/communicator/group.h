@@ -44,6 +44,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   int ranks() const override { return ranks_; }
   const std::string& name() const override { return name_; }
   Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) override;
+  Result<std::shared_ptr<Work>> run(Operation operation) override;
   Result<std::shared_ptr<Work>> send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) override;
   Result<std::shared_ptr<Work>> recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) override;
   void set_timeout(milliseconds timeout) override;
@@ -89,6 +90,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   };
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
+  // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
+  Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.

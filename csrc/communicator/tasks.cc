@@ -22,20 +22,6 @@ size_t memory_bytes(const Operation& operation) {
   return std::max(in, out);
 }
 
-// What is said of an operation; it must not need the operation's memory, nor the group.
-Work::Describe describer(const Operation& operation, uint64_t sequence, const SharedSchedule& schedule) {
-  return [sequence, kind = operation.kind, op = operation.op, dtype = operation.dtype, root = operation.root,
-          bytes = memory_bytes(operation), schedule] {
-    std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
-    if (kind == CollectiveKind::kBarrier) return text;
-    text += " (";
-    if (is_reduction(kind)) text += std::string(name_of(op)) + ", ";
-    text += std::string(name_of(dtype)) + ", " + std::to_string(bytes) + " bytes, ";
-    if (has_root(kind)) text += "root " + std::to_string(root) + ", ";
-    return text + schedule->schedule().family + ")";
-  };
-}
-
 Intent intent_for(const Operation& operation, const VerifiedSchedule& schedule) {
   Intent intent;
   intent.kind = static_cast<uint8_t>(operation.kind);
@@ -77,9 +63,26 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       schedule_(std::move(schedule)),
       shared_(shared),
       intent_(intent_for(operation_, *schedule_)),
-      work_(std::make_shared<Work>(describer(operation_, sequence, schedule_), sequence, started)),
       started_(started),
       deadline_(deadline) {}
+
+// What it gives back needs neither the task nor the operation's memory.
+Work::Describe CollectiveTask::describe() const {
+  return [sequence = sequence_, kind = operation_.kind, op = operation_.op, dtype = operation_.dtype,
+          root = operation_.root, bytes = bytes_, schedule = schedule_] {
+    std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
+    if (kind == CollectiveKind::kBarrier) return text;
+    text += " (";
+    if (is_reduction(kind)) text += std::string(name_of(op)) + ", ";
+    text += std::string(name_of(dtype)) + ", " + std::to_string(bytes) + " bytes, ";
+    if (has_root(kind)) text += "root " + std::to_string(root) + ", ";
+    return text + schedule->schedule().family + ")";
+  };
+}
+
+void CollectiveTask::make_work() {
+  if (!work_) work_ = std::make_shared<Work>(describe(), sequence_, started_);
+}
 
 void CollectiveTask::begin(Clock::time_point now) {
   begun_ = now;
@@ -195,8 +198,12 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
     group_.statistics().record(name_of(operation_.kind), schedule_->schedule().family, bytes_,
                                std::chrono::duration<double>(now - begun_).count());
   }
-  if (!status.ok()) status = status.within(work_->what() + " failed");
-  work_->finish(std::move(status), std::move(missing), now);
+  if (!status.ok()) status = status.within(what() + " failed");
+  if (work_) {
+    work_->finish(std::move(status), std::move(missing), now);
+  } else {
+    outcome_ = std::move(status);
+  }
   return Step::kDone;
 }
 

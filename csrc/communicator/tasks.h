@@ -25,7 +25,12 @@ class CollectiveTask final : public Task {
 
   Step advance() override;
   Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
+  std::string what() const { return describe()(); }
+  // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.
+  void make_work();
   const std::shared_ptr<Work>& work() const { return work_; }
+  // Of a task that nobody watches, once it is done.
+  const std::optional<Status>& outcome() const { return outcome_; }
 
  private:
   void begin(Clock::time_point now);
@@ -35,6 +40,7 @@ class CollectiveTask final : public Task {
   Status look_around(const SharedExecution& execution, bool had_lost);
   Step wait_or_give_up(bool moved);
   std::string waiting_for() const;
+  Work::Describe describe() const;
   // By value: the execution, which may hold the status, ends here.
   Step finish(Status status, std::vector<Node> missing = {});
   Status timed_out(std::vector<Node>* missing) const;
@@ -47,7 +53,8 @@ class CollectiveTask final : public Task {
   const SharedPlan* const shared_;
   Intent intent_;
   std::vector<std::byte> token_;  // what a barrier passes around
-  const std::shared_ptr<Work> work_;
+  std::shared_ptr<Work> work_;
+  std::optional<Status> outcome_;
   const Clock::time_point started_;
   const Deadline deadline_;
   std::variant<std::monostate, Execution, SharedExecution> running_;

@@ -22,7 +22,7 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     grain_bytes_ = std::min(total_bytes_, round_up(total_bytes_ / static_cast<size_t>(segments_) + 1, 64));
     segments_ = static_cast<int64_t>((total_bytes_ + grain_bytes_ - 1) / grain_bytes_);
     const size_t last_bytes = total_bytes_ - grain_bytes_ * static_cast<size_t>(segments_ - 1);
-    full_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(grain_bytes_ / element));
+    if (segments_ > 1) full_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(grain_bytes_ / element));
     last_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(last_bytes / element));
     scratch_bytes_ = grain_bytes_;
   } else {

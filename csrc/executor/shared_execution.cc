@@ -9,6 +9,12 @@
 #include "schedule/text.h"
 
 namespace braid {
+namespace {
+
+// Looks at a notice before going back to where the wait is organised, which takes some ten times as long.
+constexpr int kLooks = 32;
+
+}  // namespace
 
 SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan,
                                  Node node, Operands operands, shm::Board& board, uint64_t digest, Pool& pool)
@@ -22,6 +28,7 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
       digest_(digest) {
   const auto rounds = static_cast<int64_t>(program_.size());
   if (layout_.segments() == 0 || rounds == 0) return;
+  awaited_.reserve(8);
   turns_ = (layout_.segments() - 1) * plan_.stride + rounds;
   if (plan_.uses_scratch) {
     const int64_t at_once = std::min(layout_.segments(), (rounds + plan_.stride - 1) / plan_.stride);
@@ -132,7 +139,9 @@ void SharedExecution::await_round() {
 bool SharedExecution::collect() {
   for (; collected_ < awaited_.size(); ++collected_) {
     Awaited& message = awaited_[collected_];
-    if (!board_.has_come(message.from, message.ahead)) return false;
+    bool has_come = board_.has_come(message.from, message.ahead);
+    for (int look = 1; look < kLooks && !has_come; ++look) has_come = board_.has_come(message.from, message.ahead);
+    if (!has_come) return false;
     const size_t bytes = layout_.write(message.step->target, segment_, scratch_of(segment_)).size();
     auto data = board_.open(message.from, message.ahead, digest_, bytes);
     if (!data.ok()) {
