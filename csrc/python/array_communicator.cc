@@ -43,9 +43,7 @@ Operation operation_of(const std::string& collective, const std::string& dtype, 
   if (!kind) throw py::value_error("no collective is called \"" + collective + "\"");
   if (!element) throw py::value_error("unknown dtype \"" + dtype + "\"");
   if (!reduction) throw py::value_error("unknown reduction \"" + op + "\"");
-  Operation operation{*kind, *element, *reduction, root, cut<ConstBytes>(in, false), cut<Bytes>(out, true)};
-  operation.inline_for = kInlineTime;
-  return operation;
+  return {*kind, *element, *reduction, root, cut<ConstBytes>(in, false), cut<Bytes>(out, true)};
 }
 
 }  // namespace
@@ -93,26 +91,38 @@ std::shared_ptr<Communicator> ArrayCommunicator::group() const {
   return group_;
 }
 
-std::unique_ptr<ArrayRequest> ArrayCommunicator::start(Operation operation, bool inline_if_idle,
-                                                       std::vector<py::object> arrays) {
+void ArrayCommunicator::run(Operation operation, const py::object& in, const py::object& out) const {
+  operation.inline_for = kInlineTime;
   const std::shared_ptr<Communicator> owner = group();
-  auto work = [&] {
+  const auto work = [&] {
     const py::gil_scoped_release release;
-    return owner->start(std::move(operation), inline_if_idle);
+    return owner->start(std::move(operation), true);
   }();
   raise_if_failed(work.status());
-  return std::make_unique<ArrayRequest>(std::move(work).value(), std::move(arrays));
+  if (!work.value()->done()) {
+    ArrayRequest(work.value(), {in, out}).wait(milliseconds(0));
+  } else {
+    let_go_of_finished();
+    raise_if_failed(work.value()->status());
+  }
 }
 
 void ArrayCommunicator::run(const std::string& collective, const std::string& dtype, const std::string& op,
-                            int root, const Blocks& in, const Blocks& out) {
-  start(operation_of(collective, dtype, op, root, in, out), true, {in.array, out.array})->wait(milliseconds(0));
+                            int root, const Blocks& in, const Blocks& out) const {
+  run(operation_of(collective, dtype, op, root, in, out), in.array, out.array);
 }
 
 std::unique_ptr<ArrayRequest> ArrayCommunicator::start(const std::string& collective, const std::string& dtype,
                                                        const std::string& op, int root, const Blocks& in,
                                                        const Blocks& out) {
-  return start(operation_of(collective, dtype, op, root, in, out), false, {in.array, out.array});
+  const std::shared_ptr<Communicator> owner = group();
+  Operation operation = operation_of(collective, dtype, op, root, in, out);
+  auto work = [&] {
+    const py::gil_scoped_release release;
+    return owner->start(std::move(operation), false);
+  }();
+  raise_if_failed(work.status());
+  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{in.array, out.array});
 }
 
 std::unique_ptr<ArrayRequest> ArrayCommunicator::send(const py::array& array, int to, uint32_t tag) {

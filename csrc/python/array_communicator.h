@@ -57,7 +57,8 @@ struct Blocks {
 
 class ArrayCommunicator {
  public:
-  ArrayCommunicator(std::shared_ptr<Communicator> group) : group_(std::move(group)) {}
+  ArrayCommunicator(std::shared_ptr<Communicator> group)
+      : rank_(group->rank()), ranks_(group->ranks()), group_(std::move(group)) {}
   ~ArrayCommunicator();
   ArrayCommunicator(const ArrayCommunicator&) = delete;
   ArrayCommunicator& operator=(const ArrayCommunicator&) = delete;
@@ -67,9 +68,14 @@ class ArrayCommunicator {
   static std::unique_ptr<ArrayCommunicator> create(py::object store, int rank, int size, const std::string& name,
                                                    milliseconds timeout, const std::string& reach);
 
-  // Carries out a collective; in this thread, if nothing is queued.
+  Node rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  // Carries out a collective; in this thread, if nothing is queued. The caller holds the arrays until it returns;
+  // one that is interrupted before the operation has ended leaves them to it.
+  void run(Operation operation, const py::object& in, const py::object& out) const;
   void run(const std::string& collective, const std::string& dtype, const std::string& op, int root,
-           const Blocks& in, const Blocks& out);
+           const Blocks& in, const Blocks& out) const;
   std::unique_ptr<ArrayRequest> start(const std::string& collective, const std::string& dtype,
                                       const std::string& op, int root, const Blocks& in, const Blocks& out);
   std::unique_ptr<ArrayRequest> send(const py::array& array, int to, uint32_t tag);
@@ -78,12 +84,11 @@ class ArrayCommunicator {
   // The group; raises when it is closed or was left behind by a fork.
   std::shared_ptr<Communicator> group() const;
   void close();
-  bool closed() const { return group_ == nullptr; }
 
  private:
-  std::unique_ptr<ArrayRequest> start(Operation operation, bool inline_if_idle, std::vector<py::object> arrays);
-
   const int made_under_ = fork_count();
+  const Node rank_;
+  const int ranks_;
   std::shared_ptr<Communicator> group_;
 };
 

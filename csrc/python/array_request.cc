@@ -19,6 +19,7 @@ struct Dropped {
 
 void let_go_of_finished() {
   auto& rows = of_this_process<Dropped>().rows;
+  if (rows.empty()) return;
   const auto under_way = [](const auto& row) { return !row.first->done(); };
   const auto finished = std::stable_partition(rows.begin(), rows.end(), under_way);
   // Freeing an array may run Python, and so come back to here: not while the list is in disorder.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 from typing_extensions import Buffer
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 version: str
 build_type: str
@@ -74,5 +76,6 @@ class Communicator:
     def wires(self) -> list[str]: ...
     def close(self) -> None: ...
 
+def quick(method: _Method, /) -> _Method: ...
 def leave_all_groups(reason: str) -> None: ...
 def stats() -> list[dict[str, Any]]: ...
