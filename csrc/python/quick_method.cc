@@ -116,6 +116,9 @@ PyObject* bind(PyObject* self, PyObject* instance, PyObject*) noexcept {
   return instance == nullptr ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
 
+// To pickle: by its name, as functions are.
+PyObject* reduce(PyObject* self, PyObject*) noexcept { return PyObject_GetAttrString(self, "__qualname__"); }
+
 // No part in garbage collection: as long as the class it belongs to, which is for ever.
 void destroy(PyObject* self) noexcept {
   auto* quick = reinterpret_cast<QuickMethod*>(self);
@@ -136,12 +139,14 @@ PyTypeObject* make_type() {
       {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
       {},
   };
+  static PyMethodDef methods[] = {{"__reduce__", reduce, METH_NOARGS, nullptr}, {}};
   static PyType_Slot slots[] = {
       {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
       {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
       {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
       {Py_tp_members, members},
       {Py_tp_getset, properties},
+      {Py_tp_methods, methods},
       {0, nullptr},
   };
   constexpr auto flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |

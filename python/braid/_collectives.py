@@ -6,6 +6,7 @@ from typing import Any
 
 from braid import _calls, _core
 from braid._calls import Call
+from braid._core import quick
 from braid._request import Request
 
 
@@ -22,22 +23,22 @@ class Collectives:
     def _start(self, call: Call) -> Request:
         return Request(self._core.start(*call.arguments()), call.output, self)
 
-    @_core.quick
+    @quick
     def all_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """Combine the ranks' x element by element; in place unless there is an `out`. Returns the result."""
         return self._run(_calls.all_reduce(x, op, out))
 
-    @_core.quick
+    @quick
     def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """Combine the ranks' x on the root, in its x unless it gives `out`. Returns the result, None elsewhere."""
         return self._run(_calls.reduce(x, op, root, out, self._place[0] == root))
 
-    @_core.quick
+    @quick
     def broadcast(self, x: Any, root: int = 0) -> Any:
         """Fill every rank's x with the root's. Returns x."""
         return self._run(_calls.broadcast(x, root, self._place[0] == root))
 
-    @_core.quick
+    @quick
     def all_gather(self, x: Any, out: Any = None, *, counts: Sequence[int] | None = None) -> Any:
         """Collect every rank's x on all ranks, by rank. Returns `out`, or a new array of shape (size, *x.shape).
 
@@ -45,12 +46,12 @@ class Collectives:
         """
         return self._run(_calls.all_gather(x, out, counts, self._place))
 
-    @_core.quick
+    @quick
     def gather(self, x: Any, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None) -> Any:
         """Collect every rank's x on the root, as all_gather does. Returns None elsewhere."""
         return self._run(_calls.gather(x, root, out, counts, self._place))
 
-    @_core.quick
+    @quick
     def scatter(
         self, x: Any = None, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None
     ) -> Any:
@@ -60,14 +61,14 @@ class Collectives:
         """
         return self._run(_calls.scatter(x, root, out, counts, self._place))
 
-    @_core.quick
+    @quick
     def reduce_scatter(
         self, x: Any, op: str = "sum", out: Any = None, *, counts: Sequence[int] | None = None
     ) -> Any:
         """Combine the ranks' x, and cut the result into one block per rank, as scatter. Returns this rank's."""
         return self._run(_calls.reduce_scatter(x, op, out, counts, self._place))
 
-    @_core.quick
+    @quick
     def all_to_all(
         self,
         x: Any,
@@ -82,7 +83,7 @@ class Collectives:
         """
         return self._run(_calls.all_to_all(x, out, send_counts, recv_counts, self._place[1]))
 
-    @_core.quick
+    @quick
     def barrier(self) -> None:
         """Return when all ranks have called it."""
         self._run(Call("barrier"))
