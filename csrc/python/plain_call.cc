@@ -36,8 +36,9 @@ std::optional<DType> dtype_of(const py::dtype& dtype) {
 
 // Whether the core can use the memory of the array as it is. False of anything but an array.
 bool is_plain(PyObject* given, bool writable) {
-  static const PyTypeObject* ndarray = py::detail::npy_api::get().PyArray_Type_;
-  if (given == nullptr || Py_TYPE(given) != ndarray) return false;
+  // Not kept in a static: the first call imports NumPy, and who waits for a static to be made does not let go of the
+  // GIL that the import needs.
+  if (given == nullptr || Py_TYPE(given) != py::detail::npy_api::get().PyArray_Type_) return false;
   const int needed = py::array::c_style | (writable ? py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : 0);
   return py::detail::check_flags(given, needed);
 }

@@ -129,7 +129,7 @@ void destroy(PyObject* self) noexcept {
   Py_DECREF(type);
 }
 
-PyTypeObject* make_type() {
+py::type make_type() {
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", T_PYSSIZET, offsetof(QuickMethod, call), READONLY, nullptr},
       {"__dictoffset__", T_PYSSIZET, offsetof(QuickMethod, attributes), READONLY, nullptr},
@@ -152,13 +152,12 @@ PyTypeObject* make_type() {
   constexpr auto flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
                          Py_TPFLAGS_DISALLOW_INSTANTIATION;
   static PyType_Spec spec{"braid._core.QuickMethod", sizeof(QuickMethod), 0, flags, slots};
-  auto* const type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) throw py::error_already_set();
+  auto type = py::reinterpret_steal<py::type>(PyType_FromSpec(&spec));
+  if (!type) throw py::error_already_set();
   return type;
 }
 
-py::object quick(const py::function& function) {
-  static PyTypeObject* const type = make_type();
+py::object quick(PyTypeObject* type, const py::function& function) {
   auto method = read(function);
   auto made = py::reinterpret_steal<py::object>(type->tp_alloc(type, 0));
   if (!made) throw py::error_already_set();
@@ -171,7 +170,10 @@ py::object quick(const py::function& function) {
 }  // namespace
 
 void bind_quick_method(py::module_& m) {
-  m.def("quick", &quick,
+  const auto make = [type = make_type()](const py::function& function) {
+    return quick(reinterpret_cast<PyTypeObject*>(type.ptr()), function);
+  };
+  m.def("quick", make,
         "Carries out calls of a collective's method with plain arguments; others are the method's.");
 }
 
