@@ -96,14 +96,13 @@ void ArrayCommunicator::run(Operation operation, const py::object& in, const py:
   const std::shared_ptr<Communicator> owner = group();
   const auto work = [&] {
     const py::gil_scoped_release release;
-    return owner->start(std::move(operation), true);
+    return owner->run(std::move(operation));
   }();
   raise_if_failed(work.status());
-  if (!work.value()->done()) {
+  if (work.value()) {
     ArrayRequest(work.value(), {in, out}).wait(milliseconds(0));
   } else {
     let_go_of_finished();
-    raise_if_failed(work.value()->status());
   }
 }
 
