@@ -11,11 +11,12 @@
 namespace braid {
 namespace {
 
-constexpr int kWireVersion = 1;
+constexpr int kWireVersion = 2;
 
-constexpr std::array<std::pair<const char*, std::string Card::*>, 6> kFields = {{
+constexpr std::array<std::pair<const char*, std::string Card::*>, 7> kFields = {{
     {"settings", &Card::settings},
     {"host", &Card::host},
+    {"cores", &Card::cores},
     {"shm", &Card::shm},
     {"tcp", &Card::tcp},
     {"nonce", &Card::nonce},

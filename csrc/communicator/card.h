@@ -12,6 +12,7 @@ namespace braid {
 struct Card {
   std::string settings;  // what must be equal on all ranks, in words
   std::string host;      // equal for ranks that may share memory
+  std::string cores;     // that it may run on, as cores.h writes them
   std::string shm;       // how to reach its shared memory; empty: not offered
   std::string tcp;       // its listener; empty: not offered
   std::string nonce;     // random, of this meeting alone

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sched.h>
 #include <unistd.h>
 
 #include "communicator/engine_impl.h"
@@ -38,13 +37,10 @@ Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {
   return tcp_;
 }
 
-void EngineImpl::expect_local_ranks(int ranks) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int cores = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+void EngineImpl::expect_local_ranks(size_t ranks, size_t cores) {
   const std::lock_guard lock(mutex_);
-  most_local_ranks_ = std::max(most_local_ranks_, ranks);
-  set_spin_ns(most_local_ranks_ <= cores ? kSpinNs : 0);
+  crowded_ |= ranks > cores;
+  set_spin_ns(crowded_ ? 0 : kSpinNs);
 }
 
 }  // namespace braid

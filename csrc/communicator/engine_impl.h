@@ -27,8 +27,8 @@ class EngineImpl final : public Engine {
   ProgressThread& progress() { return progress_; }
   // The listener, opened when first asked for.
   Result<std::shared_ptr<TcpEndpoint>> tcp();
-  // Waiting spins only while no group has more ranks on this host than there are cores for them.
-  void expect_local_ranks(int ranks);
+  // Waiting spins only while every group has a core for each of its ranks on this host.
+  void expect_local_ranks(size_t ranks, size_t cores);
 
  private:
   static constexpr int64_t kSpinNs = 20'000;
@@ -40,7 +40,7 @@ class EngineImpl final : public Engine {
   Pool pool_;
   std::mutex mutex_;
   std::shared_ptr<TcpEndpoint> tcp_;
-  int most_local_ranks_ = 0;
+  bool crowded_ = false;
   ProgressThread progress_;
 };
 

@@ -2,10 +2,12 @@
 #include "communicator/meeting.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/random.h"
 #include "base/sha256.h"
+#include "communicator/cores.h"
 #include "communicator/introductions.h"
 
 namespace braid {
@@ -40,6 +42,7 @@ Result<Card> make_card(const Meeting& m, EngineImpl& engine, Wires& wires) {
   Card card;
   card.settings = shared_settings(m.options);
   card.host = host_identity(m.options);
+  card.cores = usable_cores();
   auto nonce = random_hex(kNonceBytes);
   if (!nonce.ok()) return nonce.status();
   card.nonce = std::move(nonce).value();
@@ -85,6 +88,17 @@ std::vector<int> number_hosts(const std::vector<Card>& cards) {
     hosts.push_back(static_cast<int>(found - seen.begin()));
   }
   return hosts;
+}
+
+void expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const std::vector<Card>& cards, Node rank) {
+  size_t neighbours = 0;
+  std::set<int> cores;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (hosts[i] != hosts[static_cast<size_t>(rank)]) continue;
+    ++neighbours;
+    add_cores(cards[i].cores, cores);
+  }
+  engine.expect_local_ranks(neighbours, cores.size());
 }
 
 // What this rank found out about sharing memory with each peer, as one character per rank.
@@ -188,8 +202,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   if (!introduction.ok()) return introduction.status();
   const std::vector<Card>& cards = introduction.value().cards;
   wires.hosts = number_hosts(cards);
-  const int own_host = wires.hosts[static_cast<size_t>(rank)];
-  engine.expect_local_ranks(static_cast<int>(std::count(wires.hosts.begin(), wires.hosts.end(), own_host)));
+  expect_neighbours(engine, wires.hosts, cards, rank);
 
   auto reaches = probe_host(m, introduction.value(), wires.shm.get());
   if (!reaches.ok()) return reaches.status();

@@ -177,6 +177,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[braid.Communicat
 @given(call=calls())
 @example(call=("all_to_all", 2, {"x": Sketch(), "out": "x"}))
 @example(call=("all_gather", 2, {"x": Sketch(np.dtype("l")), "out": Sketch(np.dtype("q"))}))
+@example(call=("all_reduce", 1, {"x": Sketch(), "out": Sketch(shape=(2, 2))}))
+@example(call=("all_gather", 2, {"x": Sketch(layout="strided"), "out": Sketch()}))
+@example(call=("scatter", 1, {"x": Sketch(), "out": Sketch(layout="strided")}))
 @example(call=("broadcast", 1, {"x": Sketch(layout="fixed")}))
 @example(call=("all_reduce", 2, {"x": Sketch(np.dtype("F")), "op": "max"}))
 def test_both_ways_agree(alone: braid.Communicator, call: tuple[str, int, dict[str, Any]]) -> None:
