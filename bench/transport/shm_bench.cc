@@ -261,7 +261,7 @@ void bandwidths(size_t ring_bytes) {
 int main(int argc, char** argv) {
   const size_t ring_kib = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 128;
   const long spin_us = argc > 2 ? std::strtol(argv[2], nullptr, 10) : 20;
-  braid::set_spin_ns(spin_us * 1000);
+  braid::set_waiting(spin_us * 1000, false);
   std::printf("two processes, rings of %zu KiB, waiting spins for %ld us\n\n", ring_kib, spin_us);
   std::fflush(stdout);  // before any fork, or children print it again
   const size_t ring_bytes = ring_kib * 1024;

@@ -24,7 +24,7 @@ Status Group::make_tuner() {
   return {};
 }
 
-Result<const Group::Route*> Group::route_for(const Operation& operation) {
+Result<const Route*> Group::route_for(const Operation& operation) {
   Intent asked;
   asked.kind = static_cast<uint8_t>(operation.kind);
   asked.dtype = static_cast<uint8_t>(operation.dtype);
@@ -45,6 +45,7 @@ Result<const Group::Route*> Group::route_for(const Operation& operation) {
   Route& route = found->second;
   if (is_new) {
     route.schedule = schedule;
+    route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
     if (wires_.board) route.shared = plan_shared(*schedule, wires_.board->stage_bytes());
   }
   last_route_ = {asked, &route};

@@ -40,7 +40,7 @@ Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {
 void EngineImpl::expect_local_ranks(size_t ranks, size_t cores) {
   const std::lock_guard lock(mutex_);
   crowded_ |= ranks > cores;
-  set_spin_ns(crowded_ ? 0 : kSpinNs);
+  set_waiting(kAwakeNs, crowded_);
 }
 
 }  // namespace braid

@@ -27,11 +27,11 @@ class EngineImpl final : public Engine {
   ProgressThread& progress() { return progress_; }
   // The listener, opened when first asked for.
   Result<std::shared_ptr<TcpEndpoint>> tcp();
-  // Waiting spins only while every group has a core for each of its ranks on this host.
+  // Waiting lets others run unless every group has a core for each of its ranks on this host.
   void expect_local_ranks(size_t ranks, size_t cores);
 
  private:
-  static constexpr int64_t kSpinNs = 20'000;
+  static constexpr int64_t kAwakeNs = 200'000;
 
   const Options options_;
   const std::unique_ptr<ShmDoorbell> bell_;

@@ -94,22 +94,21 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
     operation =
         Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
   }
-  const auto found = route_for(operation);
-  if (!found.ok()) return found.status();
-  const Route& route = *found.value();
+  const auto route = route_for(operation);
+  if (!route.ok()) return route.status();
 
   const auto now = Clock::now();
   const milliseconds inline_for = operation.inline_for;
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
-  auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), route.schedule,
-                                               route.shared.possible ? &route.shared : nullptr, now, deadline);
+  auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
   if (watched) task->make_work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();
+    task->begin_at(now);
     const Deadline hand_over_at = inline_for.count() > 0 ? now + inline_for : kNoDeadline;
     const bool done = carry(*task, engine_->bell(), hand_over_at);
     lock.lock();
@@ -143,6 +142,14 @@ void Group::pop_head() {
   const std::lock_guard lock(mutex_);
   queue_.pop_front();
   ended_.notify_all();
+}
+
+bool Group::poll_if_rung() {
+  const uint32_t rings = engine_->bell().rings.load(std::memory_order_acquire);
+  if (std::exchange(polled_at_, rings) == rings && has_polled_) return false;
+  has_polled_ = true;
+  mailbox_.poll();
+  return true;
 }
 
 void Group::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
@@ -218,7 +225,7 @@ Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milli
     ++open_messages_;
     task->set_matched(hand_over(task->request(), work.get()));
   }
-  if (task->advance() != Task::Step::kDone) engine_->progress().add(std::move(task));
+  if (task->advance(false) != Task::Step::kDone) engine_->progress().add(std::move(task));
   return work;
 }
 

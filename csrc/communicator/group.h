@@ -16,7 +16,7 @@
 #include "communicator/meeting.h"
 #include "communicator/statistics.h"
 #include "executor/execution.h"
-#include "executor/shared_plan.h"
+#include "executor/shared_execution.h"
 #include "tuner/tuner.h"
 
 namespace braid {
@@ -29,6 +29,13 @@ struct Message {
   Node peer = kAnyNode;
   uint32_t tag = 0;
   size_t bytes = 0;
+};
+
+// How operations of some kind and size are carried.
+struct Route {
+  SharedSchedule schedule;
+  SharedPlan shared;  // over the boards, if possible; else through the mailbox
+  Statistics::Row* counters = nullptr;
 };
 
 // The communicator. Collectives run one at a time, in the order started: the head of the queue is moved on either
@@ -63,6 +70,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics& statistics() { return statistics_; }
   // Null unless all ranks share memory.
   shm::Board* board() { return wires_.board.get(); }
+  SharedWorkspace& workspace() { return workspace_; }  // for the head of the queue
+  // Polls the mailbox if the doorbell has rung since this was last called; whether it did. For the head of the queue.
+  bool poll_if_rung();
   // This rank is now in collective `sequence`.
   void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
   // kMismatch when a rank is known to mean something else than this one by collective `sequence`; or by one of those
@@ -83,11 +93,6 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
 
  private:
   Status make_tuner();
-  // How an operation of some kind and size is carried.
-  struct Route {
-    SharedSchedule schedule;
-    SharedPlan shared;  // over the boards, if possible; else through the mailbox
-  };
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
@@ -108,6 +113,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
   Statistics statistics_;
   std::unique_ptr<Tuner> tuner_;
+  SharedWorkspace workspace_;
+  uint32_t polled_at_ = 0;  // rings of the doorbell before the last poll; the head of the queue's
+  bool has_polled_ = false;
 
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<CollectiveTask>> queue_;

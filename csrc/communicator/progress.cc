@@ -13,7 +13,7 @@ namespace braid {
 bool carry(Task& task, DoorbellWord& bell, Deadline until) {
   Waiter waiter(bell);
   for (unsigned turn = 1;; ++turn) {
-    const Task::Step step = task.advance();
+    const Task::Step step = task.advance(waiter.before_sleep());
     if (step == Task::Step::kDone) return true;
     // Now and then: the clock takes longer than a turn.
     if (turn % 16 == 0 && until != kNoDeadline && Clock::now() >= until) return false;
@@ -73,7 +73,7 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
     bool moved = false;
     Deadline earliest = kNoDeadline;
     for (auto& task : tasks) {
-      const Task::Step step = task->advance();
+      const Task::Step step = task->advance(waiter.before_sleep());
       moved |= step != Task::Step::kIdle;
       if (step == Task::Step::kDone) {
         waiter.moved();

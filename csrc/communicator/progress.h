@@ -22,8 +22,9 @@ class Task {
   enum class Step { kIdle, kMoved, kDone };
 
   virtual ~Task() = default;
-  // Moves what can move, without blocking.
-  virtual Step advance() = 0;
+  // Moves what can move, without blocking. With `before_sleep` the caller sleeps if nothing does: then also that
+  // counts which is otherwise looked at only now and then.
+  virtual Step advance(bool before_sleep) = 0;
   // When advance() must be called again even if no bell has rung.
   virtual Deadline deadline() const = 0;
 };

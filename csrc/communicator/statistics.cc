@@ -26,14 +26,18 @@ double Histogram::percentile(double share) const {
   return 0;
 }
 
-void Statistics::record(std::string_view name, const std::string& family, uint64_t bytes, double seconds) {
+Statistics::Row& Statistics::row(std::string_view name, const std::string& family) {
   const std::lock_guard lock(mutex_);
-  auto& [sums, durations] = rows_[{std::string(name), family}];
-  if (sums.calls == 0) {
-    sums.collective = name;
-    sums.family = family;
-    sums.min_bytes = bytes;
-  }
+  Row& row = rows_[{std::string(name), family}];
+  row.sums.collective = name;
+  row.sums.family = family;
+  return row;
+}
+
+void Statistics::record(Row& row, uint64_t bytes, double seconds) {
+  const std::lock_guard lock(mutex_);
+  auto& [sums, durations] = row;
+  if (sums.calls == 0) sums.min_bytes = bytes;
   ++sums.calls;
   sums.bytes += bytes;
   sums.min_bytes = std::min(sums.min_bytes, bytes);
@@ -46,6 +50,7 @@ std::vector<OperationStats> Statistics::snapshot() const {
   const std::lock_guard lock(mutex_);
   std::vector<OperationStats> rows;
   for (const auto& [key, row] : rows_) {
+    if (row.sums.calls == 0) continue;
     OperationStats stats = row.sums;
     stats.p50_s = row.durations.percentile(0.5);
     stats.p95_s = row.durations.percentile(0.95);

@@ -31,14 +31,16 @@ class Histogram {
 // Counts finished operations by name and family. Thread safe.
 class Statistics {
  public:
-  void record(std::string_view name, const std::string& family, uint64_t bytes, double seconds);
-  std::vector<OperationStats> snapshot() const;
-
- private:
   struct Row {
     OperationStats sums;
     Histogram durations;
   };
+  // The row of a name and family, which stays where it is; made when first asked for.
+  Row& row(std::string_view name, const std::string& family);
+  void record(Row& row, uint64_t bytes, double seconds);
+  std::vector<OperationStats> snapshot() const;  // of the rows that count anything
+
+ private:
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, Row> rows_;
 };

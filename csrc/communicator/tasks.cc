@@ -53,23 +53,21 @@ uint64_t digest_of(uint64_t sequence, const Intent& intent) {
 
 }  // namespace
 
-CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operation,
-                               std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared,
+CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operation, const Route& route,
                                Clock::time_point started, Deadline deadline)
     : group_(group),
       sequence_(sequence),
       operation_(std::move(operation)),
       bytes_(memory_bytes(operation_)),
-      schedule_(std::move(schedule)),
-      shared_(shared),
-      intent_(intent_for(operation_, *schedule_)),
+      route_(route),
+      intent_(intent_for(operation_, *route.schedule)),
       started_(started),
       deadline_(deadline) {}
 
 // What it gives back needs neither the task nor the operation's memory.
 Work::Describe CollectiveTask::describe() const {
   return [sequence = sequence_, kind = operation_.kind, op = operation_.op, dtype = operation_.dtype,
-          root = operation_.root, bytes = bytes_, schedule = schedule_] {
+          root = operation_.root, bytes = bytes_, schedule = route_.schedule] {
     std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
     if (kind == CollectiveKind::kBarrier) return text;
     text += " (";
@@ -84,42 +82,43 @@ void CollectiveTask::make_work() {
   if (!work_) work_ = std::make_shared<Work>(describe(), sequence_, started_);
 }
 
-void CollectiveTask::begin(Clock::time_point now) {
-  begun_ = now;
+void CollectiveTask::begin() {
+  if (!begun_) begun_ = Clock::now();
   if (operation_.kind == CollectiveKind::kBarrier) {
     // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
-    token_.resize(static_cast<size_t>(schedule_->schedule().chunks));
+    token_.resize(static_cast<size_t>(route_.schedule->schedule().chunks));
     operation_.inputs = {token_};
     operation_.outputs = {token_};
   }
-  group_.announce(sequence_, intent_, shared_ == nullptr);
+  group_.announce(sequence_, intent_, !route_.shared.possible);
   Operands operands{operation_.dtype, operation_.op, std::move(operation_.inputs), std::move(operation_.outputs)};
-  if (shared_ != nullptr) {
-    running_.emplace<SharedExecution>(schedule_, *shared_, group_.rank(), std::move(operands), *group_.board(),
-                                      digest_of(sequence_, intent_), group_.engine().pool());
+  if (route_.shared.possible) {
+    running_.emplace<SharedExecution>(route_.schedule, route_.shared, group_.rank(), std::move(operands),
+                                      *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
+                                      group_.workspace());
   } else {
     const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
-    running_.emplace<Execution>(schedule_, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
+    running_.emplace<Execution>(route_.schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
                                 group_.engine().pool(), options);
   }
 }
 
-Task::Step CollectiveTask::advance() {
+Task::Step CollectiveTask::advance(bool before_sleep) {
   if (!begun()) {
     if (group_.mailbox().has_ended()) return finish(group_.mailbox().end());
-    begin(Clock::now());
+    begin();
   }
-  if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared);
+  if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared, before_sleep);
   const bool moved = group_.mailbox().poll();
   auto& execution = std::get<Execution>(running_);
   if (execution.advance()) return finish(execution.status());
-  if (!moved && idle_++ % kLookEvery == 0) {
+  if (!moved && (before_sleep || ++idle_ % kLookEvery == 0)) {
     if (Status other = group_.disagreement(sequence_); !other.ok()) group_.mailbox().fail(other);
   }
   return wait_or_give_up(moved);
 }
 
-Task::Step CollectiveTask::advance_shared(SharedExecution& execution) {
+Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool before_sleep) {
   // Asked before: what a peer posted before it was lost still counts.
   const bool had_lost = group_.mailbox().has_lost();
   if (execution.advance()) {
@@ -134,16 +133,14 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution) {
     idle_ = 0;
     return Step::kMoved;
   }
+  ++idle_;
   // What the boards do not tell is followed by a ring.
-  const uint32_t rings = group_.engine().bell().rings.load(std::memory_order_acquire);
-  const bool rung = rings != seen_rings_ || idle_ == 0;
-  seen_rings_ = rings;
-  const bool moved = rung && group_.mailbox().poll();
-  if (rung || idle_ % kLookEvery == 0) {
+  const bool rung = group_.poll_if_rung();
+  if (rung || before_sleep || idle_ % kLookEvery == 0) {
     if (Status bad = look_around(execution, had_lost); !bad.ok()) return finish(std::move(bad));
+    return wait_or_give_up(rung);
   }
-  // Looking at the clock takes longer than looking for a message.
-  return idle_++ % 8 == 0 ? wait_or_give_up(moved) : moved ? Step::kMoved : Step::kIdle;
+  return Step::kIdle;
 }
 
 Status CollectiveTask::look_around(const SharedExecution& execution, bool had_lost) {
@@ -191,12 +188,12 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
 
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
-  if (shared_ == nullptr) group_.mailbox().end(sequence_);
+  if (!route_.shared.possible) group_.mailbox().end(sequence_);
   running_.emplace<std::monostate>();
   const auto now = Clock::now();
   if (status.ok()) {
-    group_.statistics().record(name_of(operation_.kind), schedule_->schedule().family, bytes_,
-                               std::chrono::duration<double>(now - begun_).count());
+    group_.statistics().record(*route_.counters, bytes_,
+                               std::chrono::duration<double>(now - *begun_).count());
   }
   if (!status.ok()) status = status.within(what() + " failed");
   if (work_) {
@@ -223,7 +220,7 @@ std::optional<Status> MessageTask::outcome() {
   return request_.status();
 }
 
-Task::Step MessageTask::advance() {
+Task::Step MessageTask::advance(bool) {
   const bool moved = group_->mailbox().poll();
   std::optional<Status> status = outcome();
   if (!status) {
@@ -239,20 +236,21 @@ Task::Step MessageTask::advance() {
   group_->message_ended(message_.tag, &request_);
   if (status->ok()) {
     const double seconds = std::chrono::duration<double>(Clock::now() - work_->started_at()).count();
-    group_->statistics().record(message_.sends ? "send" : "recv", "message", message_.bytes, seconds);
+    Statistics& statistics = group_->statistics();
+    statistics.record(statistics.row(message_.sends ? "send" : "recv", "message"), message_.bytes, seconds);
   }
   work_->finish(status->ok() ? *status : status->within(work_->what() + " failed"));
   return Step::kDone;
 }
 
-Task::Step QueueTask::advance() {
+Task::Step QueueTask::advance(bool before_sleep) {
   const auto [head, must_wait] = group_->turn_of_queue();
   if (!head) return Step::kDone;
   if (must_wait) {
     deadline_ = kNoDeadline;
     return Step::kIdle;
   }
-  const Step step = head->advance();
+  const Step step = head->advance(before_sleep);
   deadline_ = head->deadline();
   if (step != Step::kDone) return step;
   group_->pop_head();

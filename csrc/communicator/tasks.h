@@ -18,13 +18,13 @@ namespace braid {
 // its turn has come.
 class CollectiveTask final : public Task {
  public:
-  // `shared` is how it goes over the boards, or null.
-  CollectiveTask(Group& group, uint64_t sequence, Operation operation,
-                 std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan* shared,
+  CollectiveTask(Group& group, uint64_t sequence, Operation operation, const Route& route,
                  Clock::time_point started, Deadline deadline);
 
-  Step advance() override;
+  Step advance(bool before_sleep) override;
   Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
+  // Its turn comes at this moment; else it asks the clock when its turn has come.
+  void begin_at(Clock::time_point now) { begun_ = now; }
   std::string what() const { return describe()(); }
   // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.
   void make_work();
@@ -33,9 +33,9 @@ class CollectiveTask final : public Task {
   const std::optional<Status>& outcome() const { return outcome_; }
 
  private:
-  void begin(Clock::time_point now);
+  void begin();
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
-  Step advance_shared(SharedExecution& execution);
+  Step advance_shared(SharedExecution& execution, bool before_sleep);
   // After an advance over the boards that moved nothing: what the boards do not tell.
   Status look_around(const SharedExecution& execution, bool had_lost);
   Step wait_or_give_up(bool moved);
@@ -49,8 +49,7 @@ class CollectiveTask final : public Task {
   const uint64_t sequence_;
   Operation operation_;  // until it begins
   const size_t bytes_;
-  const std::shared_ptr<const VerifiedSchedule> schedule_;
-  const SharedPlan* const shared_;
+  const Route& route_;
   Intent intent_;
   std::vector<std::byte> token_;  // what a barrier passes around
   std::shared_ptr<Work> work_;
@@ -58,9 +57,8 @@ class CollectiveTask final : public Task {
   const Clock::time_point started_;
   const Deadline deadline_;
   std::variant<std::monostate, Execution, SharedExecution> running_;
-  unsigned idle_ = 0;         // advances in a row that moved nothing
-  uint32_t seen_rings_ = 0;  // of the bell, before the last poll of the mailbox
-  Clock::time_point begun_;  // its turn came
+  unsigned idle_ = 0;  // advances in a row that moved nothing
+  std::optional<Clock::time_point> begun_;  // its turn came
   bool asked_ = false;  // after the deadline: which ranks are not here?
   Deadline answers_due_;
 };
@@ -71,7 +69,7 @@ class MessageTask final : public Task {
   MessageTask(std::shared_ptr<Group> group, const Message& message, Deadline deadline, std::shared_ptr<Work> work)
       : group_(std::move(group)), message_(message), deadline_(deadline), work_(std::move(work)) {}
 
-  Step advance() override;
+  Step advance(bool before_sleep) override;
   Deadline deadline() const override { return deadline_; }
   Request* request() { return &request_; }
   // Whether the mailbox has the request; until then it waits for a message to be matched with. Before advance().
@@ -93,7 +91,7 @@ class QueueTask final : public Task {
  public:
   explicit QueueTask(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
-  Step advance() override;
+  Step advance(bool before_sleep) override;
   Deadline deadline() const override { return deadline_; }
 
  private:

@@ -21,10 +21,11 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     // Equal segments rather than full ones and a short rest; whole cache lines, so whole elements.
     grain_bytes_ = std::min(total_bytes_, round_up(total_bytes_ / static_cast<size_t>(segments_) + 1, 64));
     segments_ = static_cast<int64_t>((total_bytes_ + grain_bytes_ - 1) / grain_bytes_);
+    scratch_bytes_ = grain_bytes_;
+    if (schedule.chunks == 1) return;
     const size_t last_bytes = total_bytes_ - grain_bytes_ * static_cast<size_t>(segments_ - 1);
     if (segments_ > 1) full_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(grain_bytes_ / element));
     last_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(last_bytes / element));
-    scratch_bytes_ = grain_bytes_;
   } else {
     size_t longest = 0;
     for (const ConstBytes& block : operands.inputs) longest = std::max(longest, block.size());
@@ -50,6 +51,7 @@ size_t Layout::block_bytes(const Ref& ref) const {
 
 Layout::Range Layout::range(const Ref& ref, int64_t segment) const {
   const size_t begin = grain_bytes_ * static_cast<size_t>(segment);
+  if (vector_ && schedule_.chunks == 1) return {begin, std::min(begin + grain_bytes_, total_bytes_)};
   if (vector_) {
     const size_t element = size_of(operands_.dtype);
     const auto& offsets = segment + 1 == segments_ ? last_offsets_ : full_offsets_;

@@ -55,7 +55,8 @@ class Layout {
   size_t total_bytes_ = 0;  // vector collectives
   int64_t segments_ = 0;
   size_t scratch_bytes_ = 0;
-  std::vector<int64_t> full_offsets_;  // chunk offsets in elements, of a full segment and of the last one
+  // Chunk offsets in elements, of a full segment and of the last one, where there are several chunks.
+  std::vector<int64_t> full_offsets_;
   std::vector<int64_t> last_offsets_;
 };
 

@@ -104,7 +104,8 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule, 
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);
     Pool pool(0);
-    SharedExecution execution(schedule, plan, node, operands[i], *boards[i], 1, pool);
+    SharedWorkspace workspace;
+    SharedExecution execution(schedule, plan, node, operands[i], *boards[i], 1, pool, workspace);
     return run_shared(node, execution, bells[i], deadline);
   });
 }

@@ -17,7 +17,8 @@ constexpr int kLooks = 32;
 }  // namespace
 
 SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan,
-                                 Node node, Operands operands, shm::Board& board, uint64_t digest, Pool& pool)
+                                 Node node, Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
+                                 SharedWorkspace& workspace)
     : verified_(std::move(schedule)),
       plan_(plan),
       node_(node),
@@ -25,10 +26,13 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
       operands_(std::move(operands)),
       layout_(verified_->schedule(), operands_, plan.chunk_bytes),
       board_(board),
-      digest_(digest) {
+      digest_(digest),
+      staged_(workspace.staged),
+      awaited_(workspace.awaited),
+      sources_(workspace.sources) {
+  staged_.clear();
   const auto rounds = static_cast<int64_t>(program_.size());
   if (layout_.segments() == 0 || rounds == 0) return;
-  awaited_.reserve(8);
   turns_ = (layout_.segments() - 1) * plan_.stride + rounds;
   if (plan_.uses_scratch) {
     const int64_t at_once = std::min(layout_.segments(), (rounds + plan_.stride - 1) / plan_.stride);

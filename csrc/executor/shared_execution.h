@@ -16,14 +16,32 @@
 
 namespace braid {
 
-// Not thread safe. The operands' memory, the board and the pool must outlive it. Nobody reads the operands' memory
+// What a run needs for a while; kept from one to the next, so that small operations do not allocate it each time.
+struct SharedWorkspace {
+  struct Awaited {  // a message that the current round needs
+    const Step* step = nullptr;
+    Node from = -1;
+    size_t ahead = 0;
+    const std::byte* data = nullptr;
+  };
+  struct Staged {
+    Ref ref;
+    uint32_t place = 0;
+  };
+  std::vector<Staged> staged;
+  std::vector<Awaited> awaited;
+  std::vector<const std::byte*> sources;
+};
+
+// Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Nobody reads the operands' memory
 // once it is done or gone.
 class SharedExecution {
  public:
   // `digest` stands for the operation: ranks with different ones are not in the same.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
-                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool);
+                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
+                  SharedWorkspace& workspace);
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
 
@@ -39,16 +57,8 @@ class SharedExecution {
   std::vector<Node> waiting_peers() const;
 
  private:
-  struct Awaited {  // a message that the current round needs
-    const Step* step = nullptr;
-    Node from = -1;
-    size_t ahead = 0;
-    const std::byte* data = nullptr;
-  };
-  struct Staged {
-    Ref ref;
-    uint32_t place = 0;
-  };
+  using Awaited = SharedWorkspace::Awaited;
+  using Staged = SharedWorkspace::Staged;
 
   // A turn's rounds are those of the segments [oldest(), newest()].
   int64_t oldest() const;
@@ -82,10 +92,10 @@ class SharedExecution {
   size_t step_ = 0;        // of its round, to be posted next
   bool awaiting_ = false;  // awaited_ is that of the segment's round
   bool moved_ = false;
-  std::vector<Staged> staged_;
-  std::vector<Awaited> awaited_;
+  std::vector<Staged>& staged_;
+  std::vector<Awaited>& awaited_;
   size_t collected_ = 0;  // of awaited_, the leading ones that have come
-  std::vector<const std::byte*> sources_;
+  std::vector<const std::byte*>& sources_;
   Status status_;
 };
 

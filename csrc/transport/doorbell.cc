@@ -12,10 +12,8 @@
 namespace braid {
 namespace {
 
-// Where ranks share cores: how often the others are let run before this one sleeps.
-constexpr int kYields = 16;
-
-std::atomic<int64_t> spin_limit_ns{0};
+std::atomic<int64_t> awake_limit_ns{0};
+std::atomic<bool> is_crowded{false};
 
 long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation, value, timeout, nullptr, 0);
@@ -31,7 +29,10 @@ void pause_briefly() {
 
 }  // namespace
 
-void set_spin_ns(int64_t spin_ns) { spin_limit_ns = spin_ns; }
+void set_waiting(int64_t awake_ns, bool crowded) {
+  awake_limit_ns = awake_ns;
+  is_crowded = crowded;
+}
 
 void ring(DoorbellWord& word) {
   // Sequentially consistent on both words: either the sleeper sees the new count, or we see the sleeper.
@@ -41,16 +42,14 @@ void ring(DoorbellWord& word) {
 
 void Waiter::idle(Deadline deadline) {
   if (stage_ == Stage::kListed) return sleep(deadline);
-  const int64_t spin_ns = spin_limit_ns.load(std::memory_order_relaxed);
+  const bool crowded = is_crowded.load(std::memory_order_relaxed);
+  const int64_t awake_ns = awake_limit_ns.load(std::memory_order_relaxed);
   const int turn = turns_++;
-  if (spin_ns > 0) {
-    if (turn == 0) {
-      spin_until_ = Clock::now() + std::chrono::nanoseconds(spin_ns);
-    }
-    // Looking at the clock takes longer than looking for a message.
-    if (turn % 16 != 15 || Clock::now() < spin_until_) return pause_briefly();
-  } else if (turn < kYields) {
-    ::sched_yield();
+  const bool look = turn % (crowded ? 4 : 16) == 0;  // at the clock, which takes longer than a turn
+  const auto now = look ? Clock::now() : Clock::time_point();
+  if (turn == 0) awake_until_ = now + std::chrono::nanoseconds(awake_ns);
+  if (!look || now < awake_until_) {
+    crowded ? static_cast<void>(::sched_yield()) : pause_briefly();
     return;
   }
   word_.sleepers.fetch_add(1, std::memory_order_seq_cst);

@@ -24,6 +24,8 @@ void ring(DoorbellWord& word);
 //
 //   while (!done) poll() ? waiter.moved() : waiter.idle(deadline);
 //
+// What is looked at only now and then must be looked at when before_sleep().
+//
 // A poll lies between the moment from which rings count and each sleep, so nothing that is followed by a ring, nor
 // anything whose maker looks for sleepers afterwards, is ever missed.
 class Waiter {
@@ -38,8 +40,9 @@ class Waiter {
     stage_ = Stage::kAwake;
     turns_ = 0;
   }
-  // Spins a little while a core is likely to be free, else lets others run; after some turns of that, sleeps until a
-  // ring or the deadline.
+  // The next idle() will sleep.
+  bool before_sleep() const { return stage_ == Stage::kListed; }
+  // Stays awake for a while (set_waiting), then sleeps until a ring or the deadline.
   void idle(Deadline deadline);
 
  private:
@@ -50,11 +53,13 @@ class Waiter {
   DoorbellWord& word_;
   Stage stage_ = Stage::kAwake;
   int turns_ = 0;
-  Clock::time_point spin_until_;
+  Clock::time_point awake_until_;
   uint32_t ticket_ = 0;
 };
 
-// How long a Waiter spins before it sleeps, in nanoseconds; 0 when the host's ranks outnumber its cores.
-void set_spin_ns(int64_t spin_ns);
+// How long a Waiter stays awake before it sleeps, in nanoseconds, and whether ranks share cores, so that it lets others
+// run meanwhile. Longer than it takes to wake somebody: of two ranks that wait for each other in turn, one that must
+// first be woken makes the other wait that long, and once both sleep every time they never stop.
+void set_waiting(int64_t awake_ns, bool crowded);
 
 }  // namespace braid

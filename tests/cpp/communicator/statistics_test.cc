@@ -45,10 +45,10 @@ TEST(Histogram, HoldsNothingAndExtremes) {
 
 TEST(Statistics, KeepsARowPerNameAndFamily) {
   Statistics statistics;
-  statistics.record("all_reduce", "ring", 100, 1e-3);
-  statistics.record("all_reduce", "ring", 300, 3e-3);
-  statistics.record("all_reduce", "direct", 7, 2e-3);
-  statistics.record("send", "message", 8, 1e-6);
+  statistics.record(statistics.row("all_reduce", "ring"), 100, 1e-3);
+  statistics.record(statistics.row("all_reduce", "ring"), 300, 3e-3);
+  statistics.record(statistics.row("all_reduce", "direct"), 7, 2e-3);
+  statistics.record(statistics.row("send", "message"), 8, 1e-6);
   const std::vector<OperationStats> rows = statistics.snapshot();
   ASSERT_EQ(rows.size(), size_t{3});
   const auto ring = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.family == "ring"; });

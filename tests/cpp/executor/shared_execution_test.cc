@@ -84,7 +84,8 @@ class Pair : public ::testing::Test {
     auto& block = data_[node];
     return std::make_unique<SharedExecution>(schedule_, plan_, node,
                                              Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
-                                             *boards_[static_cast<size_t>(node)], digest, pool_);
+                                             *boards_[static_cast<size_t>(node)], digest, pool_,
+                                             workspaces_[node]);
   }
 
   static constexpr size_t kStage = 64 * 1024;
@@ -94,6 +95,7 @@ class Pair : public ::testing::Test {
                                      std::vector<std::byte>(64, std::byte{2})};
   DoorbellWord bells_[2];
   Pool pool_{0};
+  SharedWorkspace workspaces_[2];
   std::vector<shm::BoardPeer> peers_;
   std::vector<std::unique_ptr<shm::Board>> boards_;
   std::shared_ptr<const VerifiedSchedule> schedule_ = planned(

@@ -105,7 +105,7 @@ TEST(ShmTest, EightRanksExchangeMessagesOfRandomSizes) {
 
 TEST(ShmTest, ASleeperIsAlwaysWoken) {
   // Nobody spins: every one of these waits goes to sleep, and a lost wake-up would last for 20 s.
-  set_spin_ns(0);
+  set_waiting(0, false);
   ShmThreads group(2, {});
   on_all_ranks(2, [&](Node rank) {
     uint64_t word = 0;

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few seconds of the soak (soak.py)."""
+
+import pytest
+from arrays import join
+from ranks import Rank, run_ranks
+from soak import soak
+
+pytestmark = pytest.mark.multiprocess
+
+
+def soak_a_little(rank: Rank) -> None:
+    with join(rank) as comm:
+        assert soak(comm, seconds=3, seed=20_000 + rank.size) >= 100
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_random_operations_at_random_paces(ranks: int) -> None:
+    run_ranks(ranks, soak_a_little)
