@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a group holds in shared memory: mapped, and really used after operations of all sizes. One process per rank."""
+"""What a group holds in shared memory after operations of all sizes: a Markdown table."""
 
 import argparse
 import tempfile
@@ -22,7 +22,9 @@ def held() -> dict[str, tuple[int, int]]:
     return {name: (mapped, used) for name, (mapped, used) in found.items()}
 
 
-def run_rank(folder: str, rank: int, ranks: int, largest: int, results: "Queue[dict[str, tuple[int, int]]]") -> None:
+def run_rank(
+    folder: str, rank: int, ranks: int, largest: int, results: "Queue[dict[str, tuple[int, int]]]"
+) -> None:
     import braid
     import numpy as np
 
@@ -42,7 +44,8 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=64 << 20)
     arguments = parser.parse_args()
     spawn = get_context("spawn")
-    print("| ranks | per rank, used, KiB: inboxes | boards | doorbells | all ranks, used, KiB |\n|---|---|---|---|---|")
+    print("| ranks | per rank, KiB: inboxes | boards | doorbells | all ranks, KiB |")
+    print("|---" * 5 + "|")
     for ranks in arguments.ranks:
         results: Queue[dict[str, tuple[int, int]]] = spawn.Queue()
         with tempfile.TemporaryDirectory() as folder:

@@ -101,7 +101,8 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   const milliseconds inline_for = operation.inline_for;
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
-  auto task = std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
+  auto task =
+      std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
   if (watched) task->make_work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
@@ -221,7 +222,8 @@ Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milli
         messages);
     if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
     ++messages;
-    task = std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(Clock::now(), timeout), work);
+    task =
+        std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(Clock::now(), timeout), work);
     ++open_messages_;
     task->set_matched(hand_over(task->request(), work.get()));
   }

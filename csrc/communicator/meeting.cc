@@ -90,7 +90,8 @@ std::vector<int> number_hosts(const std::vector<Card>& cards) {
   return hosts;
 }
 
-void expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const std::vector<Card>& cards, Node rank) {
+void expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const std::vector<Card>& cards,
+                       Node rank) {
   size_t neighbours = 0;
   std::set<int> cores;
   for (size_t i = 0; i < hosts.size(); ++i) {

@@ -34,6 +34,7 @@ ProgressThread::~ProgressThread() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
+    state_->changed.notify_all();
   }
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
@@ -47,6 +48,7 @@ void ProgressThread::add(std::shared_ptr<Task> task) {
   {
     const std::lock_guard lock(state_->mutex);
     state_->added.push_back(std::move(task));
+    state_->changed.notify_all();
     if (!thread_.joinable()) {
       pid_ = ::getpid();
       // Signals are for the threads of the program that we are a guest of.
@@ -66,7 +68,12 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
   Waiter waiter(bell);
   while (!state->is_stopping()) {
     {
-      const std::lock_guard lock(state->mutex);
+      std::unique_lock lock(state->mutex);
+      // With nothing to carry it must not sleep on the bell: everybody would ring for it.
+      if (tasks.empty()) {
+        waiter.moved();
+        state->changed.wait(lock, [&] { return state->stopping || !state->added.empty(); });
+      }
       std::move(state->added.begin(), state->added.end(), std::back_inserter(tasks));
       state->added.clear();
     }

@@ -46,6 +46,7 @@ class ProgressThread {
  private:
   struct State {  // outlives the thread's owner when a task's end destroys it
     std::mutex mutex;
+    std::condition_variable changed;
     std::vector<std::shared_ptr<Task>> added;
     bool stopping = false;
 

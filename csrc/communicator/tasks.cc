@@ -192,8 +192,7 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   running_.emplace<std::monostate>();
   const auto now = Clock::now();
   if (status.ok()) {
-    group_.statistics().record(*route_.counters, bytes_,
-                               std::chrono::duration<double>(now - *begun_).count());
+    group_.statistics().record(*route_.counters, bytes_, std::chrono::duration<double>(now - *begun_).count());
   }
   if (!status.ok()) status = status.within(what() + " failed");
   if (work_) {

@@ -57,9 +57,9 @@ class CollectiveTask final : public Task {
   const Clock::time_point started_;
   const Deadline deadline_;
   std::variant<std::monostate, Execution, SharedExecution> running_;
-  unsigned idle_ = 0;  // advances in a row that moved nothing
+  unsigned idle_ = 0;                       // advances in a row that moved nothing
   std::optional<Clock::time_point> begun_;  // its turn came
-  bool asked_ = false;  // after the deadline: which ranks are not here?
+  bool asked_ = false;                      // after the deadline: which ranks are not here?
   Deadline answers_due_;
 };
 

@@ -2,9 +2,9 @@
 #include "executor/execution.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/copy.h"
 #include "reduce/reduce.h"
 #include "schedule/text.h"
 
@@ -190,7 +190,7 @@ void Execution::run_local_steps(Lane& lane) {
       const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
       const ConstBytes source = layout_.read(step.sources[0].ref, lane.segment, lane.scratch.data());
       if (!target.empty() && target.data() != source.data()) {
-        std::memmove(target.data(), source.data(), target.size());
+        copy_bytes(target.data(), source.data(), target.size());
       }
     }
   }

@@ -80,11 +80,12 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
   });
 }
 
-Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
-                       size_t stage_bytes, milliseconds timeout) {
+Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
+                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout) {
   const int nodes = schedule->schedule().collective.ranks;
   const SharedPlan plan = plan_shared(*schedule, stage_bytes);
-  if (!plan.possible) return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};
+  if (!plan.possible)
+    return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};
   struct Line {
     alignas(shm::kPageBytes) std::byte bytes[shm::kPageBytes];
   };
@@ -99,7 +100,8 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule, 
   const Deadline deadline = deadline_after(timeout);
   std::vector<std::unique_ptr<shm::Board>> boards;
   for (Node node = 0; node < nodes; ++node) {
-    boards.push_back(std::make_unique<shm::Board>(node, peers[static_cast<size_t>(node)].board, peers, stage_bytes));
+    boards.push_back(
+        std::make_unique<shm::Board>(node, peers[static_cast<size_t>(node)].board, peers, stage_bytes));
   }
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);

@@ -24,7 +24,7 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
 
 // The same over boards in shared memory, each with a stage of `stage_bytes`. kUnsupported when the schedule cannot be
 // run so.
-Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
-                       size_t stage_bytes, milliseconds timeout);
+Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
+                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout);
 
 }  // namespace braid

@@ -2,9 +2,9 @@
 #include "executor/shared_execution.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/copy.h"
 #include "reduce/reduce.h"
 #include "schedule/text.h"
 
@@ -91,7 +91,8 @@ bool SharedExecution::post(const Step& step) {
   if (bytes.empty()) return true;
   uint32_t place = shm::kInline;
   if (bytes.size() > shm::kInlineBytes) {
-    const auto same = std::find_if(staged_.begin(), staged_.end(), [&](const Staged& s) { return s.ref == step.target; });
+    const auto same =
+        std::find_if(staged_.begin(), staged_.end(), [&](const Staged& s) { return s.ref == step.target; });
     if (same != staged_.end()) {
       place = same->place;
     } else {
@@ -149,8 +150,10 @@ bool SharedExecution::collect() {
     const size_t bytes = layout_.write(message.step->target, segment_, scratch_of(segment_)).size();
     auto data = board_.open(message.from, message.ahead, digest_, bytes);
     if (!data.ok()) {
-      status_ = {data.status().code(), data.status().message() + " (step: " + to_text(*message.step) + ", round " +
-                     std::to_string(round_index(segment_)) + ")", data.status().rank()};
+      status_ = {data.status().code(),
+                 data.status().message() + " (step: " + to_text(*message.step) + ", round " +
+                     std::to_string(round_index(segment_)) + ")",
+                 data.status().rank()};
       return false;
     }
     message.data = data.value();
@@ -163,7 +166,7 @@ void SharedExecution::run_round() {
   for (const Awaited& message : awaited_) {
     if (message.step->op != Op::kRecv) continue;
     const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_));
-    std::memcpy(target.data(), message.data, target.size());
+    copy_bytes(target.data(), message.data, target.size());
   }
   const Round& round = round_of(segment_);
   size_t next_message = 0;
@@ -175,7 +178,7 @@ void SharedExecution::run_round() {
       const Bytes target = layout_.write(step.target, segment_, scratch_of(segment_));
       const ConstBytes source = layout_.read(step.sources[0].ref, segment_, scratch_of(segment_));
       if (!target.empty() && target.data() != source.data()) {
-        std::memmove(target.data(), source.data(), target.size());
+        copy_bytes(target.data(), source.data(), target.size());
       }
     }
   }

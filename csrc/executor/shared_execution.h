@@ -40,8 +40,7 @@ class SharedExecution {
   // `digest` stands for the operation: ranks with different ones are not in the same.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
-                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
-                  SharedWorkspace& workspace);
+                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace);
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
 

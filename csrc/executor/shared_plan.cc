@@ -16,7 +16,7 @@ constexpr size_t kMostOverlap = 3;
 constexpr size_t kLargestChunk = 32 * 1024;
 
 struct Traffic {
-  int64_t staged_chunks = 0;    // the same ref counts once
+  int64_t staged_chunks = 0;   // the same ref counts once
   size_t messages_to_one = 0;  // the most to one peer
 };
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A soak: ranks carry out a long random sequence of collectives, each at its own pace, and check all of it.
 
-    python tests/multiprocess/soak.py --ranks 3 --seconds 600
+python tests/multiprocess/soak.py --ranks 3 --seconds 600
 """
 
 import argparse

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/copy.h"
+
 namespace braid::shm {
 namespace {
 
@@ -74,7 +76,7 @@ std::optional<uint32_t> Board::stage(ConstBytes bytes) {
     if (begin + size - freed_ > stage_bytes_) return std::nullopt;
   }
   const auto place = static_cast<uint32_t>(begin % stage_bytes_);
-  std::memcpy(stage_ + place, bytes.data(), bytes.size());
+  copy_bytes(stage_ + place, bytes.data(), bytes.size());
   staged_ = begin + size;
   return place;
 }
@@ -115,9 +117,10 @@ bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
 Result<const std::byte*> Board::open(Node from, size_t ahead, uint64_t digest, size_t bytes) const {
   const Notice& notice = incoming(from, ahead);
   if (notice.digest != digest) {
-    return Status(Code::kMismatch, "rank " + std::to_string(rank_) + " and rank " + std::to_string(from) +
-                                          " are not in the same operation",
-                  from);
+    return Status(
+        Code::kMismatch,
+        "rank " + std::to_string(rank_) + " and rank " + std::to_string(from) + " are not in the same operation",
+        from);
   }
   const size_t size = notice.bytes;
   if (size != bytes) {

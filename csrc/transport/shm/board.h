@@ -69,8 +69,8 @@ class Board {
  private:
   struct Side {  // what is exchanged with one peer
     BoardPeer peer;
-    Notice* outgoing = nullptr;          // mine, for the peer
-    const Notice* incoming = nullptr;    // the peer's, for me
+    Notice* outgoing = nullptr;              // mine, for the peer
+    const Notice* incoming = nullptr;        // the peer's, for me
     std::atomic<uint64_t>* taken = nullptr;  // mine: what I took from the peer
     const std::atomic<uint64_t>* their_taken = nullptr;
     uint64_t posted = 0;

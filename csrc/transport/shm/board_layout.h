@@ -55,7 +55,8 @@ inline size_t stage_bytes_for(int ranks) {
 }
 
 inline size_t stage_offset(int ranks) {
-  const size_t lines = sizeof(BoardHeader) + static_cast<size_t>(ranks) * (sizeof(Taken) + kNotices * sizeof(Notice));
+  const size_t lines =
+      sizeof(BoardHeader) + static_cast<size_t>(ranks) * (sizeof(Taken) + kNotices * sizeof(Notice));
   return (lines + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 

@@ -39,9 +39,8 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   Result<Nonce> probe = Nonce::random();
   if (!probe.ok()) return probe.status();
   if (options.single_copy) shm::permit_readers();
-  return std::unique_ptr<ShmGroup>(
-      new ShmGroup(rank, ranks, bell, watch, options, std::move(inbox).value(),
-                   std::move(board).value(), probe.value()));
+  return std::unique_ptr<ShmGroup>(new ShmGroup(rank, ranks, bell, watch, options, std::move(inbox).value(),
+                                                std::move(board).value(), probe.value()));
 }
 
 ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, const ShmOptions& options,
@@ -56,15 +55,9 @@ ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, c
       probe_(probe),
       peers_(static_cast<size_t>(ranks)) {
   shm::header_of(inbox_).stream.store(shm::kNoStream, std::memory_order_relaxed);  // nobody has my card yet
-  shm::GroupCard card{rank_,
-                      ranks_,
-                      options_.ring_bytes,
-                      options_.eager_bytes,
-                      reinterpret_cast<uint64_t>(&probe_),
-                      probe_,
-                      inbox_.card(),
-                      board_.card(),
-                      bell_.card()};
+  shm::GroupCard card{
+      rank_,  ranks_,        options_.ring_bytes, options_.eager_bytes, reinterpret_cast<uint64_t>(&probe_),
+      probe_, inbox_.card(), board_.card(),       bell_.card()};
   card_ = card.text();
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy.h"
+
 namespace braid::shm {
 
 RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, size_t reserve) {
@@ -35,8 +37,8 @@ RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, si
 void RingWriter::copy_in(uint64_t at, ConstBytes payload) {
   const size_t position = at & (ring_.bytes - 1);
   const size_t first = std::min(payload.size(), ring_.bytes - position);
-  std::memcpy(ring_.data + position, payload.data(), first);
-  std::memcpy(ring_.data, payload.data() + first, payload.size() - first);
+  copy_bytes(ring_.data + position, payload.data(), first);
+  copy_bytes(ring_.data, payload.data() + first, payload.size() - first);
 }
 
 bool RingReader::refresh() {
@@ -53,8 +55,8 @@ void RingReader::copy_payload(Bytes into) const {
   if (into.empty()) return;
   const size_t position = (read_ + payload_offset(into.size())) & (ring_.bytes - 1);
   const size_t first = std::min(into.size(), ring_.bytes - position);
-  std::memcpy(into.data(), ring_.data + position, first);
-  std::memcpy(into.data() + first, ring_.data, into.size() - first);
+  copy_bytes(into.data(), ring_.data + position, first);
+  copy_bytes(into.data() + first, ring_.data, into.size() - first);
 }
 
 bool RingReader::pop(const Frame& frame) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "communicator/engine_impl.h"
 #include "communicator/ranks.h"
 
 namespace braid::testing {
@@ -145,6 +146,25 @@ TEST_P(Concurrency, ACallbackStartsTheNextOperation) {
     next(0);
     for (int seen = done; seen < kLinks; seen = done) done.wait(seen);
     for (const auto& link : values) EXPECT_EQ(link, std::vector<float>(10, 2.0f));
+  });
+}
+
+// Or every message of every peer would ring for it.
+TEST(ProgressThread, WithNothingToCarryIsNoSleeper) {
+  at_all_places(2, options_for(wires()[0]), [](const Place& place) {
+    const auto group = place.form("group").value();
+    std::vector<float> values(10, 1.0f);
+    ASSERT_TRUE(outcome(group->start(all_reduce(values), false)).ok());
+    const DoorbellWord& bell = static_cast<EngineImpl&>(*place.engine).bell();
+    const Deadline deadline = deadline_after(milliseconds(20'000));
+    // It carries nothing from soon after the end; that it goes on sleeping elsewhere shows after a while only.
+    int quiet = 0;
+    while (quiet < 100 && Clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+      quiet = bell.sleepers.load() == 0 ? quiet + 1 : 0;
+    }
+    EXPECT_EQ(quiet, 100);
+    group->shutdown();
   });
 }
 

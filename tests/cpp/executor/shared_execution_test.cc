@@ -82,10 +82,9 @@ class Pair : public ::testing::Test {
 
   std::unique_ptr<SharedExecution> start(Node node, uint64_t digest) {
     auto& block = data_[node];
-    return std::make_unique<SharedExecution>(schedule_, plan_, node,
-                                             Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
-                                             *boards_[static_cast<size_t>(node)], digest, pool_,
-                                             workspaces_[node]);
+    return std::make_unique<SharedExecution>(
+        schedule_, plan_, node, Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
+        *boards_[static_cast<size_t>(node)], digest, pool_, workspaces_[node]);
   }
 
   static constexpr size_t kStage = 64 * 1024;
@@ -98,8 +97,8 @@ class Pair : public ::testing::Test {
   SharedWorkspace workspaces_[2];
   std::vector<shm::BoardPeer> peers_;
   std::vector<std::unique_ptr<shm::Board>> boards_;
-  std::shared_ptr<const VerifiedSchedule> schedule_ = planned(
-      *find_family(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
+  std::shared_ptr<const VerifiedSchedule> schedule_ =
+      planned(*find_family(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
   SharedPlan plan_;
 };
 
@@ -150,7 +149,8 @@ TEST_F(Pair, AnotherSizeIsSeen) {
 TEST_F(Pair, ABrokenNoticeIsRefused) {
   const auto one = start(0, 1);
   EXPECT_FALSE(one->advance());
-  auto* notices = reinterpret_cast<shm::Notice*>(memory_[0].data() + sizeof(shm::BoardHeader) + 2 * sizeof(shm::Taken));
+  auto* notices =
+      reinterpret_cast<shm::Notice*>(memory_[0].data() + sizeof(shm::BoardHeader) + 2 * sizeof(shm::Taken));
   notices[shm::kNotices + 1].offset = kStage - 8;  // the first to rank 1
   const auto other = start(1, 1);
   EXPECT_TRUE(other->advance());

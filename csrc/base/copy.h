@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// memcpy for large blocks, at a steady speed. glibc's copies large blocks with `rep movsb`, which on Zen 3 falls to a
+// tenth of its speed where source and target differ by a few bytes modulo a page: 2 GB/s in the place of 30. So they
+// do whenever one of them is a NumPy array, whose memory begins 16 bytes into a page, and the other a page of ours.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+namespace braid {
+
+// The memory must not overlap.
+inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+  typedef long long Vector __attribute__((vector_size(16)));
+  const auto load = [](const std::byte* address) {
+    Vector vector;
+    std::memcpy(&vector, address, sizeof vector);  // one instruction, at any alignment
+    return vector;
+  };
+  const auto store = [](std::byte* address, Vector vector) { std::memcpy(address, &vector, sizeof vector); };
+  size_t at = 0;
+  if (bytes >= 1024) {
+    for (; at + 64 <= bytes; at += 64) {
+      const Vector a = load(from + at), b = load(from + at + 16), c = load(from + at + 32),
+                   d = load(from + at + 48);
+      store(to + at, a);
+      store(to + at + 16, b);
+      store(to + at + 32, c);
+      store(to + at + 48, d);
+    }
+  }
+  if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
+}
+
+}  // namespace braid
