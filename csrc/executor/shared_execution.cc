@@ -219,7 +219,7 @@ std::vector<Node> SharedExecution::waiting_peers() const {
   std::vector<Node> peers;
   if (posting_) {
     for (Node node = 0; node < board_.ranks(); ++node) {
-      if (node != node_) peers.push_back(node);
+      if (node != node_ && !board_.has_taken_all(node)) peers.push_back(node);
     }
     return peers;
   }

@@ -81,9 +81,10 @@ std::optional<uint32_t> Board::stage(ConstBytes bytes) {
   return place;
 }
 
-// What was staged before the round of the oldest notice that somebody has not taken is free.
+// What was staged before the round of the oldest notice that somebody has not taken is free; nothing of this round is,
+// as it may yet be posted to others.
 void Board::free_stage() {
-  uint64_t held = staged_;
+  uint64_t held = round_;
   for (Side& s : peers_) {
     if (s.outgoing == nullptr) continue;
     s.taken_by_peer = s.their_taken->load(std::memory_order_seq_cst);
@@ -142,6 +143,10 @@ void Board::take(Node from, size_t count) {
   s.taken_by_me += count;
   s.taken->store(s.taken_by_me, std::memory_order_seq_cst);
   s.stirred = true;
+}
+
+bool Board::has_taken_all(Node to) const {
+  return side(to).their_taken->load(std::memory_order_seq_cst) == side(to).posted;
 }
 
 void Board::wake() {

@@ -50,6 +50,8 @@ class Board {
   // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
   // there is no room. Nobody is woken.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
+  // Whether the peer has taken everything posted for it.
+  bool has_taken_all(Node to) const;
 
   // ---- receiving
 
