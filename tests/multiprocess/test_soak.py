@@ -16,4 +16,4 @@ def soak_a_little(rank: Rank) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_random_operations_at_random_paces(ranks: int) -> None:
-    run_ranks(ranks, soak_a_little)
+    run_ranks(soak_a_little, ranks)
