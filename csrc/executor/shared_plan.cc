@@ -12,7 +12,7 @@ namespace {
 
 // Schedules of more rounds run one segment at a time.
 constexpr size_t kMostOverlap = 3;
-// What is staged is read by another core soon after, and should still be in a cache near both (bench/transport).
+// What is staged is read by another core soon after, and should still be in a cache near both (docs/intra_host.md).
 constexpr size_t kLargestChunk = 32 * 1024;
 
 struct Traffic {
