@@ -11,16 +11,6 @@
 namespace braid {
 namespace {
 
-bool uses_scratch(const Program& program) {
-  const auto is_scratch = [](const Ref& ref) { return ref.buffer == Buffer::kScratch; };
-  for (const Round& round : program) {
-    for (const Step& step : round) {
-      if (is_scratch(step.target)) return true;
-    }
-  }
-  return false;  // what is read from scratch was written there first
-}
-
 size_t messages_in(const Round& round) {
   size_t count = 0;
   for (const Step& step : round) {

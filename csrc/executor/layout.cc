@@ -10,6 +10,14 @@ size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * 
 
 }  // namespace
 
+bool uses_scratch(const Program& program) {
+  // What is read from scratch was written there first.
+  return std::any_of(program.begin(), program.end(), [](const Round& round) {
+    return std::any_of(round.begin(), round.end(),
+                       [](const Step& step) { return step.target.buffer == Buffer::kScratch; });
+  });
+}
+
 Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes)
     : schedule_(schedule), operands_(operands), vector_(is_vector(schedule.collective.kind)) {
   if (vector_) {

@@ -22,6 +22,9 @@ struct Operands {
   std::vector<Bytes> outputs;
 };
 
+// Whether a node's program needs scratch memory.
+bool uses_scratch(const Program& program);
+
 class Layout {
  public:
   // `chunk_bytes` is the size aimed at for one chunk of one segment; a multiple of 64. The operands and the

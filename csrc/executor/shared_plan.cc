@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "executor/layout.h"
 #include "transport/shm/board_layout.h"
 
 namespace braid {
@@ -62,13 +63,6 @@ bool keeps_step(const Schedule& schedule) {
   return true;
 }
 
-bool touches_scratch(const Program& program) {
-  return std::any_of(program.begin(), program.end(), [](const Round& round) {
-    return std::any_of(round.begin(), round.end(),
-                       [](const Step& step) { return step.target.buffer == Buffer::kScratch; });
-  });
-}
-
 }  // namespace
 
 SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes) {
@@ -78,7 +72,7 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes) {
   SharedPlan plan;
   for (const Program& program : schedule.programs) {
     rounds = std::max(rounds, program.size());
-    plan.uses_scratch |= touches_scratch(program);  // what is read from scratch was written there first
+    plan.uses_scratch |= uses_scratch(program);
     for (const Round& round : program) {
       const Traffic traffic = traffic_of(round);
       most.staged_chunks = std::max(most.staged_chunks, traffic.staged_chunks);
