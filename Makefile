@@ -62,7 +62,7 @@ define ctest
 fi; \
 cmake --preset $(1) $${prefix:+-DCMAKE_PREFIX_PATH=$$prefix} > /dev/null; \
 cmake --build build/$(1); \
-$(2) ctest --test-dir build/$(1) --output-on-failure --no-tests=ignore -j $(JOBS)
+GTEST_BRIEF=1 $(2) ctest --test-dir build/$(1) --output-on-failure --no-tests=ignore -j $(JOBS)
 endef
 
 cpp-test: setup

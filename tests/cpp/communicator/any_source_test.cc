@@ -147,10 +147,12 @@ TEST_P(AnySource, EndsWhenTheGroupFailsOrAllOthersHaveLeft) {
 }
 
 TEST_P(AnySource, EndsWithItsOwnGroup) {
-  on_all_ranks(2, options(), [](Communicator& group) {
+  std::latch received(2);
+  on_all_ranks(2, options(), [&](Communicator& group) {
     auto got = letter(3, 99);
     std::shared_ptr<Work> work;
     if (group.rank() == 0) work = started(group.recv(kAnyNode, 7, memory_of(got), kGroupTimeout));
+    received.arrive_and_wait();
     group.abort("over");
     if (!work) return;
     EXPECT_EQ(wait(work).code(), Code::kAborted) << wait(work).message();
