@@ -4,7 +4,12 @@
 // do whenever one of them is a NumPy array, whose memory begins 16 bytes into a page, and the other a page of ours.
 #pragma once
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 namespace braid {
@@ -30,6 +35,37 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
     }
   }
   if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
+}
+
+// The same, past the caches: for a target larger than they are, whose old contents nobody reads. Saves reading its
+// lines before they are overwritten. Other threads see the bytes after end_of_stream().
+inline void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__SSE2__)
+  const size_t odd = (16 - reinterpret_cast<uintptr_t>(to) % 16) % 16;
+  if (bytes >= 1024) {
+    std::memcpy(to, from, odd);
+    size_t at = odd;
+    for (; at + 64 <= bytes; at += 64) {
+      const auto* source = reinterpret_cast<const __m128i*>(from + at);
+      auto* target = reinterpret_cast<__m128i*>(to + at);
+      const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
+                    d = _mm_loadu_si128(source + 3);
+      _mm_stream_si128(target, a);
+      _mm_stream_si128(target + 1, b);
+      _mm_stream_si128(target + 2, c);
+      _mm_stream_si128(target + 3, d);
+    }
+    std::memcpy(to + at, from + at, bytes - at);
+    return;
+  }
+#endif
+  copy_bytes(to, from, bytes);
+}
+
+inline void end_of_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
 }
 
 }  // namespace braid

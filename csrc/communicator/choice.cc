@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which algorithm carries an operation.
+#include <algorithm>
 #include <utility>
 
 #include "communicator/checks.h"
@@ -8,8 +9,9 @@
 namespace braid {
 namespace {
 
-// Until links are measured: two ordinary classes, memory of one host and a gigabit network. Equal on all ranks, so
-// all choose alike.
+// Until links are measured: ordinary ones, memory of one host and a gigabit network. Equal on all ranks, so all choose
+// alike.
+constexpr Link kBoard{1.3e-6, 1.5e-10};
 constexpr Link kWithinHost{2e-6, 1.5e-10};
 constexpr Link kBetweenHosts{5e-5, 8e-9};
 
@@ -18,7 +20,17 @@ constexpr Link kBetweenHosts{5e-5, 8e-9};
 Status Group::make_tuner() {
   TunerOptions tuner;
   tuner.algorithm = options_.algorithm;
-  auto made = Tuner::create(Topology(wires_.hosts, kWithinHost, kBetweenHosts), std::move(tuner));
+  Link within_host = kWithinHost;
+  if (wires_.board) {
+    tuner.rates.writes_once = true;
+    // Ranks that share a core work one after another; and a round needs all of them, each of which has others before
+    // it. That the latter goes with the square is what was measured, on two to four ranks per core.
+    const double sharers = std::max(wires_.ranks_per_core, 1.0);
+    within_host = {kBoard.alpha_s * sharers * sharers, kBoard.beta_s_per_byte * sharers};
+    tuner.rates.overhead_s *= sharers;
+    tuner.rates.reduce_s_per_byte *= sharers;
+  }
+  auto made = Tuner::create(Topology(wires_.hosts, within_host, kBetweenHosts), std::move(tuner));
   if (!made.ok()) return made.status().within("BRAID_ALGORITHM");
   tuner_ = std::move(made).value();
   return {};
@@ -46,7 +58,8 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   if (is_new) {
     route.schedule = schedule;
     route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
-    if (wires_.board) route.shared = plan_shared(*schedule, wires_.board->stage_bytes());
+    if (wires_.board)
+      route.shared = plan_shared(*schedule, wires_.board->stage_bytes(), wires_.ranks_per_core > 1);
   }
   last_route_ = {asked, &route};
   return &route;

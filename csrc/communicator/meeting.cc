@@ -90,8 +90,9 @@ std::vector<int> number_hosts(const std::vector<Card>& cards) {
   return hosts;
 }
 
-void expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const std::vector<Card>& cards,
-                       Node rank) {
+// How many ranks share a core of this rank's host.
+double expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const std::vector<Card>& cards,
+                         Node rank) {
   size_t neighbours = 0;
   std::set<int> cores;
   for (size_t i = 0; i < hosts.size(); ++i) {
@@ -100,6 +101,7 @@ void expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const 
     add_cores(cards[i].cores, cores);
   }
   engine.expect_local_ranks(neighbours, cores.size());
+  return static_cast<double>(neighbours) / static_cast<double>(std::max<size_t>(cores.size(), 1));
 }
 
 // What this rank found out about sharing memory with each peer, as one character per rank.
@@ -203,7 +205,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   if (!introduction.ok()) return introduction.status();
   const std::vector<Card>& cards = introduction.value().cards;
   wires.hosts = number_hosts(cards);
-  expect_neighbours(engine, wires.hosts, cards, rank);
+  wires.ranks_per_core = expect_neighbours(engine, wires.hosts, cards, rank);
 
   auto reaches = probe_host(m, introduction.value(), wires.shm.get());
   if (!reaches.ok()) return reaches.status();

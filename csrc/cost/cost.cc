@@ -52,7 +52,8 @@ class Prediction {
     for (size_t node = 0; node < ports_.size(); ++node) ports_[node].resize(schedule.programs[node].size());
     for (const Message& message : order.messages) {
       bool local = topology.host(message.from.node) == topology.host(message.to.node);
-      port(message.from).out[local].add(size_of(message), link(message).beta_s_per_byte);
+      const bool again = local && rates.writes_once && is_written_before(message);
+      port(message.from).out[local].add(again ? 0 : size_of(message), link(message).beta_s_per_byte);
       port(message.to).in[local].add(size_of(message), link(message).beta_s_per_byte);
     }
   }
@@ -93,6 +94,15 @@ class Prediction {
   double size_of(const Message& message) const {
     const Step& step = schedule_.programs[message.from.node][message.from.round][message.from.step];
     return size_of(message.from.node, step.target);
+  }
+
+  // An earlier step of the round sends the same.
+  bool is_written_before(const Message& message) const {
+    const Round& round = schedule_.programs[message.from.node][message.from.round];
+    const Step& step = round[message.from.step];
+    return std::any_of(round.begin(), round.begin() + message.from.step, [&](const Step& earlier) {
+      return earlier.op == Op::kSend && earlier.target == step.target;
+    });
   }
 
   double size_of(Node node, const Ref& ref) const {

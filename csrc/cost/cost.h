@@ -29,6 +29,7 @@ namespace braid {
 struct Rates {
   double reduce_s_per_byte = 1.5e-10;  // gamma: of two sources into a third place, per byte of the result
   double overhead_s = 2e-7;            // of one message, at its sender and at its receiver
+  bool writes_once = false;            // what a node sends to several of its host in one round leaves it once
 };
 
 // The seconds until the last node is done, all having begun together. `bytes` are those of all chunks together:

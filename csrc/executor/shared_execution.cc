@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cache.h"
 #include "base/copy.h"
 #include "reduce/reduce.h"
 #include "schedule/text.h"
@@ -38,6 +39,9 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
     const int64_t at_once = std::min(layout_.segments(), (rounds + plan_.stride - 1) / plan_.stride);
     for (int64_t i = 0; i < at_once; ++i) scratch_.push_back(pool.take(layout_.scratch_bytes()));
   }
+  size_t written = 0;
+  for (const Bytes& output : operands_.outputs) written += output.size();
+  streams_ = plan_.moves_only && written * static_cast<size_t>(board_.ranks()) >= shared_cache_bytes();
   segment_ = oldest();
   board_.begin_round();
 }
@@ -71,7 +75,9 @@ bool SharedExecution::advance() {
     staged_.clear();
   }
   if (moved_) board_.wake();
-  return turn_ == turns_ || !status_.ok();
+  const bool ended = turn_ == turns_ || !status_.ok();
+  if (ended && streams_) end_of_stream();
+  return ended;
 }
 
 // ---- out
@@ -166,7 +172,7 @@ void SharedExecution::run_round() {
   for (const Awaited& message : awaited_) {
     if (message.step->op != Op::kRecv) continue;
     const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_));
-    copy_bytes(target.data(), message.data, target.size());
+    copy(target, message.data);
   }
   const Round& round = round_of(segment_);
   size_t next_message = 0;
@@ -177,11 +183,13 @@ void SharedExecution::run_round() {
     } else if (step.op == Op::kCopy) {
       const Bytes target = layout_.write(step.target, segment_, scratch_of(segment_));
       const ConstBytes source = layout_.read(step.sources[0].ref, segment_, scratch_of(segment_));
-      if (!target.empty() && target.data() != source.data()) {
-        copy_bytes(target.data(), source.data(), target.size());
-      }
+      if (!target.empty() && target.data() != source.data()) copy(target, source.data());
     }
   }
+}
+
+void SharedExecution::copy(Bytes target, const std::byte* source) const {
+  (streams_ ? stream_bytes : copy_bytes)(target.data(), source, target.size());
 }
 
 void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_message) {

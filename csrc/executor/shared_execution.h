@@ -71,6 +71,7 @@ class SharedExecution {
   void await_round();
   bool collect();
   void run_round();
+  void copy(Bytes target, const std::byte* source) const;
   void run_reduce(const Step& step, size_t index, size_t& next_message);
   std::byte* scratch_of(int64_t segment) const;
 
@@ -91,6 +92,8 @@ class SharedExecution {
   size_t step_ = 0;        // of its round, to be posted next
   bool awaiting_ = false;  // awaited_ is that of the segment's round
   bool moved_ = false;
+  bool streams_ =
+      false;  // all ranks together fill more memory than the cache holds, and nobody has read it just now
   std::vector<Staged>& staged_;
   std::vector<Awaited>& awaited_;
   size_t collected_ = 0;  // of awaited_, the leading ones that have come

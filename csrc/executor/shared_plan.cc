@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kMostOverlap = 3;
 // What is staged is read by another core soon after, and should still be in a cache near both (docs/intra_host.md).
 constexpr size_t kLargestChunk = 32 * 1024;
+// Where every turn costs each rank a switch of context, fewer turns are worth more than that.
+constexpr size_t kLargestChunkWhenCrowded = 128 * 1024;
 
 struct Traffic {
   int64_t staged_chunks = 0;   // the same ref counts once
@@ -65,7 +67,7 @@ bool keeps_step(const Schedule& schedule) {
 
 }  // namespace
 
-SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes) {
+SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes, bool crowded) {
   const Schedule& schedule = verified.schedule();
   Traffic most;
   size_t rounds = 1;
@@ -74,6 +76,7 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes) {
     rounds = std::max(rounds, program.size());
     plan.uses_scratch |= uses_scratch(program);
     for (const Round& round : program) {
+      for (const Step& step : round) plan.moves_only &= step.op != Op::kReduce;
       const Traffic traffic = traffic_of(round);
       most.staged_chunks = std::max(most.staged_chunks, traffic.staged_chunks);
       most.messages_to_one = std::max(most.messages_to_one, traffic.messages_to_one);
@@ -86,7 +89,7 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes) {
   // A chunk may be a line larger than aimed at, by rounding, and begins on a line of its own.
   const size_t room = stage_bytes / 2 / chunks;
   if (room < 64 * 4) return plan;
-  plan.chunk_bytes = std::min(kLargestChunk, (room - 128) / 64 * 64);
+  plan.chunk_bytes = std::min(crowded ? kLargestChunkWhenCrowded : kLargestChunk, (room - 128) / 64 * 64);
   plan.possible = most.messages_to_one * at_once <= shm::kNotices / 2;
   return plan;
 }

@@ -19,9 +19,10 @@ struct SharedPlan {
   size_t chunk_bytes = 0;  // of one segment, at most; a multiple of 64
   int64_t stride = 1;      // turns from one segment to the next
   bool uses_scratch = false;
+  bool moves_only = true;  // reduces nothing
 };
 
-// A pure function of the schedule and of the size of everybody's stage.
-SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes);
+// A pure function of the schedule, of the size of everybody's stage, and of whether the ranks outnumber their cores.
+SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes, bool crowded = false);
 
 }  // namespace braid

@@ -117,6 +117,17 @@ TEST(Cost, SegmentsHideWhatIsNotTheBottleneck) {
   EXPECT_EQ(predict_s(tree, 1 << 20, topology, kRates, 0).status().code(), Code::kInvalidArgument);
 }
 
+TEST(Cost, OnBoardsTheRootOfABroadcastWritesOnce) {
+  const Schedule flat = draw(CollectiveKind::kBroadcast, "direct", 5);
+  Rates rates = kRates;
+  rates.writes_once = true;
+  const double start_s = kAlpha + 4 * rates.overhead_s + 1e6 * kGamma * 2 / 3;  // the root copies its input, too
+  const auto on_boards = predict_s(flat, 1'000'000, Topology({0, 0, 0, 0, 0}, {kAlpha, kBeta}, {}), rates);
+  EXPECT_NEAR(on_boards.value(), start_s + 1e6 * kBeta, 1e-12);
+  // Between hosts every copy leaves the card.
+  EXPECT_NEAR(predict_s(flat, 1'000'000, uniform(5, kAlpha, kBeta), rates).value(), start_s + 4e6 * kBeta, 1e-12);
+}
+
 TEST(Cost, IsNeverBelowTheBandwidthBound) {
   for (const Family& family : families(kAllReduce)) {
     for (int n = 2; n <= 17; ++n) {

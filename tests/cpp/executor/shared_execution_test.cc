@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "base/cache.h"
 #include "executor/rehearsal.h"
 #include "support/blocks.h"
 #include "support/every_family.h"
@@ -44,6 +45,22 @@ TEST(SharedExecution, EveryFamilyOnEightRanks) {
     if (!family.supports(collective) || collective.root > 0) return;
     expect_right_on_boards(family, collective, 100'003, true, size_t{1} << 20);
   });
+}
+
+// Large enough to be written past the caches.
+TEST(SharedExecution, LargeBlocksThatAreOnlyMoved) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllGather, CollectiveKind::kAllToAll, CollectiveKind::kBroadcast}) {
+    const size_t count = shared_cache_bytes() / 3 / 4 + 5;
+    expect_right_on_boards(*find_family(kind, "direct"), {kind, 3, 0}, count, true, size_t{1} << 20);
+  }
+}
+
+TEST(SharedPlan, ACrowdTakesFewerTurns) {
+  const Collective collective{CollectiveKind::kBroadcast, 4, 0};
+  const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
+  EXPECT_GT(plan_shared(*schedule, size_t{1} << 20, true).chunk_bytes,
+            plan_shared(*schedule, size_t{1} << 20, false).chunk_bytes);
 }
 
 TEST(SharedPlan, OnlySchedulesThatKeepStepOverlap) {
