@@ -59,7 +59,8 @@ Result<const Route*> Group::route_for(const Operation& operation) {
     route.schedule = schedule;
     route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
     if (wires_.board)
-      route.shared = plan_shared(*schedule, wires_.board->stage_bytes(), wires_.ranks_per_core > 1);
+      route.shared =
+          plan_shared(*schedule, {wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable});
   }
   last_route_ = {asked, &route};
   return &route;

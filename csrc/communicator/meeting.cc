@@ -147,16 +147,20 @@ Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, S
   return reaches;
 }
 
-// All ranks see the same rows, and so decide alike.
-bool all_share_memory(const Meeting& m, const std::vector<Card>& cards, const Reaches& reaches) {
+// What every rank can do with the memory of every other, at least. All ranks see the same rows, and so decide alike.
+Reach common_reach(const Meeting& m, const std::vector<Card>& cards, const Reaches& reaches) {
+  Reach common = Reach::kReadable;
   for (Node node = 0; node < m.ranks; ++node) {
     const auto i = static_cast<size_t>(node);
-    if (cards[i].host != cards[0].host || cards[i].shm.empty()) return false;
     const std::string& row = node == m.rank ? reaches.mine : reaches.theirs[i];
-    if (std::count(row.begin(), row.end(), static_cast<char>(Reach::kNone)) > 1) return false;  // its own place
-    if (row.empty()) return false;
+    if (cards[i].host != cards[0].host || cards[i].shm.empty() || row.empty()) return Reach::kNone;
+    for (size_t peer = 0; peer < row.size(); ++peer) {
+      if (peer == i) continue;
+      if (row[peer] == static_cast<char>(Reach::kNone)) return Reach::kNone;
+      if (row[peer] != static_cast<char>(Reach::kReadable)) common = Reach::kMapped;
+    }
   }
-  return true;
+  return common;
 }
 
 Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches& reaches, Wires& wires) {
@@ -215,7 +219,9 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
       return bad;
     }
   }
-  if (all_share_memory(m, cards, reaches.value())) wires.board = wires.shm->board();
+  const Reach common = common_reach(m, cards, reaches.value());
+  if (common != Reach::kNone) wires.board = wires.shm->board();
+  wires.readable = common == Reach::kReadable;
   return {};
 }
 

@@ -18,13 +18,17 @@ bool uses_scratch(const Program& program) {
   });
 }
 
-Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes)
-    : schedule_(schedule), operands_(operands), vector_(is_vector(schedule.collective.kind)) {
+Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes, size_t whole_from)
+    : schedule_(schedule),
+      operands_(operands),
+      vector_(is_vector(schedule.collective.kind)),
+      whole_from_(whole_from) {
   if (vector_) {
     total_bytes_ = operands.inputs.empty() ? operands.outputs[0].size() : operands.inputs[0].size();
     if (total_bytes_ == 0) return;
     const size_t element = size_of(operands.dtype);
-    const size_t aimed = chunk_bytes * static_cast<size_t>(schedule.chunks);
+    const size_t aimed =
+        is_whole(total_bytes_) ? total_bytes_ : chunk_bytes * static_cast<size_t>(schedule.chunks);
     segments_ = static_cast<int64_t>((total_bytes_ + aimed - 1) / aimed);
     // Equal segments rather than full ones and a short rest; whole cache lines, so whole elements.
     grain_bytes_ = std::min(total_bytes_, round_up(total_bytes_ / static_cast<size_t>(segments_) + 1, 64));
@@ -35,9 +39,16 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     if (segments_ > 1) full_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(grain_bytes_ / element));
     last_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(last_bytes / element));
   } else {
-    size_t longest = 0;
-    for (const ConstBytes& block : operands.inputs) longest = std::max(longest, block.size());
-    for (const Bytes& block : operands.outputs) longest = std::max(longest, block.size());
+    size_t longest = 0;  // of those that are cut
+    const auto see = [&](ConstBytes block) {
+      if (is_whole(block.size())) {
+        segments_ = 1;
+      } else {
+        longest = std::max(longest, block.size());
+      }
+    };
+    for (const ConstBytes& block : operands.inputs) see(block);
+    for (const Bytes& block : operands.outputs) see(block);
     grain_bytes_ = std::min(chunk_bytes, round_up(longest, 64));
     if (longest > 0) segments_ = static_cast<int64_t>((longest + grain_bytes_ - 1) / grain_bytes_);
     scratch_bytes_ = grain_bytes_ * static_cast<size_t>(schedule.chunks);
@@ -67,6 +78,7 @@ Layout::Range Layout::range(const Ref& ref, int64_t segment) const {
             begin + static_cast<size_t>(offsets[static_cast<size_t>(ref.first + ref.count)]) * element};
   }
   const size_t size = block_bytes(ref);
+  if (is_whole(size)) return segment == 0 ? Range{0, size} : Range{size, size};
   return {std::min(begin, size), std::min(begin + grain_bytes_, size)};
 }
 

@@ -27,9 +27,12 @@ bool uses_scratch(const Program& program);
 
 class Layout {
  public:
-  // `chunk_bytes` is the size aimed at for one chunk of one segment; a multiple of 64. The operands and the
-  // schedule must outlive the layout.
-  Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes);
+  // `chunk_bytes` is the size aimed at for one chunk of one segment; a multiple of 64. A vector or block of
+  // `whole_from` bytes to 4 GiB is not cut, and belongs to the first segment. The operands and the schedule must
+  // outlive the layout.
+  Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes, size_t whole_from = kNever);
+
+  static constexpr size_t kNever = ~size_t{0};
 
   // Runs of the schedule that this rank takes part in; 0 for an operation without bytes. In block collectives with
   // unequal blocks ranks may count differently: a run moves nothing of a block that has ended.
@@ -49,11 +52,13 @@ class Layout {
   // Byte range inside its block (vector: the vector; block collectives: block ref.first).
   Range range(const Ref& ref, int64_t segment) const;
   size_t block_bytes(const Ref& ref) const;
+  bool is_whole(size_t bytes) const { return bytes >= whole_from_ && bytes <= ~uint32_t{0}; }
   size_t scratch_offset(const Ref& ref, const Range& range, int64_t segment) const;
 
   const Schedule& schedule_;
   const Operands& operands_;
   const bool vector_;
+  const size_t whole_from_;
   size_t grain_bytes_ = 0;  // per segment: of the vector, or of each block
   size_t total_bytes_ = 0;  // vector collectives
   int64_t segments_ = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/rehearsal.h"
 
+#include <unistd.h>
+
 #include <functional>
 #include <thread>
 
@@ -81,9 +83,11 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
 }
 
 Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout) {
+                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout,
+                       size_t lend_from) {
   const int nodes = schedule->schedule().collective.ranks;
-  const SharedPlan plan = plan_shared(*schedule, stage_bytes);
+  SharedPlan plan = plan_shared(*schedule, {stage_bytes, false, lend_from != Layout::kNever});
+  if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
     return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};
   struct Line {
@@ -95,7 +99,7 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
   std::vector<shm::BoardPeer> peers;
   for (Node node = 0; node < nodes; ++node) {
     memory.emplace_back(pages);
-    peers.push_back({memory.back().front().bytes, &bells[static_cast<size_t>(node)]});
+    peers.push_back({memory.back().front().bytes, &bells[static_cast<size_t>(node)], ::getpid()});
   }
   const Deadline deadline = deadline_after(timeout);
   std::vector<std::unique_ptr<shm::Board>> boards;

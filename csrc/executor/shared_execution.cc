@@ -25,7 +25,7 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
       node_(node),
       program_(verified_->schedule().programs[static_cast<size_t>(node)]),
       operands_(std::move(operands)),
-      layout_(verified_->schedule(), operands_, plan.chunk_bytes),
+      layout_(verified_->schedule(), operands_, plan.chunk_bytes, plan.lend_from),
       board_(board),
       digest_(digest),
       staged_(workspace.staged),
@@ -75,9 +75,20 @@ bool SharedExecution::advance() {
     staged_.clear();
   }
   if (moved_) board_.wake();
-  const bool ended = turn_ == turns_ || !status_.ok();
+  const bool ended = !status_.ok() || (turn_ == turns_ && settled());
   if (ended && streams_) end_of_stream();
   return ended;
+}
+
+SharedExecution::~SharedExecution() {
+  if (!settled()) board_.withdraw();
+}
+
+bool SharedExecution::settled() const {
+  for (Node node = 0; lent_ && node < board_.ranks(); ++node) {
+    if (node != node_ && !board_.has_taken_all(node)) return false;
+  }
+  return true;
 }
 
 // ---- out
@@ -95,6 +106,11 @@ bool SharedExecution::post_turn() {
 bool SharedExecution::post(const Step& step) {
   const ConstBytes bytes = layout_.read(step.target, segment_, scratch_of(segment_));
   if (bytes.empty()) return true;
+  if (lends() && bytes.size() > plan_.chunk_bytes) {
+    if (!board_.lend(step.peer, digest_, bytes)) return false;
+    lent_ = moved_ = true;
+    return true;
+  }
   uint32_t place = shm::kInline;
   if (bytes.size() > shm::kInlineBytes) {
     const auto same =
@@ -119,7 +135,7 @@ bool SharedExecution::receive_turn() {
   for (; segment_ <= newest(); ++segment_) {
     if (!awaiting_) await_round();
     if (!collect()) return false;
-    run_round();
+    if (!run_round()) return false;
     for (const Awaited& message : awaited_) board_.take(message.from, 1);
     awaiting_ = false;
     moved_ = true;
@@ -135,7 +151,7 @@ void SharedExecution::await_round() {
   const auto await = [&](const Step& step, Node from) {
     size_t ahead = 0;
     for (const Awaited& earlier : awaited_) ahead += earlier.from == from ? 1 : 0;
-    awaited_.push_back({&step, from, ahead, nullptr});
+    awaited_.push_back({&step, from, ahead, {}});
   };
   for (const Step& step : round_of(segment_)) {
     if (step.op != Op::kRecv && step.op != Op::kReduce) continue;
@@ -154,25 +170,33 @@ bool SharedExecution::collect() {
     for (int look = 1; look < kLooks && !has_come; ++look) has_come = board_.has_come(message.from, message.ahead);
     if (!has_come) return false;
     const size_t bytes = layout_.write(message.step->target, segment_, scratch_of(segment_)).size();
-    auto data = board_.open(message.from, message.ahead, digest_, bytes);
-    if (!data.ok()) {
-      status_ = {data.status().code(),
-                 data.status().message() + " (step: " + to_text(*message.step) + ", round " +
+    const auto posted = board_.open(message.from, message.ahead, digest_, bytes);
+    const bool misplaced = posted.ok() && posted.value().here == nullptr && !lends();
+    if (!posted.ok() || misplaced) {
+      const Status bad = misplaced
+                             ? Status(Code::kMismatch, "a message was lent that must be staged", message.from)
+                             : posted.status();
+      status_ = {bad.code(),
+                 bad.message() + " (step: " + to_text(*message.step) + ", round " +
                      std::to_string(round_index(segment_)) + ")",
-                 data.status().rank()};
+                 bad.rank()};
       return false;
     }
-    message.data = data.value();
+    message.posted = posted.value();
   }
   return true;
 }
 
 // First what lands, then what is computed, as the round means it.
-void SharedExecution::run_round() {
+bool SharedExecution::run_round() {
   for (const Awaited& message : awaited_) {
     if (message.step->op != Op::kRecv) continue;
     const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_));
-    copy(target, message.data);
+    if (message.posted.here != nullptr) {
+      copy(target, message.posted.here);
+    } else if (status_ = board_.read(message.from, message.posted.there, target); !status_.ok()) {
+      return false;
+    }
   }
   const Round& round = round_of(segment_);
   size_t next_message = 0;
@@ -186,6 +210,7 @@ void SharedExecution::run_round() {
       if (!target.empty() && target.data() != source.data()) copy(target, source.data());
     }
   }
+  return true;
 }
 
 void SharedExecution::copy(Bytes target, const std::byte* source) const {
@@ -199,7 +224,7 @@ void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_me
   for (const Source& source : step.sources) {
     if (source.is_remote()) {
       while (awaited_[next_message].step != &step) ++next_message;
-      sources_.push_back(awaited_[next_message++].data);
+      sources_.push_back(awaited_[next_message++].posted.here);
     } else {
       sources_.push_back(layout_.read(source.ref, segment_, scratch_of(segment_)).data());
     }
@@ -213,6 +238,7 @@ void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_me
 // ---- to speak of it
 
 std::string SharedExecution::waiting_for(size_t most) const {
+  if (turn_ == turns_) return "peers to read what they were lent";
   if (posting_) return "room on the board";
   std::string text;
   for (size_t i = collected_; awaiting_ && i < awaited_.size(); ++i) {

@@ -22,7 +22,7 @@ struct SharedWorkspace {
     const Step* step = nullptr;
     Node from = -1;
     size_t ahead = 0;
-    const std::byte* data = nullptr;
+    shm::Posted posted;
   };
   struct Staged {
     Ref ref;
@@ -41,6 +41,7 @@ class SharedExecution {
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
                   Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace);
+  ~SharedExecution();
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
 
@@ -59,10 +60,12 @@ class SharedExecution {
   using Awaited = SharedWorkspace::Awaited;
   using Staged = SharedWorkspace::Staged;
 
+  bool lends() const { return plan_.lend_from != Layout::kNever; }
+  // Whether nobody needs the operands' memory any more.
+  bool settled() const;
   // A turn's rounds are those of the segments [oldest(), newest()].
   int64_t oldest() const;
   int64_t newest() const;
-  bool next_turn();  // false when there is none
   const Round& round_of(int64_t segment) const;
   size_t round_index(int64_t segment) const { return static_cast<size_t>(turn_ - segment * plan_.stride); }
   bool post_turn();
@@ -70,7 +73,7 @@ class SharedExecution {
   bool receive_turn();
   void await_round();
   bool collect();
-  void run_round();
+  bool run_round();
   void copy(Bytes target, const std::byte* source) const;
   void run_reduce(const Step& step, size_t index, size_t& next_message);
   std::byte* scratch_of(int64_t segment) const;
@@ -92,6 +95,7 @@ class SharedExecution {
   size_t step_ = 0;        // of its round, to be posted next
   bool awaiting_ = false;  // awaited_ is that of the segment's round
   bool moved_ = false;
+  bool lent_ = false;  // something, to somebody
   bool streams_ =
       false;  // all ranks together fill more memory than the cache holds, and nobody has read it just now
   std::vector<Staged>& staged_;

@@ -5,7 +5,6 @@
 #include <map>
 #include <vector>
 
-#include "executor/layout.h"
 #include "transport/shm/board_layout.h"
 
 namespace braid {
@@ -17,8 +16,12 @@ constexpr size_t kMostOverlap = 3;
 constexpr size_t kLargestChunk = 32 * 1024;
 // Where every turn costs each rank a switch of context, fewer turns are worth more than that.
 constexpr size_t kLargestChunkWhenCrowded = 128 * 1024;
+// Reading another process's memory takes a system call and a look at each of its pages, but one copy, and no turns.
+constexpr size_t kLendFrom = size_t{2} << 20;
 
 struct Traffic {
+  size_t messages = 0;
+  size_t refs = 0;             // different ones
   int64_t staged_chunks = 0;   // the same ref counts once
   size_t messages_to_one = 0;  // the most to one peer
 };
@@ -29,9 +32,11 @@ Traffic traffic_of(const Round& round) {
   std::map<Node, size_t> messages;
   for (const Step& step : round) {
     if (step.op != Op::kSend) continue;
+    ++traffic.messages;
     traffic.messages_to_one = std::max(traffic.messages_to_one, ++messages[step.peer]);
     if (std::find(staged.begin(), staged.end(), step.target) != staged.end()) continue;
     staged.push_back(step.target);
+    ++traffic.refs;
     traffic.staged_chunks += step.target.count;
   }
   return traffic;
@@ -65,9 +70,56 @@ bool keeps_step(const Schedule& schedule) {
   return true;
 }
 
+bool overlap(const Ref& a, const Ref& b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
+
+// Does `step` write to what `sent` names? Input and output are taken for one memory where they may be.
+bool overwrites(const Schedule& schedule, const Step& step, const Ref& sent) {
+  if (step.op == Op::kSend || !overlap(step.target, sent)) return false;
+  if (step.target.buffer == sent.buffer) return true;
+  const bool may_be_one = is_vector(schedule.collective.kind) && sent.buffer == Buffer::kInput;
+  const bool leaves_it = step.op == Op::kCopy && step.sources[0].ref == sent;  // if they are one
+  return may_be_one && !leaves_it;
+}
+
+// May messages be read at any time until the end? Then nothing is reduced, and nothing sent is written to afterwards.
+bool keeps_what_it_sends(const Schedule& schedule) {
+  for (const Program& program : schedule.programs) {
+    std::vector<Ref> sent;
+    for (const Round& round : program) {
+      for (const Step& step : round) {
+        if (step.op == Op::kReduce || step.target.buffer == Buffer::kScratch) return false;
+        if (step.op == Op::kSend) sent.push_back(step.target);
+      }
+      for (const Step& step : round) {
+        for (const Ref& ref : sent) {
+          if (overwrites(schedule, step, ref)) return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+// Is what is sent read by one node, or all of it sent by one? Else it is faster staged, once, by all senders at the same
+// time, and read out of their caches.
+bool gains_by_lending(const Schedule& schedule) {
+  int senders = 0;
+  bool shares = false;
+  for (const Program& program : schedule.programs) {
+    bool sends = false;
+    for (const Round& round : program) {
+      const Traffic traffic = traffic_of(round);
+      sends |= traffic.messages > 0;
+      shares |= traffic.messages > traffic.refs;
+    }
+    senders += sends ? 1 : 0;
+  }
+  return !shares || senders == 1;
+}
+
 }  // namespace
 
-SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes, bool crowded) {
+SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host) {
   const Schedule& schedule = verified.schedule();
   Traffic most;
   size_t rounds = 1;
@@ -87,10 +139,11 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes, boo
   const size_t at_once = overlaps ? rounds : 1;
   const size_t chunks = at_once * static_cast<size_t>(std::max<int64_t>(most.staged_chunks, 1));
   // A chunk may be a line larger than aimed at, by rounding, and begins on a line of its own.
-  const size_t room = stage_bytes / 2 / chunks;
+  const size_t room = host.stage_bytes / 2 / chunks;
   if (room < 64 * 4) return plan;
-  plan.chunk_bytes = std::min(crowded ? kLargestChunkWhenCrowded : kLargestChunk, (room - 128) / 64 * 64);
+  plan.chunk_bytes = std::min(host.crowded ? kLargestChunkWhenCrowded : kLargestChunk, (room - 128) / 64 * 64);
   plan.possible = most.messages_to_one * at_once <= shm::kNotices / 2;
+  if (host.readable && keeps_what_it_sends(schedule) && gains_by_lending(schedule)) plan.lend_from = kLendFrom;
   return plan;
 }
 

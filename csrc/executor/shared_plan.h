@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "executor/layout.h"
 #include "verify/verify.h"
 
 namespace braid {
@@ -20,9 +21,18 @@ struct SharedPlan {
   int64_t stride = 1;      // turns from one segment to the next
   bool uses_scratch = false;
   bool moves_only = true;  // reduces nothing
+  // Vectors and blocks from this size on are not staged: their reader copies them out of the sender's memory.
+  size_t lend_from = Layout::kNever;
 };
 
-// A pure function of the schedule, of the size of everybody's stage, and of whether the ranks outnumber their cores.
-SharedPlan plan_shared(const VerifiedSchedule& verified, size_t stage_bytes, bool crowded = false);
+// What a host can do for its ranks.
+struct Host {
+  size_t stage_bytes = 0;
+  bool crowded = false;   // ranks outnumber cores
+  bool readable = false;  // every rank can read every other's memory
+};
+
+// A pure function of its arguments.
+SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host);
 
 }  // namespace braid

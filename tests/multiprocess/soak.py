@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 KINDS = ("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 DTYPES = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool")
-LARGEST_BLOCK = 1 << 21  # bytes
+LARGEST_BLOCK = 1 << 23  # bytes
 PENDING = 4  # operations under way at once, at most
 ROUND = 100  # operations between two looks at the clock
 

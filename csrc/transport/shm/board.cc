@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/copy.h"
+#include "transport/shm/peer_memory.h"
 
 namespace braid::shm {
 namespace {
@@ -93,29 +94,52 @@ void Board::free_stage() {
   freed_ = std::max(freed_, held);
 }
 
-bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
-  Side& s = side(to);
+Notice* Board::next_notice(Side& s, uint64_t digest, size_t bytes) {
   if (s.posted - s.taken_by_peer >= kNotices) {
     s.taken_by_peer = s.their_taken->load(std::memory_order_seq_cst);
-    if (s.posted - s.taken_by_peer >= kNotices) return false;
+    if (s.posted - s.taken_by_peer >= kNotices) return nullptr;
   }
-  const uint64_t number = s.posted + 1;
-  Notice& notice = s.outgoing[number % kNotices];
+  Notice& notice = s.outgoing[(s.posted + 1) % kNotices];
   notice.digest = digest;
-  notice.bytes = static_cast<uint32_t>(bytes.size());
-  notice.offset = place;
-  if (place == kInline) std::memcpy(notice.message, bytes.data(), bytes.size());
+  notice.bytes = static_cast<uint32_t>(bytes);
+  return &notice;
+}
+
+void Board::publish(Side& s, Notice& notice) {
+  const uint64_t number = ++s.posted;
   s.held[number % kNotices] = round_;
-  s.posted = number;
   s.stirred = true;
   // Sequentially consistent, like the reader's count of sleepers: it sees the notice or we see it sleep.
   notice.number.store(number, std::memory_order_seq_cst);
+}
+
+bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
+  Notice* notice = next_notice(side(to), digest, bytes.size());
+  if (notice == nullptr) return false;
+  notice->offset = place;
+  if (place == kInline) std::memcpy(notice->message, bytes.data(), bytes.size());
+  publish(side(to), *notice);
   return true;
+}
+
+bool Board::lend(Node to, uint64_t digest, ConstBytes bytes) {
+  Notice* notice = next_notice(side(to), digest, bytes.size());
+  if (notice == nullptr) return false;
+  notice->offset = kLent;
+  const auto there = reinterpret_cast<uint64_t>(bytes.data());
+  std::memcpy(notice->message, &there, sizeof there);
+  publish(side(to), *notice);
+  return true;
+}
+
+void Board::withdraw() {
+  header_.withdrawn.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the owner of what was lent writes to it
 }
 
 // ---- receiving
 
-Result<const std::byte*> Board::open(Node from, size_t ahead, uint64_t digest, size_t bytes) const {
+Result<Posted> Board::open(Node from, size_t ahead, uint64_t digest, size_t bytes) const {
   const Notice& notice = incoming(from, ahead);
   if (notice.digest != digest) {
     return Status(
@@ -131,11 +155,26 @@ Result<const std::byte*> Board::open(Node from, size_t ahead, uint64_t digest, s
                   from);
   }
   const size_t offset = notice.offset;
-  if (offset == kInline && size <= kInlineBytes) return notice.message;
+  if (offset == kInline && size <= kInlineBytes) return Posted{notice.message, 0};
+  if (offset == kLent) {
+    uint64_t there = 0;
+    std::memcpy(&there, notice.message, sizeof there);
+    return Posted{nullptr, there};
+  }
   if (offset > stage_bytes_ || size > stage_bytes_ - offset) {
     return Status(Code::kPeerLost, "rank " + std::to_string(from) + " posted a broken notice", from);
   }
-  return side(from).peer.board + stage_offset(ranks()) + offset;
+  return Posted{side(from).peer.board + stage_offset(ranks()) + offset, 0};
+}
+
+Status Board::read(Node from, uint64_t there, Bytes into) const {
+  const BoardPeer& peer = side(from).peer;
+  if (const Status bad = read_memory(peer.pid, there, into); !bad.ok()) {
+    return {Code::kPeerLost, "rank " + std::to_string(from) + " was lost: " + bad.message(), from};
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (reinterpret_cast<const BoardHeader*>(peer.board)->withdrawn.load(std::memory_order_seq_cst) == 0) return {};
+  return {Code::kPeerLost, "rank " + std::to_string(from) + " gave up while its memory was being read", from};
 }
 
 void Board::take(Node from, size_t count) {

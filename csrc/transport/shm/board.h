@@ -6,6 +6,8 @@
 // Thread safety: by one thread at a time.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -22,6 +24,13 @@ namespace braid::shm {
 struct BoardPeer {
   std::byte* board = nullptr;  // of the peer
   DoorbellWord* bell = nullptr;
+  pid_t pid = 0;
+};
+
+// Where a message lies: here, or in the memory of its sender.
+struct Posted {
+  const std::byte* here = nullptr;
+  uint64_t there = 0;
 };
 
 class Board {
@@ -50,6 +59,11 @@ class Board {
   // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
   // there is no room. Nobody is woken.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
+  // Posts a message that the peer will read where it lies. It must stay as it is until has_taken_all(to), or
+  // withdraw(). False as for post(). REQUIRES: fewer than 4 GiB.
+  bool lend(Node to, uint64_t digest, ConstBytes bytes);
+  // Whoever reads what was lent and is not yet taken will learn that it may have changed. For good: the group has failed.
+  void withdraw();
   // Whether the peer has taken everything posted for it.
   bool has_taken_all(Node to) const;
 
@@ -61,7 +75,9 @@ class Board {
   }
   // That message, where it lies. kMismatch when it has another digest or size; kPeerLost when it makes no sense.
   // REQUIRES: has_come(from, ahead).
-  Result<const std::byte*> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
+  Result<Posted> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
+  // Copies what the peer has lent. kPeerLost when it is gone, or has withdrawn it meanwhile.
+  Status read(Node from, uint64_t there, Bytes into) const;
   // The next `count` messages from this peer will not be looked at again.
   void take(Node from, size_t count);
 
@@ -88,6 +104,9 @@ class Board {
     return side(from).incoming[(side(from).taken_by_me + 1 + ahead) % kNotices];
   }
   void free_stage();
+  // The next notice for the peer, to be filled; none while there is no room.
+  Notice* next_notice(Side& side, uint64_t digest, size_t bytes);
+  void publish(Side& side, Notice& notice);
 
   const Node rank_;
   const size_t stage_bytes_;

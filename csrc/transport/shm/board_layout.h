@@ -23,12 +23,13 @@ inline constexpr size_t kNotices = 32;      // for one peer, not yet taken
 inline constexpr size_t kIntents = 16;      // of the collectives begun last
 inline constexpr size_t kInlineBytes = 40;  // a message up to this size lies in its notice
 inline constexpr uint32_t kInline = ~uint32_t{0};
+inline constexpr uint32_t kLent = kInline - 1;
 
 struct Notice {
   std::atomic<uint64_t> number;
   uint64_t digest;  // of the collective and the sender's intent in it
   uint32_t bytes;
-  uint32_t offset;  // in the stage, or kInline
+  uint32_t offset;  // in the stage, or kInline, or kLent: then `message` begins with its address in the sender
   std::byte message[kInlineBytes];
 };
 static_assert(sizeof(Notice) == kLineBytes);
@@ -41,6 +42,7 @@ struct PostedIntent {
 struct BoardHeader {
   std::byte segment[Segment::kReservedBytes];
   alignas(kLineBytes) PostedIntent intents[kIntents];
+  alignas(kLineBytes) std::atomic<uint32_t> withdrawn;  // not 0: what its rank has lent may have changed
 };
 
 // How many of the peer's notices the owner of this board has taken.

@@ -155,7 +155,8 @@ std::unique_ptr<shm::Board> ShmGroup::board() {
   std::vector<shm::BoardPeer> peers(static_cast<size_t>(ranks_));
   for (Node node = 0; node < ranks_; ++node) {
     if (node == rank_) continue;
-    peers[static_cast<size_t>(node)] = {find(node)->board->data(), find(node)->link.peer_bell};
+    const Peer& peer = *find(node);
+    peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell, peer.link.pid};
   }
   return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers), shm::stage_bytes_for(ranks_));
 }

@@ -2,6 +2,7 @@
 #include "executor/shared_execution.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -16,14 +17,14 @@ namespace {
 constexpr milliseconds kPatience{60'000};
 
 void expect_right_on_boards(const Family& family, const Collective& collective, size_t count, bool in_place,
-                            size_t stage_bytes) {
+                            size_t stage_bytes, size_t lend_from = Layout::kNever) {
   std::vector<std::unique_ptr<Blocks>> blocks;
   std::vector<Operands> operands;
   for (Node rank = 0; rank < collective.ranks; ++rank) {
     blocks.push_back(std::make_unique<Blocks>(collective, rank, count, in_place));
     operands.push_back({DType::kUInt32, ReduceOp::kSum, blocks.back()->inputs(), blocks.back()->outputs()});
   }
-  const Status status = rehearse_shared(planned(family, collective), operands, stage_bytes, kPatience);
+  const Status status = rehearse_shared(planned(family, collective), operands, stage_bytes, kPatience, lend_from);
   ASSERT_TRUE(status.ok()) << family.name << " on " << collective.ranks << ": " << status.message();
   for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name << " on " << collective.ranks;
 }
@@ -47,6 +48,37 @@ TEST(SharedExecution, EveryFamilyOnEightRanks) {
   });
 }
 
+// Blocks just above and below what is lent, and much larger.
+TEST(SharedExecution, EveryFamilyLendsWhatItMay) {
+  for_every_family({1, 2, 3, 5, 8}, [&](const Family& family, const Collective& collective) {
+    if (!family.supports(collective)) return;
+    for (const size_t count : {0, 1, 2047, 2048, 60'011}) {
+      for (const bool in_place : {false, true}) {
+        expect_right_on_boards(family, collective, count, in_place, 128 * 1024, 8192);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  });
+}
+
+TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
+  const auto lends = [](CollectiveKind kind, const char* family) {
+    const Collective collective{kind, 4, 0};
+    const auto schedule = planned(*find_family(kind, family), collective);
+    EXPECT_EQ(plan_shared(*schedule, {size_t{1} << 20, false, false}).lend_from, Layout::kNever);
+    return plan_shared(*schedule, {size_t{1} << 20, false, true}).lend_from != Layout::kNever;
+  };
+  EXPECT_TRUE(lends(CollectiveKind::kBroadcast, "direct"));
+  EXPECT_TRUE(lends(CollectiveKind::kAllGather, "ring"));
+  EXPECT_TRUE(lends(CollectiveKind::kAllToAll, "direct"));
+  EXPECT_TRUE(lends(CollectiveKind::kGather, "direct"));
+  EXPECT_TRUE(lends(CollectiveKind::kScatter, "direct"));
+  EXPECT_TRUE(lends(CollectiveKind::kBroadcast, "binomial"));  // to one peer per round
+  EXPECT_FALSE(lends(CollectiveKind::kAllGather, "direct"));
+  EXPECT_FALSE(lends(CollectiveKind::kAllReduce, "direct"));
+  EXPECT_FALSE(lends(CollectiveKind::kReduceScatter, "direct"));
+}
+
 // Large enough to be written past the caches.
 TEST(SharedExecution, LargeBlocksThatAreOnlyMoved) {
   for (const CollectiveKind kind :
@@ -59,14 +91,14 @@ TEST(SharedExecution, LargeBlocksThatAreOnlyMoved) {
 TEST(SharedPlan, ACrowdTakesFewerTurns) {
   const Collective collective{CollectiveKind::kBroadcast, 4, 0};
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
-  EXPECT_GT(plan_shared(*schedule, size_t{1} << 20, true).chunk_bytes,
-            plan_shared(*schedule, size_t{1} << 20, false).chunk_bytes);
+  EXPECT_GT(plan_shared(*schedule, {size_t{1} << 20, true}).chunk_bytes,
+            plan_shared(*schedule, {size_t{1} << 20, false}).chunk_bytes);
 }
 
 TEST(SharedPlan, OnlySchedulesThatKeepStepOverlap) {
   const Collective all_reduce{CollectiveKind::kAllReduce, 4, 0};
   const auto stride = [&](const char* family, const Collective& collective) {
-    return plan_shared(*planned(*find_family(collective.kind, family), collective), size_t{1} << 20).stride;
+    return plan_shared(*planned(*find_family(collective.kind, family), collective), {size_t{1} << 20}).stride;
   };
   EXPECT_EQ(stride("direct", all_reduce), 1);
   EXPECT_EQ(stride("gather_all", all_reduce), 1);
@@ -75,13 +107,13 @@ TEST(SharedPlan, OnlySchedulesThatKeepStepOverlap) {
 
 TEST(SharedPlan, ATurnFitsHalfAStage) {
   for_every_family({2, 5, 8}, [&](const Family& family, const Collective& collective) {
-    const SharedPlan plan = plan_shared(*planned(family, collective), size_t{1} << 20);
+    const SharedPlan plan = plan_shared(*planned(family, collective), {size_t{1} << 20});
     ASSERT_TRUE(plan.possible) << family.name;
     EXPECT_EQ(plan.chunk_bytes % 64, 0u);
     EXPECT_GE(plan.chunk_bytes, 64u);
   });
   const Collective large{CollectiveKind::kAllReduce, 8, 0};
-  EXPECT_FALSE(plan_shared(*planned(*find_family(large.kind, "direct"), large), 4096).possible);
+  EXPECT_FALSE(plan_shared(*planned(*find_family(large.kind, "direct"), large), {4096}).possible);
 }
 
 // One rank of a pair, whose peer is played by the test.
@@ -94,7 +126,7 @@ class Pair : public ::testing::Test {
     for (Node node = 0; node < 2; ++node) {
       boards_.push_back(std::make_unique<shm::Board>(node, memory_[node].data(), peers_, kStage));
     }
-    plan_ = plan_shared(*schedule_, kStage);
+    plan_ = plan_shared(*schedule_, {kStage});
   }
 
   std::unique_ptr<SharedExecution> start(Node node, uint64_t digest) {
@@ -151,6 +183,36 @@ TEST_F(Pair, AnotherOperationIsSeen) {
   EXPECT_TRUE(other->advance());
   EXPECT_EQ(other->status().code(), Code::kMismatch);
   EXPECT_EQ(other->status().rank(), 0);
+}
+
+// It would be read after its owner has got it back.
+TEST(SharedExecution, WhatIsGivenUpIsWithdrawn) {
+  const Collective collective{CollectiveKind::kBroadcast, 2, 0};
+  const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
+  constexpr size_t kStage = 64 * 1024;
+  SharedPlan plan = plan_shared(*schedule, {kStage, false, true});
+  plan.lend_from = 65'536;
+  std::vector<std::byte> memory[2] = {std::vector<std::byte>(shm::board_bytes(2, kStage) + 64),
+                                      std::vector<std::byte>(shm::board_bytes(2, kStage) + 64)};
+  DoorbellWord bells[2];
+  const std::vector<shm::BoardPeer> peers = {{memory[0].data(), &bells[0], ::getpid()},
+                                             {memory[1].data(), &bells[1], ::getpid()}};
+  shm::Board root(0, memory[0].data(), peers, kStage), other(1, memory[1].data(), peers, kStage);
+  Pool pool(0);
+  SharedWorkspace workspaces[2];
+  std::vector<std::byte> sent(100'000, std::byte{7}), got(sent.size());
+  {
+    SharedExecution gives_up(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, root, 1, pool,
+                             workspaces[0]);
+    EXPECT_FALSE(gives_up.advance());
+    EXPECT_EQ(gives_up.waiting_peers(), std::vector<Node>{1});
+    EXPECT_NE(gives_up.waiting_for(1).find("lent"), std::string::npos);
+  }
+  SharedExecution late(schedule, plan, 1, {DType::kUInt8, ReduceOp::kSum, {}, {got}}, other, 1, pool,
+                       workspaces[1]);
+  EXPECT_TRUE(late.advance());
+  EXPECT_EQ(late.status().code(), Code::kPeerLost);
+  EXPECT_EQ(late.status().rank(), 0);
 }
 
 TEST_F(Pair, AnotherSizeIsSeen) {

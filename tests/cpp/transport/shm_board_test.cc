@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <vector>
@@ -18,7 +19,7 @@ class BoardTest : public ::testing::Test {
   BoardTest() {
     for (auto& memory : memory_) {
       memory.resize(board_bytes(3, kStage) / sizeof(Page));
-      peers_.push_back({memory.front().bytes, &bells_[peers_.size()]});
+      peers_.push_back({memory.front().bytes, &bells_[peers_.size()], ::getpid()});
     }
     for (Node node = 0; node < 3; ++node) {
       boards_.push_back(std::make_unique<Board>(node, peers_[static_cast<size_t>(node)].board, peers_, kStage));
@@ -34,7 +35,8 @@ class BoardTest : public ::testing::Test {
     if (!board.has_come(from, 0)) return false;
     const auto data = board.open(from, 0, kDigest, bytes);
     if (!data.ok()) return false;
-    const bool right = std::vector<std::byte>(data.value(), data.value() + bytes) == message(bytes, value);
+    const bool right =
+        std::vector<std::byte>(data.value().here, data.value().here + bytes) == message(bytes, value);
     board.take(from, 1);
     return right;
   }
@@ -54,6 +56,38 @@ TEST_F(BoardTest, SmallMessagesLieInTheirNotices) {
     ASSERT_TRUE(sender.post(1, kDigest, message(bytes, 3), kInline));
     ASSERT_TRUE(takes(1, 0, bytes, 3)) << bytes;
   }
+}
+
+TEST_F(BoardTest, WhatIsLentIsReadWhereItLies) {
+  std::vector<std::byte> lent = message(100'000, 3), got(lent.size());
+  ASSERT_TRUE(boards_[0]->lend(1, kDigest, lent));
+  EXPECT_FALSE(boards_[0]->has_taken_all(1));
+  lent[0] = std::byte{4};  // nothing was copied
+  ASSERT_TRUE(boards_[1]->has_come(0, 0));
+  const auto posted = boards_[1]->open(0, 0, kDigest, lent.size());
+  ASSERT_TRUE(posted.ok());
+  ASSERT_EQ(posted.value().here, nullptr);
+  EXPECT_TRUE(boards_[1]->read(0, posted.value().there, got).ok());
+  EXPECT_EQ(got, lent);
+  boards_[1]->take(0, 1);
+  EXPECT_TRUE(boards_[0]->has_taken_all(1));
+}
+
+TEST_F(BoardTest, WhatWasWithdrawnIsNotUsed) {
+  std::vector<std::byte> lent = message(100'000, 3), got(lent.size());
+  ASSERT_TRUE(boards_[0]->lend(1, kDigest, lent));
+  const auto posted = boards_[1]->open(0, 0, kDigest, lent.size());
+  boards_[0]->withdraw();
+  const Status status = boards_[1]->read(0, posted.value().there, got);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_EQ(status.rank(), 0);
+}
+
+TEST_F(BoardTest, MemoryThatIsGoneIsNotRead) {
+  std::vector<std::byte> got(4096);
+  const Status status = boards_[1]->read(0, 4096, got);  // no program has its first pages
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("rank 0 was lost"), std::string::npos) << status.message();
 }
 
 TEST_F(BoardTest, NoticesAreBounded) {
