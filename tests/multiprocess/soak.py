@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 KINDS = ("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 DTYPES = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool")
-LARGEST_BLOCK = 1 << 23  # bytes
+LARGEST_BLOCK = 1 << 23  # bytes; with some that one rank lends to another
 PENDING = 4  # operations under way at once, at most
 ROUND = 100  # operations between two looks at the clock
 
@@ -29,13 +29,13 @@ Array = NDArray[Any]
 class Operation:
     """One collective of the sequence: all ranks draw the same, and know everybody's input and the right result."""
 
-    def __init__(self, ranks: int, dice: np.random.Generator) -> None:
+    def __init__(self, ranks: int, dice: np.random.Generator, largest_block: int) -> None:
         self.ranks = ranks
         self.name = str(dice.choice(KINDS))
         self.dtype = str(dice.choice(DTYPES))
         self.op = str(dice.choice(["sum", "max", "min"]))
         self.root = int(dice.integers(ranks))
-        largest = LARGEST_BLOCK // np.dtype(self.dtype).itemsize
+        largest = largest_block // np.dtype(self.dtype).itemsize
         self.elements = int(largest ** dice.random()) - 1 + int(dice.integers(2))
         self.in_place = bool(dice.integers(2))
         self.pending = bool(dice.random() < 0.3)
@@ -91,14 +91,14 @@ class Operation:
             )
 
 
-def soak(comm: braid.Communicator, seconds: float, seed: int) -> int:
-    """Carry out operations for so long; return how many."""
+def soak(comm: braid.Communicator, seconds: float, seed: int, largest_block: int = LARGEST_BLOCK) -> int:
+    """Carry out operations for so long, with blocks of up to so many bytes; return how many."""
     agreed, own = np.random.default_rng(seed), np.random.default_rng([seed, comm.rank])
     end, count = time.monotonic() + seconds, 0
     under_way: list[tuple[Operation, Any]] = []
     while comm.all_reduce(np.array([time.monotonic() < end]), "min")[0]:
         for _ in range(ROUND):
-            operation = Operation(comm.size, agreed)
+            operation = Operation(comm.size, agreed, largest_block)
             if own.random() < 0.1:
                 time.sleep(own.exponential(0.003))
             outcome = operation.start(comm)

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.multiprocess
 
 def soak_a_little(rank: Rank) -> None:
     with join(rank) as comm:
-        assert soak(comm, seconds=3, seed=20_000 + rank.size) >= 100
+        largest_block = 1 << (23 if rank.size == 2 else 20)  # many ranks on few cores take their time
+        assert soak(comm, seconds=3, seed=20_000 + rank.size, largest_block=largest_block) >= 100
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
