@@ -172,6 +172,10 @@ Status Board::read(Node from, uint64_t there, Bytes into) const {
   if (const Status bad = read_memory(peer.pid, there, into); !bad.ok()) {
     return {Code::kPeerLost, "rank " + std::to_string(from) + " was lost: " + bad.message(), from};
   }
+  // Its number may be another process's by now.
+  if (peer.died != nullptr && peer.died->load(std::memory_order_acquire)) {
+    return {Code::kPeerLost, "rank " + std::to_string(from) + " died", from};
+  }
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (reinterpret_cast<const BoardHeader*>(peer.board)->withdrawn.load(std::memory_order_seq_cst) == 0) return {};
   return {Code::kPeerLost, "rank " + std::to_string(from) + " gave up while its memory was being read", from};

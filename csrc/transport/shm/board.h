@@ -25,6 +25,7 @@ struct BoardPeer {
   std::byte* board = nullptr;  // of the peer
   DoorbellWord* bell = nullptr;
   pid_t pid = 0;
+  const std::atomic<bool>* died = nullptr;  // null: it lives as long as this process
 };
 
 // Where a message lies: here, or in the memory of its sender.

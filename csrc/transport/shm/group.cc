@@ -156,7 +156,7 @@ std::unique_ptr<shm::Board> ShmGroup::board() {
   for (Node node = 0; node < ranks_; ++node) {
     if (node == rank_) continue;
     const Peer& peer = *find(node);
-    peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell, peer.link.pid};
+    peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell, peer.link.pid, &peer.link.died};
   }
   return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers), shm::stage_bytes_for(ranks_));
 }

@@ -39,6 +39,33 @@ TEST_P(Failure, ATimeoutNamesTheRankThatNeverCalled) {
   }
 }
 
+// Of a size that is lent: the root must wait for its readers, and may not wait forever.
+TEST_P(Failure, TheRootOfALargeBroadcastNamesTheRankThatNeverReadIt) {
+  std::latch told(2);
+  on_all_ranks(3, options(), [&](Communicator& group) {
+    std::vector<float> values(size_t{1} << 20, group.rank() == 0 ? 1.0f : 0.0f);
+    const Bytes bytes = std::as_writable_bytes(std::span(values));
+    Operation operation{CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, 0};
+    if (group.rank() == 0) operation.inputs = {bytes};
+    operation.outputs = {bytes};
+    operation.timeout = milliseconds(300);
+    if (group.rank() == 2) {
+      told.wait();
+      EXPECT_FALSE(run(group, operation).ok());
+      return;
+    }
+    const Status status = run(group, operation);
+    if (group.rank() == 0) {
+      EXPECT_EQ(status.code(), Code::kTimeout) << status.message();
+      EXPECT_TRUE(says(status, "not there yet: rank 2;")) << status.message();
+      values.assign(values.size(), 7.0f);  // it is ours again
+    } else if (status.ok()) {
+      EXPECT_EQ(values, std::vector<float>(values.size(), 1.0f));
+    }
+    told.count_down();
+  });
+}
+
 TEST_P(Failure, ALateRankIsStillInTime) {
   on_all_ranks(2, options(), [](Communicator& group) {
     std::vector<float> values(1000, 1.0f);

@@ -83,6 +83,16 @@ TEST_F(BoardTest, WhatWasWithdrawnIsNotUsed) {
   EXPECT_EQ(status.rank(), 0);
 }
 
+TEST_F(BoardTest, TheMemoryOfTheDeadIsNotTrusted) {
+  const std::atomic<bool> died = true;
+  peers_[0].died = &died;
+  const Board reader(1, peers_[1].board, peers_, kStage);
+  std::vector<std::byte> lent = message(100, 3), got(lent.size());
+  const Status status = reader.read(0, reinterpret_cast<uint64_t>(lent.data()), got);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("died"), std::string::npos);
+}
+
 TEST_F(BoardTest, MemoryThatIsGoneIsNotRead) {
   std::vector<std::byte> got(4096);
   const Status status = boards_[1]->read(0, 4096, got);  // no program has its first pages
