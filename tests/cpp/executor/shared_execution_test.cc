@@ -50,9 +50,9 @@ TEST(SharedExecution, EveryFamilyOnEightRanks) {
 
 // Blocks just above and below what is lent, and much larger.
 TEST(SharedExecution, EveryFamilyLendsWhatItMay) {
-  for_every_family({1, 2, 3, 5, 8}, [&](const Family& family, const Collective& collective) {
+  for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
     if (!family.supports(collective)) return;
-    for (const size_t count : {0, 1, 2047, 2048, 60'011}) {
+    for (const size_t count : {0, 2047, 2048, 20'011}) {
       for (const bool in_place : {false, true}) {
         expect_right_on_boards(family, collective, count, in_place, 128 * 1024, 8192);
         if (::testing::Test::HasFatalFailure()) return;
@@ -79,13 +79,10 @@ TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
   EXPECT_FALSE(lends(CollectiveKind::kReduceScatter, "direct"));
 }
 
-// Large enough to be written past the caches.
-TEST(SharedExecution, LargeBlocksThatAreOnlyMoved) {
-  for (const CollectiveKind kind :
-       {CollectiveKind::kAllGather, CollectiveKind::kAllToAll, CollectiveKind::kBroadcast}) {
-    const size_t count = shared_cache_bytes() / 3 / 4 + 5;
-    expect_right_on_boards(*find_family(kind, "direct"), {kind, 3, 0}, count, true, size_t{1} << 20);
-  }
+TEST(SharedExecution, LargeBlocksAreWrittenPastTheCaches) {
+  const Collective collective{CollectiveKind::kAllGather, 2, 0};
+  const size_t count = shared_cache_bytes() / 4 / sizeof(uint32_t) + 5;  // of two blocks, on two ranks
+  expect_right_on_boards(*find_family(collective.kind, "direct"), collective, count, false, size_t{1} << 20);
 }
 
 TEST(SharedPlan, ACrowdTakesFewerTurns) {
