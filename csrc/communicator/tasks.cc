@@ -127,6 +127,11 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool befor
       // The ranks may have parted ways before: an operation without bytes waits for nobody.
       if (Status other = group_.disagreement(sequence_, shm::kIntents); !other.ok()) status = std::move(other);
     }
+    if (status.code() == Code::kPeerLost) {
+      // A peer that takes back what it lent has said before why it failed.
+      group_.mailbox().poll();
+      if (group_.mailbox().has_ended()) status = group_.mailbox().end();
+    }
     return finish(std::move(status));
   }
   if (execution.moved()) {

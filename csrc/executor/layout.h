@@ -37,6 +37,8 @@ class Layout {
   // Runs of the schedule that this rank takes part in; 0 for an operation without bytes. In block collectives with
   // unequal blocks ranks may count differently: a run moves nothing of a block that has ended.
   int64_t segments() const { return segments_; }
+  // Whether the vector or block of `ref` is not cut.
+  bool is_whole(const Ref& ref) const { return is_whole(block_bytes(ref)); }
   // Scratch memory that one segment can need.
   size_t scratch_bytes() const { return scratch_bytes_; }
 

@@ -14,6 +14,8 @@ namespace {
 
 // Looks at a notice before going back to where the wait is organised, which takes some ten times as long.
 constexpr int kLooks = 32;
+// Of lent messages, before others of the process have their turn; about a millisecond.
+constexpr size_t kReadAtOnce = size_t{8} << 20;
 
 }  // namespace
 
@@ -41,7 +43,9 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
   }
   size_t written = 0;
   for (const Bytes& output : operands_.outputs) written += output.size();
-  streams_ = plan_.moves_only && written * static_cast<size_t>(board_.ranks()) >= shared_cache_bytes();
+  const bool all_write = verified_->schedule().collective.kind != CollectiveKind::kGather;
+  if (all_write) written *= static_cast<size_t>(board_.ranks());
+  streams_ = plan_.moves_only && written >= shared_cache_bytes();
   segment_ = oldest();
   board_.begin_round();
 }
@@ -69,6 +73,7 @@ bool SharedExecution::advance() {
       board_.begin_round();
     } else {
       posting_ = false;
+      if (lent_) board_.wake();  // its readers need not wait until this rank has read what it was lent
     }
     segment_ = oldest();
     step_ = 0;
@@ -106,7 +111,7 @@ bool SharedExecution::post_turn() {
 bool SharedExecution::post(const Step& step) {
   const ConstBytes bytes = layout_.read(step.target, segment_, scratch_of(segment_));
   if (bytes.empty()) return true;
-  if (lends() && bytes.size() > plan_.chunk_bytes) {
+  if (lends() && bytes.size() > plan_.chunk_bytes && layout_.is_whole(step.target)) {
     if (!board_.lend(step.peer, digest_, bytes)) return false;
     lent_ = moved_ = true;
     return true;
@@ -135,7 +140,8 @@ bool SharedExecution::receive_turn() {
   for (; segment_ <= newest(); ++segment_) {
     if (!awaiting_) await_round();
     if (!collect()) return false;
-    if (!run_round()) return false;
+    if (!read_lent()) return false;
+    run_round();
     for (const Awaited& message : awaited_) board_.take(message.from, 1);
     awaiting_ = false;
     moved_ = true;
@@ -147,6 +153,8 @@ bool SharedExecution::receive_turn() {
 void SharedExecution::await_round() {
   awaited_.clear();
   collected_ = 0;
+  read_ = 0;
+  read_bytes_ = 0;
   awaiting_ = true;
   const auto await = [&](const Step& step, Node from) {
     size_t ahead = 0;
@@ -187,16 +195,29 @@ bool SharedExecution::collect() {
   return true;
 }
 
+bool SharedExecution::read_lent() {
+  size_t left = kReadAtOnce;
+  for (; read_ < awaited_.size(); ++read_, read_bytes_ = 0) {
+    const Awaited& message = awaited_[read_];
+    if (message.posted.here != nullptr) continue;
+    const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_)).subspan(read_bytes_);
+    const size_t now = std::min(left, target.size());
+    status_ = board_.read(message.from, message.posted.there + read_bytes_, target.first(now));
+    if (!status_.ok()) return false;
+    moved_ = true;
+    read_bytes_ += now;
+    left -= now;
+    if (now < target.size()) return false;
+  }
+  return true;
+}
+
 // First what lands, then what is computed, as the round means it.
-bool SharedExecution::run_round() {
+void SharedExecution::run_round() {
   for (const Awaited& message : awaited_) {
     if (message.step->op != Op::kRecv) continue;
     const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_));
-    if (message.posted.here != nullptr) {
-      copy(target, message.posted.here);
-    } else if (status_ = board_.read(message.from, message.posted.there, target); !status_.ok()) {
-      return false;
-    }
+    if (message.posted.here != nullptr) copy(target, message.posted.here);
   }
   const Round& round = round_of(segment_);
   size_t next_message = 0;
@@ -210,7 +231,6 @@ bool SharedExecution::run_round() {
       if (!target.empty() && target.data() != source.data()) copy(target, source.data());
     }
   }
-  return true;
 }
 
 void SharedExecution::copy(Bytes target, const std::byte* source) const {
@@ -238,7 +258,11 @@ void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_me
 // ---- to speak of it
 
 std::string SharedExecution::waiting_for(size_t most) const {
-  if (turn_ == turns_) return "peers to read what they were lent";
+  if (turn_ == turns_) {
+    std::string ranks;
+    for (const Node peer : waiting_peers()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(peer);
+    return "rank " + ranks + " to read what was lent";
+  }
   if (posting_) return "room on the board";
   std::string text;
   for (size_t i = collected_; awaiting_ && i < awaited_.size(); ++i) {

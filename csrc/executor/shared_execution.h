@@ -33,8 +33,8 @@ struct SharedWorkspace {
   std::vector<const std::byte*> sources;
 };
 
-// Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Nobody reads the operands' memory
-// once it is done or gone.
+// Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Nobody uses
+// what the operands' memory holds once it is done or gone.
 class SharedExecution {
  public:
   // `digest` stands for the operation: ranks with different ones are not in the same.
@@ -73,7 +73,9 @@ class SharedExecution {
   bool receive_turn();
   void await_round();
   bool collect();
-  bool run_round();
+  // Copies what was lent, a part at a time; false until all of it is here.
+  bool read_lent();
+  void run_round();
   void copy(Bytes target, const std::byte* source) const;
   void run_reduce(const Step& step, size_t index, size_t& next_message);
   std::byte* scratch_of(int64_t segment) const;
@@ -95,7 +97,9 @@ class SharedExecution {
   size_t step_ = 0;        // of its round, to be posted next
   bool awaiting_ = false;  // awaited_ is that of the segment's round
   bool moved_ = false;
-  bool lent_ = false;  // something, to somebody
+  bool lent_ = false;      // something, to somebody
+  size_t read_ = 0;        // of awaited_, the leading ones that need no reading any more
+  size_t read_bytes_ = 0;  // of the next one
   bool streams_ =
       false;  // all ranks together fill more memory than the cache holds, and nobody has read it just now
   std::vector<Staged>& staged_;

@@ -169,16 +169,21 @@ Result<Posted> Board::open(Node from, size_t ahead, uint64_t digest, size_t byte
 
 Status Board::read(Node from, uint64_t there, Bytes into) const {
   const BoardPeer& peer = side(from).peer;
-  if (const Status bad = read_memory(peer.pid, there, into); !bad.ok()) {
-    return {Code::kPeerLost, "rank " + std::to_string(from) + " was lost: " + bad.message(), from};
-  }
+  const Status read = read_memory(peer.pid, there, into);
+  const bool is_gone = read.code() == Code::kPeerLost;
   // Its number may be another process's by now.
-  if (peer.died != nullptr && peer.died->load(std::memory_order_acquire)) {
+  if (is_gone || (peer.died != nullptr && peer.died->load(std::memory_order_acquire))) {
     return {Code::kPeerLost, "rank " + std::to_string(from) + " died", from};
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (reinterpret_cast<const BoardHeader*>(peer.board)->withdrawn.load(std::memory_order_seq_cst) == 0) return {};
-  return {Code::kPeerLost, "rank " + std::to_string(from) + " gave up while its memory was being read", from};
+  if (reinterpret_cast<const BoardHeader*>(peer.board)->withdrawn.load(std::memory_order_seq_cst) != 0) {
+    return {Code::kPeerLost, "rank " + std::to_string(from) + " gave up while its memory was being read", from};
+  }
+  if (read.ok()) return {};
+  return {read.code(),
+          "the memory of rank " + std::to_string(from) + " cannot be read (" + read.message() +
+              "); BRAID_SINGLE_COPY=0 does without",
+          from};
 }
 
 void Board::take(Node from, size_t count) {

@@ -77,7 +77,7 @@ class Board {
   // That message, where it lies. kMismatch when it has another digest or size; kPeerLost when it makes no sense.
   // REQUIRES: has_come(from, ahead).
   Result<Posted> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
-  // Copies what the peer has lent. kPeerLost when it is gone, or has withdrawn it meanwhile.
+  // Copies what the peer has lent, or a part. kPeerLost when it is gone, or has withdrawn it meanwhile.
   Status read(Node from, uint64_t there, Bytes into) const;
   // The next `count` messages from this peer will not be looked at again.
   void take(Node from, size_t count);

@@ -52,13 +52,34 @@ TEST(SharedExecution, EveryFamilyOnEightRanks) {
 TEST(SharedExecution, EveryFamilyLendsWhatItMay) {
   for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
     if (!family.supports(collective)) return;
-    for (const size_t count : {0, 2047, 2048, 20'011}) {
+    for (const size_t count : {0, 16'383, 16'384, 20'011}) {
       for (const bool in_place : {false, true}) {
-        expect_right_on_boards(family, collective, count, in_place, 128 * 1024, 8192);
+        expect_right_on_boards(family, collective, count, in_place, 64 * 1024, 65'536);
         if (::testing::Test::HasFatalFailure()) return;
       }
     }
   });
+}
+
+// Two full chunks, which segments of whole cache lines make a line larger.
+TEST(SharedExecution, NothingSmallerThanThatIsLent) {
+  const Collective collective{CollectiveKind::kBroadcast, 2, 0};
+  const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
+  constexpr size_t kStage = 128 * 1024;
+  SharedPlan plan = plan_shared(*schedule, {kStage, false, true});
+  std::vector<std::byte> memory(shm::board_bytes(2, kStage) + 64);
+  DoorbellWord bell;
+  const std::vector<shm::BoardPeer> peers(2, {memory.data(), &bell, ::getpid()});
+  Pool pool(0);
+  SharedWorkspace workspace;
+  std::vector<std::byte> sent(2 * plan.chunk_bytes);
+  for (const bool lends : {false, true}) {
+    plan.lend_from = lends ? sent.size() : sent.size() + 1;
+    shm::Board board(0, memory.data(), peers, kStage);
+    SharedExecution root(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, board, 1, pool,
+                         workspace);
+    EXPECT_EQ(root.advance(), !lends);  // what is staged needs no reader to end
+  }
 }
 
 TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
