@@ -94,7 +94,7 @@ format: setup
 demo: setup
 	$(BIN)/python examples/run_demo.py $(ARGS)
 
-# All-reduce on this machine, beside Gloo and whatever MPI can be had; some minutes. Writes into bench/intra_host.
+# Collectives on this machine, beside Gloo and whatever MPI can be had; a quarter of an hour. Writes into bench/intra_host.
 bench: setup
 	tools/get_mpi.sh $(BIN)/python mpich $(VENV)/opt/mpich || echo '*** MPICH is left out: see above ***' >&2
 	$(BIN)/python bench/intra_host/run.py --mpi mpich=$(VENV)/opt/mpich $(ARGS)
