@@ -117,7 +117,7 @@ bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
   Notice* notice = next_notice(side(to), digest, bytes.size());
   if (notice == nullptr) return false;
   notice->offset = place;
-  if (place == kInline) std::memcpy(notice->message, bytes.data(), bytes.size());
+  if (place == kInline && !bytes.empty()) std::memcpy(notice->message, bytes.data(), bytes.size());
   publish(side(to), *notice);
   return true;
 }
