@@ -22,5 +22,6 @@ function(braid_cpp_test name)
   target_include_directories(${target}_test PRIVATE ${PROJECT_SOURCE_DIR}/csrc ${PROJECT_SOURCE_DIR}/tests/cpp)
   target_link_libraries(${target}_test PRIVATE braid GTest::gtest_main braid_options)
   add_test(NAME ${name} COMMAND ${target}_test)
+  # A test that stands still ends its binary sooner (watchdog.cc) and is named; this bounds all of them together.
   set_tests_properties(${name} PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 600)
 endfunction()

@@ -24,7 +24,7 @@ Status Group::make_tuner() {
   if (wires_.board) {
     tuner.rates.writes_once = true;
     // Ranks that share a core work one after another; and a round needs all of them, each of which has others before
-    // it. That the latter goes with the square is what was measured, on two to four ranks per core.
+    // it. That the latter goes with the square is fitted to two and four ranks per core.
     const double sharers = std::max(wires_.ranks_per_core, 1.0);
     within_host = {kBoard.alpha_s * sharers * sharers, kBoard.beta_s_per_byte * sharers};
     tuner.rates.overhead_s *= sharers;
@@ -58,9 +58,10 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   if (is_new) {
     route.schedule = schedule;
     route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
-    if (wires_.board)
-      route.shared =
-          plan_shared(*schedule, {wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable});
+    if (wires_.board) {
+      const Host host{wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable};
+      route.shared = plan_shared(*schedule, host);
+    }
   }
   last_route_ = {asked, &route};
   return &route;

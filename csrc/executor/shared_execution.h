@@ -100,8 +100,8 @@ class SharedExecution {
   bool lent_ = false;      // something, to somebody
   size_t read_ = 0;        // of awaited_, the leading ones that need no reading any more
   size_t read_bytes_ = 0;  // of the next one
-  bool streams_ =
-      false;  // all ranks together fill more memory than the cache holds, and nobody has read it just now
+  // All ranks together fill more memory than the cache holds, and nobody has read just now what lies there.
+  bool streams_ = false;
   std::vector<Staged>& staged_;
   std::vector<Awaited>& awaited_;
   size_t collected_ = 0;  // of awaited_, the leading ones that have come

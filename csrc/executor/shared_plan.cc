@@ -100,8 +100,8 @@ bool keeps_what_it_sends(const Schedule& schedule) {
   return true;
 }
 
-// Is what is sent in a round read by one node, or all of it sent by one? Else it is faster staged, once, by all senders at the same
-// time, and read out of their caches.
+// Is what is sent in a round read by one node, or all of it sent by one? Else it is faster staged, once, by all
+// senders at the same time, and read out of their caches.
 bool gains_by_lending(const Schedule& schedule) {
   int senders = 0;
   bool shares = false;

@@ -85,7 +85,7 @@ TEST_P(Killed, InTheMiddleOfASumIsNamedByAllSurvivorsSoon) {
   FolderStore store(folder);
   bool busy = true;
   for (Node rank = 0; rank < kRanks; ++rank) {
-    busy &= store.get("busy" + std::to_string(rank), milliseconds(60'000)).ok();
+    busy &= store.get("busy" + std::to_string(rank), milliseconds(20'000)).ok();
   }
   EXPECT_TRUE(busy);
   ::kill(pids[kVictim], SIGKILL);

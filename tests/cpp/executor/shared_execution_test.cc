@@ -100,7 +100,8 @@ TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
   EXPECT_FALSE(lends(CollectiveKind::kReduceScatter, "direct"));
 }
 
-TEST(SharedExecution, LargeBlocksAreWrittenPastTheCaches) {
+// They are written past the caches, which nobody can see from here.
+TEST(SharedExecution, BlocksLargerThanTheCacheArriveWhole) {
   const Collective collective{CollectiveKind::kAllGather, 2, 0};
   const size_t count = shared_cache_bytes() / 4 / sizeof(uint32_t) + 5;  // of two blocks, on two ranks
   expect_right_on_boards(*find_family(collective.kind, "direct"), collective, count, false, size_t{1} << 20);

@@ -12,7 +12,7 @@
 namespace braid::testing {
 namespace {
 
-// No test takes a tenth of this, even under ThreadSanitizer with the machine shared.
+// The longest takes 25 s, under ThreadSanitizer with two cores shared.
 constexpr unsigned kSeconds = 150;
 
 char running[256];
