@@ -3,6 +3,7 @@
 // no clock, no randomness, no environment, so all ranks draw the same. A new family is one file and one row.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -14,9 +15,13 @@
 namespace braid {
 
 struct PlanOptions {
-  // One weight per rank: how much of the vector each rank owns. Empty means equal. Only families with
-  // `takes_shares` accept any.
+  // One weight per owner: how much of the vector each owns. Empty means equal. Only families with `takes_shares`
+  // accept any.
   std::vector<uint64_t> shares;
+  // The host of every rank, numbered by first appearance. Empty: each on one of its own.
+  std::vector<int> hosts;
+
+  auto operator<=>(const PlanOptions&) const = default;
 };
 
 struct Family {

@@ -46,7 +46,7 @@ std::string plan(const std::string& collective, const std::string& family, int r
     for (const std::string& name : families_of(collective)) known += (known.empty() ? "" : ", ") + name;
     throw py::value_error(collective + " has no family \"" + family + "\"; there are: " + known);
   }
-  return to_text(value_or_raise(found->plan({kind, ranks, root}, {std::move(shares)})));
+  return to_text(value_or_raise(found->plan({kind, ranks, root}, {std::move(shares), {}})));
 }
 
 std::shared_ptr<const VerifiedSchedule> verified(const std::string& text) {

@@ -3,13 +3,11 @@
 
 #include <utility>
 
-#include "planner/planners.h"
-
 namespace braid {
 
 Result<SharedSchedule> ScheduleCache::get(const Collective& collective, std::string_view family,
-                                          const std::vector<uint64_t>& shares) {
-  Key key{collective.kind, collective.ranks, collective.root, std::string(family), shares};
+                                          const PlanOptions& options) {
+  Key key{collective.kind, collective.ranks, collective.root, std::string(family), options};
   {
     std::lock_guard lock(mutex_);
     auto found = schedules_.find(key);
@@ -21,7 +19,7 @@ Result<SharedSchedule> ScheduleCache::get(const Collective& collective, std::str
                   std::string(name_of(collective.kind)) + " has no family \"" + std::string(family) + "\"");
   }
   // Without the lock: others may need a schedule that is there. Should two draw the same, the first one stays.
-  Result<Schedule> drawn = planner->plan(collective, {shares});
+  Result<Schedule> drawn = planner->plan(collective, options);
   if (!drawn.ok()) return drawn.status();
   Result<VerifiedSchedule> verified = verify(std::move(drawn).value());
   if (!verified.ok()) return verified.status();

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <vector>
 
 #include "base/status.h"
+#include "planner/planners.h"
 #include "verify/verify.h"
 
 namespace braid {
@@ -21,13 +21,12 @@ using SharedSchedule = std::shared_ptr<const VerifiedSchedule>;
 // Thread-safe. What it returns stays valid without it.
 class ScheduleCache {
  public:
-  // `shares` must be empty for families that take none. Errors of the planner and the verifier are passed on, and
-  // not kept; kInvalidArgument for an unknown family.
+  // Errors of the planner and the verifier are passed on, and not kept; kInvalidArgument for an unknown family.
   Result<SharedSchedule> get(const Collective& collective, std::string_view family,
-                             const std::vector<uint64_t>& shares = {});
+                             const PlanOptions& options = {});
 
  private:
-  using Key = std::tuple<CollectiveKind, int, Node, std::string, std::vector<uint64_t>>;
+  using Key = std::tuple<CollectiveKind, int, Node, std::string, PlanOptions>;
 
   std::mutex mutex_;
   std::map<Key, SharedSchedule> schedules_;  // guarded by mutex_

@@ -83,7 +83,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   for (const Family& family : families(collective.kind)) {
     if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
     Result<SharedSchedule> schedule =
-        cache.get(collective, family.name, family.takes_shares ? shares : std::vector<uint64_t>());
+        cache.get(collective, family.name, {family.takes_shares ? shares : std::vector<uint64_t>(), {}});
     if (!schedule.ok()) return schedule.status();
     if (forced.empty() && must_round_once(collective, dtype, op) && !rounds_once(*schedule.value())) {
       left_out += (left_out.empty() ? "" : ", ") + std::string(family.name);

@@ -18,7 +18,7 @@ constexpr Rates kRates{2e-10, 1e-6};
 constexpr double kBytes = 64.0 * 9 * 7 * 5 * 1024;
 
 Schedule draw(CollectiveKind kind, const char* family, int ranks, const std::vector<uint64_t>& shares = {}) {
-  return find_family(kind, family)->plan({kind, ranks, 0}, {shares}).value();
+  return find_family(kind, family)->plan({kind, ranks, 0}, {shares, {}}).value();
 }
 
 double predicted_s(const Schedule& schedule, const Topology& topology) {

@@ -82,7 +82,7 @@ TEST(Direct, TakesAnyShares) {
   const Family& direct = *find_family(CollectiveKind::kAllReduce, "direct");
   for (const auto& shares :
        std::vector<std::vector<uint64_t>>{{1, 2, 3}, {0, 1, 0}, {5, 0, 5}, {1u << 31, 7, 1}}) {
-    Schedule schedule = drawn(direct, {CollectiveKind::kAllReduce, 3, 0}, {shares});
+    Schedule schedule = drawn(direct, {CollectiveKind::kAllReduce, 3, 0}, {shares, {}});
     EXPECT_EQ(schedule.shares, shares);
     EXPECT_TRUE(verify(schedule).ok());
     EXPECT_EQ(fault_of(schedule), "");
@@ -91,14 +91,14 @@ TEST(Direct, TakesAnyShares) {
 
 TEST(Direct, RefusesSharesOfAnotherWorldSize) {
   const Family& direct = *find_family(CollectiveKind::kAllReduce, "direct");
-  Status status = direct.plan({CollectiveKind::kAllReduce, 3, 0}, {{1, 2}}).status();
+  Status status = direct.plan({CollectiveKind::kAllReduce, 3, 0}, {{1, 2}, {}}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("2 shares for 3 ranks"), std::string::npos) << status.message();
 }
 
 TEST(Families, RefuseSharesTheyWouldIgnore) {
   for_every_family({3}, [](const Family& family, const Collective& collective) {
-    EXPECT_EQ(family.plan(collective, {{1, 2, 3}}).ok(), family.takes_shares) << title(family, collective);
+    EXPECT_EQ(family.plan(collective, {{1, 2, 3}, {}}).ok(), family.takes_shares) << title(family, collective);
   });
 }
 

@@ -12,9 +12,9 @@ constexpr Collective kFour{CollectiveKind::kAllReduce, 4, 0};
 
 TEST(ScheduleCache, DrawsOnce) {
   ScheduleCache cache;
-  SharedSchedule first = cache.get(kFour, "direct", {1, 2, 3, 4}).value();
-  EXPECT_EQ(cache.get(kFour, "direct", {1, 2, 3, 4}).value(), first);
-  EXPECT_NE(cache.get(kFour, "direct", {4, 3, 2, 1}).value(), first);
+  SharedSchedule first = cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value();
+  EXPECT_EQ(cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value(), first);
+  EXPECT_NE(cache.get(kFour, "direct", {{4, 3, 2, 1}, {}}).value(), first);
   EXPECT_NE(cache.get(kFour, "ring").value(), first);
   Collective from_one{CollectiveKind::kBroadcast, 4, 1};
   Collective from_two{CollectiveKind::kBroadcast, 4, 2};
@@ -25,8 +25,8 @@ TEST(ScheduleCache, DrawsOnce) {
 TEST(ScheduleCache, PassesErrorsOn) {
   ScheduleCache cache;
   EXPECT_EQ(cache.get(kFour, "spiral").status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(cache.get(kFour, "direct", {1, 2}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(cache.get(kFour, "direct", {0, 0, 0, 0}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(cache.get(kFour, "direct", {{1, 2}, {}}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(cache.get(kFour, "direct", {{0, 0, 0, 0}, {}}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(cache.get({CollectiveKind::kBroadcast, 4, 9}, "direct").status().code(), Code::kInvalidArgument);
 }
 
