@@ -12,23 +12,44 @@ namespace {
 
 bool supports_any(const Collective& collective) { return check(collective).ok(); }
 
-template <Schedule (*draw)(const Collective&)>
-Result<Schedule> plain(const Collective& collective, const PlanOptions& options) {
+Status check_options(const Collective& collective, const PlanOptions& options, bool takes_shares) {
   Status status = check(collective);
   if (!status.ok()) return status;
-  if (!options.shares.empty()) return Status(Code::kInvalidArgument, "this family cuts equal shares only");
+  if (!takes_shares && !options.shares.empty()) {
+    return {Code::kInvalidArgument, "this family cuts equal shares only"};
+  }
+  return check_hosts(collective, options.hosts);
+}
+
+template <Schedule (*draw)(const Collective&)>
+Result<Schedule> plain(const Collective& collective, const PlanOptions& options) {
+  Status status = check_options(collective, options, false);
+  if (!status.ok()) return status;
   return draw(collective);
 }
 
-Result<Schedule> direct_all_reduce(const Collective& collective, const PlanOptions& options) {
-  Status status = check(collective);
+template <Schedule (*draw)(const Collective&, const Hosts&)>
+Result<Schedule> placed(const Collective& collective, const PlanOptions& options) {
+  Status status = check_options(collective, options, false);
   if (!status.ok()) return status;
-  return plan_direct_all_reduce(collective, options);
+  return draw(collective, Hosts(collective.ranks, options.hosts));
+}
+
+template <Result<Schedule> (*draw)(const Collective&, const PlanOptions&)>
+Result<Schedule> weighed(const Collective& collective, const PlanOptions& options) {
+  Status status = check_options(collective, options, true);
+  if (!status.ok()) return status;
+  return draw(collective, options);
 }
 
 template <Schedule (*draw)(const Collective&)>
 constexpr Family row(CollectiveKind kind, std::string_view name) {
-  return {name, kind, false, supports_any, plain<draw>};
+  return {name, kind, false, false, supports_any, plain<draw>};
+}
+
+template <Schedule (*draw)(const Collective&, const Hosts&)>
+constexpr Family row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
+  return {name, kind, false, hierarchical, supports_any, placed<draw>};
 }
 
 using enum CollectiveKind;
@@ -38,16 +59,25 @@ constexpr std::array kFamilies = {
     row<plan_ring_all_reduce>(kAllReduce, "ring"),
     row<plan_doubling>(kAllReduce, "doubling"),
     row<plan_halving_doubling>(kAllReduce, "halving_doubling"),
-    Family{"direct", kAllReduce, true, supports_any, direct_all_reduce},
+    Family{"direct", kAllReduce, true, false, supports_any, weighed<plan_direct_all_reduce>},
     row<plan_gather_all>(kAllReduce, "gather_all"),
+    row<plan_double_tree>(kAllReduce, "double_tree"),
+    row<plan_hierarchical_ring>(kAllReduce, "hierarchical_ring", true),
+    row<plan_hierarchical_doubling>(kAllReduce, "hierarchical_doubling", true),
+    row<plan_hierarchical_halving_doubling>(kAllReduce, "hierarchical_halving_doubling", true),
+    Family{"hierarchical_direct", kAllReduce, true, true, supports_any, weighed<plan_hierarchical_direct>},
     row<plan_ring_reduce_scatter>(kReduceScatter, "ring"),
     row<plan_direct_reduce_scatter>(kReduceScatter, "direct"),
+    row<plan_hierarchical_reduce_scatter>(kReduceScatter, "hierarchical", true),
     row<plan_ring_all_gather>(kAllGather, "ring"),
     row<plan_direct_all_gather>(kAllGather, "direct"),
+    row<plan_hierarchical_all_gather>(kAllGather, "hierarchical", true),
     row<plan_binomial_broadcast>(kBroadcast, "binomial"),
     row<plan_direct_broadcast>(kBroadcast, "direct"),
+    row<plan_hierarchical_broadcast>(kBroadcast, "hierarchical", true),
     row<plan_binomial_reduce>(kReduce, "binomial"),
     row<plan_direct_reduce>(kReduce, "direct"),
+    row<plan_hierarchical_reduce>(kReduce, "hierarchical", true),
     row<plan_pairwise>(kAllToAll, "pairwise"),
     row<plan_direct_all_to_all>(kAllToAll, "direct"),
     row<plan_direct_gather>(kGather, "direct"),
@@ -58,6 +88,12 @@ constexpr std::array kFamilies = {
 static_assert(std::ranges::is_sorted(kFamilies, {}, &Family::kind));
 
 }  // namespace
+
+bool suits(const Family& family, const std::vector<int>& hosts) {
+  if (!family.hierarchical) return true;
+  Hosts grouped(static_cast<int>(hosts.size()), hosts);
+  return grouped.count() >= 2 && grouped.most() >= 2;
+}
 
 std::span<const Family> families(CollectiveKind kind) {
   auto [first, last] = std::ranges::equal_range(kFamilies, kind, {}, &Family::kind);

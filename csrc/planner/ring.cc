@@ -5,6 +5,7 @@
 //                             rounds 1..n-2: on goes what was just added; then r owns the sum of chunk r+1
 //                             rounds n-1..2n-3: the sums go around, received as they are
 //
+// Ranks stand on the ring host by host, so only one edge leads out of each host, and one into it.
 // Rounds: 2(n-1). Sent per rank: 2(n-1)/n S, the least possible. n chunks.
 // Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #include "planner/alone.h"
@@ -12,25 +13,28 @@
 
 namespace braid {
 
-Schedule plan_ring_all_reduce(const Collective& collective) {
+Schedule plan_ring_all_reduce(const Collective& collective, const Hosts& hosts) {
   int n = collective.ranks;
   if (n == 1) return plan_alone(collective, "ring");
   Builder builder(collective, "ring", n);
-  auto wrap = [n](int chunk) { return (chunk % n + n) % n; };
+  std::vector<Node> ring = hosts.in_order();
+  auto wrap = [n](int place) { return (place % n + n) % n; };
 
   for (int round = 0; round < n - 1; ++round) {
-    for (Node node = 0; node < n; ++node) {
-      int leaving = wrap(node - round);
-      int summed = wrap(node - round - 1);
-      builder.send(node, round == 0 ? input(leaving) : output(leaving), wrap(node + 1));
-      builder.reduce(node, output(summed), {local(input(summed)), message_from(wrap(node - 1))});
+    for (int place = 0; place < n; ++place) {
+      Node node = ring[place];
+      int leaving = wrap(place - round);
+      int summed = wrap(place - round - 1);
+      builder.send(node, round == 0 ? input(leaving) : output(leaving), ring[wrap(place + 1)]);
+      builder.reduce(node, output(summed), {local(input(summed)), message_from(ring[wrap(place - 1)])});
     }
     builder.end_round();
   }
   for (int round = 0; round < n - 1; ++round) {
-    for (Node node = 0; node < n; ++node) {
-      builder.send(node, output(wrap(node + 1 - round)), wrap(node + 1));
-      builder.recv(node, output(wrap(node - round)), wrap(node - 1));
+    for (int place = 0; place < n; ++place) {
+      Node node = ring[place];
+      builder.send(node, output(wrap(place + 1 - round)), ring[wrap(place + 1)]);
+      builder.recv(node, output(wrap(place - round)), ring[wrap(place - 1)]);
     }
     builder.end_round();
   }

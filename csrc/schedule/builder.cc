@@ -25,6 +25,8 @@ void Builder::reduce(Node node, Ref into, std::vector<Source> sources) {
 
 void Builder::copy(Node node, Ref into, Ref from) { open_[node].push_back({Op::kCopy, into, -1, {local(from)}}); }
 
+void Builder::add(Node node, Step step) { open_[node].push_back(std::move(step)); }
+
 void Builder::end_round() {
   for (size_t node = 0; node < open_.size(); ++node) {
     if (open_[node].empty()) continue;

@@ -23,6 +23,7 @@ class Builder {
   void recv(Node node, Ref into, Node from);
   void reduce(Node node, Ref into, std::vector<Source> sources);
   void copy(Node node, Ref into, Ref from);
+  void add(Node node, Step step);
   // Ends the open round everywhere; on nodes that have no step in it nothing is added.
   void end_round();
 

@@ -70,8 +70,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// No more chunks than this in a schedule, and no more than 2^24 over all nodes.
-inline constexpr int kMaxChunks = 1 << 16;
+inline constexpr int kMaxChunks = 1 << 16;            // of a schedule
+inline constexpr int kMaxChunksOfAllNodes = 1 << 24;  // chunks times ranks
 
 // Cuts `count` elements into the schedule's chunks by its shares: chunks + 1 offsets, the first 0 and the last
 // `count`. Integer arithmetic only, so all ranks agree; equal shares differ by at most one element.

@@ -9,8 +9,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kMaxChunksOfAllNodes = int64_t{1} << 24;
-
 Status refuse(const std::string& reason) { return {Code::kInvalidArgument, reason}; }
 
 Status check_shares(const Schedule& schedule) {

@@ -15,14 +15,14 @@ namespace {
 
 // Runs one collective on all ranks and looks at what came out.
 void expect_right(const Family& family, const Collective& collective, size_t count, bool in_place,
-                  const RehearsalOptions& options) {
+                  const RehearsalOptions& options, const PlanOptions& plan_options = {}) {
   std::vector<std::unique_ptr<Blocks>> blocks;
   std::vector<Operands> operands;
   for (Node rank = 0; rank < collective.ranks; ++rank) {
     blocks.push_back(std::make_unique<Blocks>(collective, rank, count, in_place));
     operands.push_back({DType::kUInt32, ReduceOp::kSum, blocks.back()->inputs(), blocks.back()->outputs()});
   }
-  const Status status = rehearse(planned(family, collective), operands, options);
+  const Status status = rehearse(planned(family, collective, plan_options), operands, options);
   ASSERT_TRUE(status.ok()) << family.name << ": " << status.message();
   for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name;
 }
@@ -39,6 +39,29 @@ TEST(Execution, EveryFamilyInManySegments) {
       }
     }
   });
+}
+
+TEST(Execution, EveryFamilyOnSeveralHosts) {
+  RehearsalOptions options;
+  options.execution.chunk_bytes = 256;
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 1, 1, 1}, {0, 1, 0, 2, 1}}) {
+    for_every_family({5}, [&](const Family& family, const Collective& collective) {
+      for (const size_t count : {1, 1009}) {
+        for (const bool in_place : {false, true}) {
+          expect_right(family, collective, count, in_place, options, {{}, hosts});
+        }
+      }
+    });
+  }
+}
+
+TEST(Execution, HostsMayOwnNothing) {
+  const Family& family = *find_family(CollectiveKind::kAllReduce, "hierarchical_direct");
+  for (const std::vector<uint64_t>& shares : std::vector<std::vector<uint64_t>>{{3, 0, 1}, {0, 1, 0}}) {
+    for (const size_t count : {0, 1, 7, 1009}) {
+      expect_right(family, {CollectiveKind::kAllReduce, 5, 0}, count, true, {}, {shares, {0, 0, 1, 2, 2}});
+    }
+  }
 }
 
 TEST(Execution, MessagesLargerThanEagerGoInPiecesOrAreRead) {

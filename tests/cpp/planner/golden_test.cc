@@ -12,11 +12,11 @@
 namespace braid {
 namespace {
 
-void expect_golden(const std::string& family, int ranks) {
+void expect_golden(const std::string& family, int ranks, const std::vector<int>& hosts = {}) {
   std::string path =
       std::string(BRAID_GOLDEN_DIR) + "/all_reduce_" + family + "_" + std::to_string(ranks) + ".txt";
   Result<Schedule> schedule =
-      find_family(CollectiveKind::kAllReduce, family)->plan({CollectiveKind::kAllReduce, ranks, 0}, {});
+      find_family(CollectiveKind::kAllReduce, family)->plan({CollectiveKind::kAllReduce, ranks, 0}, {{}, hosts});
   ASSERT_TRUE(schedule.ok());
   std::string drawn = to_text(schedule.value());
   if (env_string("BRAID_UPDATE_GOLDEN")) std::ofstream(path) << drawn;
@@ -28,6 +28,8 @@ void expect_golden(const std::string& family, int ranks) {
 TEST(Golden, RingOfThree) { expect_golden("ring", 3); }
 TEST(Golden, DirectOfFour) { expect_golden("direct", 4); }
 TEST(Golden, HalvingDoublingOfFive) { expect_golden("halving_doubling", 5); }
+TEST(Golden, DoubleTreeOfFive) { expect_golden("double_tree", 5); }
+TEST(Golden, HierarchicalDirectOfTwiceTwo) { expect_golden("hierarchical_direct", 4, {0, 0, 1, 1}); }
 
 }  // namespace
 }  // namespace braid

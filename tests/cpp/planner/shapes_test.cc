@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <set>
 
 #include "planner/planners.h"
 
@@ -31,7 +33,7 @@ int64_t sent(const Schedule& schedule, Node node, int64_t count) {
   return total;
 }
 
-constexpr CollectiveKind kAllReduce = CollectiveKind::kAllReduce;
+using enum CollectiveKind;
 
 TEST(Shapes, RingSendsTheLeast) {
   for (int n : {2, 3, 5, 8}) {
@@ -86,6 +88,27 @@ TEST(Shapes, TreesHaveLogarithmicRounds) {
   EXPECT_EQ(sent(draw(CollectiveKind::kBroadcast, "direct", 9), 0, 10), 80);
   EXPECT_EQ(draw(CollectiveKind::kReduce, "binomial", 9).programs[0].size(), 4u);
   EXPECT_EQ(draw(CollectiveKind::kReduce, "binomial", 8).programs[0].size(), 3u);
+}
+
+TEST(Shapes, DoubleTreeSharesTheWork) {
+  for (int n = 2; n <= 33; ++n) {
+    Schedule schedule = draw(kAllReduce, "double_tree", n);
+    size_t levels = std::bit_width(static_cast<unsigned>(n)) - 1;
+    EXPECT_LE(rounds(schedule), 2 * levels) << n;
+    int leaves_of_both = 0;
+    for (Node node = 0; node < n; ++node) {
+      EXPECT_LE(sent(schedule, node, 100), 200) << n;
+      std::set<int> inner_in;
+      for (const Round& round : schedule.programs[node]) {
+        for (const Step& step : round) {
+          if (step.op == Op::kReduce) inner_in.insert(step.target.first);
+        }
+      }
+      EXPECT_LE(inner_in.size(), 1u) << n << " " << node;
+      if (inner_in.empty()) ++leaves_of_both;
+    }
+    EXPECT_EQ(leaves_of_both, n % 2) << n;
+  }
 }
 
 TEST(Shapes, ReduceKeepsPartialSumsInScratch) {

@@ -36,8 +36,9 @@ void for_every_family(const std::vector<int>& world_sizes, const Visit& visit) {
 }
 
 // The family's schedule, proved.
-inline std::shared_ptr<const VerifiedSchedule> planned(const Family& family, const Collective& collective) {
-  auto schedule = family.plan(collective, {});
+inline std::shared_ptr<const VerifiedSchedule> planned(const Family& family, const Collective& collective,
+                                                       const PlanOptions& options = {}) {
+  auto schedule = family.plan(collective, options);
   EXPECT_TRUE(schedule.ok()) << schedule.status().message();
   auto verified = verify(std::move(schedule).value());
   EXPECT_TRUE(verified.ok()) << verified.status().message();
