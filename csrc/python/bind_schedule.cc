@@ -38,7 +38,7 @@ std::vector<std::string> families_of(const std::string& collective) {
 }
 
 std::string plan(const std::string& collective, const std::string& family, int ranks, int root,
-                 std::vector<uint64_t> shares) {
+                 std::vector<uint64_t> shares, std::vector<int> hosts) {
   const CollectiveKind kind = kind_named(collective);
   const Family* found = find_family(kind, family);
   if (found == nullptr) {
@@ -46,7 +46,7 @@ std::string plan(const std::string& collective, const std::string& family, int r
     for (const std::string& name : families_of(collective)) known += (known.empty() ? "" : ", ") + name;
     throw py::value_error(collective + " has no family \"" + family + "\"; there are: " + known);
   }
-  return to_text(value_or_raise(found->plan({kind, ranks, root}, {std::move(shares), {}})));
+  return to_text(value_or_raise(found->plan({kind, ranks, root}, {std::move(shares), std::move(hosts)})));
 }
 
 std::shared_ptr<const VerifiedSchedule> verified(const std::string& text) {
@@ -117,7 +117,7 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
 void bind_schedule(py::module_& m) {
   m.def("families", &families_of, py::arg("collective"), "Names of the algorithm families of a collective.");
   m.def("plan", &plan, py::arg("collective"), py::arg("family"), py::arg("ranks"), py::arg("root") = 0,
-        py::arg("shares") = std::vector<uint64_t>(),
+        py::arg("shares") = std::vector<uint64_t>(), py::arg("hosts") = std::vector<int>(),
         "Draw a schedule and return its text form. Raises ValueError for what no planner can draw.");
   m.def(
       "verify", [](const std::string& text) { return verified(text)->digest(); }, py::arg("text"),

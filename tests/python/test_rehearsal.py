@@ -193,12 +193,22 @@ def run(text: str, inputs: list[list[np.ndarray]], outputs: list[list[np.ndarray
 
 
 def every(collective: str, ranks: range = range(1, 10)) -> list[tuple[str, int]]:
-    return [(family, n) for family in _core.families(collective) for n in ranks]
+    """Fewer sizes for what is made of other families: the C++ tests have them all."""
+    return [
+        (family, n)
+        for family in _core.families(collective)
+        for n in (ranks[::4] if family.startswith("hierarchical") else ranks)
+    ]
+
+
+def hosts(n: int) -> list[int]:
+    """Up to three hosts, in turn: alone, with as many ranks, and with more and fewer."""
+    return [rank % 3 for rank in range(n)]
 
 
 @pytest.mark.parametrize(("family", "n"), every("all_reduce"))
 def test_all_reduce(family: str, n: int) -> None:
-    text = _core.plan("all_reduce", family, n)
+    text = _core.plan("all_reduce", family, n, hosts=hosts(n))
     for case, in_place in reduction_cases_in_place_and_not():
         data = [operand(case.dtype, case.op, case.count, r) for r in range(n)]
         expected = reduced(case.dtype, case.op, case.count, range(n))
@@ -213,20 +223,23 @@ def test_all_reduce(family: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("shares", [[1, 1, 1, 1], [5, 1, 0, 2], [0, 0, 0, 1]])
-def test_all_reduce_with_unequal_shares(shares: list[int]) -> None:
-    text = _core.plan("all_reduce", "direct", 4, shares=shares)
+@pytest.mark.parametrize("ranks_per_host", [1, 2])
+def test_all_reduce_with_unequal_shares(shares: list[int], ranks_per_host: int) -> None:
+    n = 4 * ranks_per_host
+    family = "direct" if ranks_per_host == 1 else "hierarchical_direct"
+    text = _core.plan("all_reduce", family, n, shares=shares, hosts=[r // ranks_per_host for r in range(n)])
     for count in (0, 1, 3, PRIME):
         case = Case(count, "float32", "sum")
-        arrays = [[operand("float32", "sum", count, r)] for r in range(4)]
+        arrays = [[operand("float32", "sum", count, r)] for r in range(n)]
         run(text, arrays, arrays, case)
-        for rank in range(4):
-            assert_same(arrays[rank][0], reduced("float32", "sum", count, range(4)), f"{shares} {count}")
+        for rank in range(n):
+            assert_same(arrays[rank][0], reduced("float32", "sum", count, range(n)), f"{shares} {count}")
 
 
 @pytest.mark.parametrize(("family", "n"), every("reduce"))
 def test_reduce(family: str, n: int) -> None:
     for root in {0, n // 2, n - 1}:
-        text = _core.plan("reduce", family, n, root=root)
+        text = _core.plan("reduce", family, n, root=root, hosts=hosts(n))
         for case in reduction_cases():
             data = [operand(case.dtype, case.op, case.count, r) for r in range(n)]
             inputs = [[d.copy()] for d in data]
@@ -239,7 +252,7 @@ def test_reduce(family: str, n: int) -> None:
 
 @pytest.mark.parametrize(("family", "n"), every("reduce_scatter"))
 def test_reduce_scatter(family: str, n: int) -> None:
-    text = _core.plan("reduce_scatter", family, n)
+    text = _core.plan("reduce_scatter", family, n, hosts=hosts(n))
     for case, in_place in reduction_cases_in_place_and_not():
         inputs = [[operand(case.dtype, case.op, case.count, 10 * r + b) for b in range(n)] for r in range(n)]
         outputs = [[inputs[r][r] if in_place else poison(case.count, case.dtype)] for r in range(n)]
@@ -251,7 +264,7 @@ def test_reduce_scatter(family: str, n: int) -> None:
 
 @pytest.mark.parametrize(("family", "n"), every("all_gather"))
 def test_all_gather(family: str, n: int) -> None:
-    text = _core.plan("all_gather", family, n)
+    text = _core.plan("all_gather", family, n, hosts=hosts(n))
     for case in movement_cases():
         for uneven in (False, True):
             counts = [case.count + (7 * r if uneven else 0) for r in range(n)]
@@ -266,7 +279,7 @@ def test_all_gather(family: str, n: int) -> None:
 @pytest.mark.parametrize(("family", "n"), every("broadcast"))
 def test_broadcast(family: str, n: int) -> None:
     for root in {0, n // 2, n - 1}:
-        text = _core.plan("broadcast", family, n, root=root)
+        text = _core.plan("broadcast", family, n, root=root, hosts=hosts(n))
         for case in movement_cases():
             data = operand(case.dtype, "sum", case.count, 1)
             outputs = [[poison(case.count, case.dtype)] for _ in range(n)]
@@ -326,6 +339,10 @@ def test_wrong_calls_are_refused_in_words() -> None:
         _core.plan("all_reduce", "carousel", 4)
     with pytest.raises(ValueError, match="no collective"):
         _core.plan("all_reduse", "ring", 4)
+    with pytest.raises(ValueError, match="3 hosts for 4 ranks"):
+        _core.plan("all_reduce", "ring", 4, hosts=[0, 0, 1])
+    with pytest.raises(ValueError, match="r1 has host -1"):
+        _core.plan("all_reduce", "ring", 2, hosts=[0, -1])
     text = _core.plan("all_reduce", "ring", 2)
     with pytest.raises(ValueError, match="2 ranks"):
         _core.rehearse(text, [], [], "float32")
