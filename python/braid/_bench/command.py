@@ -2,7 +2,7 @@
 """What the command line asks for, checked before anything starts; and what is done with what was found."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.text import Text
@@ -10,6 +10,7 @@ from rich.text import Text
 from braid import _machine
 from braid._bench.collectives import COLLECTIVES
 from braid._bench.ranks.contestants import Setting, check_algorithm, parse_against, parse_layout
+from braid._bench.ranks.team import Place
 from braid._bench.results import Case, Report, ReportError
 from braid._bench.rounds import Budget
 from braid._bench.run import Plan, run
@@ -24,6 +25,7 @@ from braid._bench.workload import (
     parse_sizes,
     workload,
 )
+from braid.lab import Lab, LabError, environments, parse_hosts, parse_ranks_per_host
 
 MOST_RANKS = 256
 INTERRUPTED = 130
@@ -47,9 +49,12 @@ class Request:
     in_place: bool | None
     cold: bool
     layout: str
+    lab: str = ""
+    ranks_per_host: str = "1"
+    round_robin: bool = False
 
-    def plan(self, command: list[str]) -> Plan:
-        """Return what is to be run; UsageError when it makes no sense."""
+    def plan(self, command: list[str], places: tuple[Place, ...] = ()) -> Plan:
+        """Return what is to be run, in a lab when there are places; UsageError when it makes no sense."""
         kind = COLLECTIVES[self.collective]
         least = 2 if kind.message else 1
         if not least <= self.ranks <= MOST_RANKS:
@@ -63,6 +68,7 @@ class Request:
             self.api,
             check_algorithm(self.algorithm, self.collective),
             parse_layout(self.layout, self.ranks),
+            places,
         )
         works = self._works()
         if self.api == "torch" and kind.in_place and not works[0].in_place:
@@ -75,6 +81,9 @@ class Request:
             "in_place": works[0].in_place,
             "cold": self.cold,
             "layout": self.layout,
+            "lab": self.lab,
+            "ranks_per_host": self.ranks_per_host if self.lab else "",
+            "round_robin": self.round_robin,
             "algorithm": self.algorithm,
         }
         against = parse_against(self.against)
@@ -179,7 +188,20 @@ def execute(request: Request, outputs: Outputs, command: list[str], explain_only
     if explain_only:
         print(explain(request.collective, request.ranks))
         return 0
-    plan = request.plan(command)
+    if not request.lab:
+        return _measure(request, outputs, command, ())
+    try:
+        specs = parse_hosts(request.lab)
+        counts = parse_ranks_per_host(request.ranks_per_host, len(specs))
+        with Lab(specs) as lab:
+            places = tuple(environments(lab, counts, request.round_robin))
+            return _measure(replace(request, ranks=len(places)), outputs, command, places)
+    except LabError as error:
+        raise UsageError(f"--lab: {error}") from error
+
+
+def _measure(request: Request, outputs: Outputs, command: list[str], places: tuple[Place, ...]) -> int:
+    plan = request.plan(command, places)
     old = outputs.check(plan)
     if plan.setting.api == "torch":
         from braid._adapter import ensure_adapter

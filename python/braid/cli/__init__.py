@@ -6,7 +6,7 @@ import sys
 import typer
 
 from braid._adapter import AdapterError
-from braid.cli import bench, build, info, run
+from braid.cli import bench, build, info, lab, run
 from braid.cli.errors import CommandError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command()(info.info)
 app.command()(build.build)
 app.command(context_settings=run.CONTEXT)(run.run)
+app.command(context_settings=lab.CONTEXT)(lab.lab)
 app.add_typer(bench.app)
 
 

@@ -62,6 +62,19 @@ def collective(
         str,
         typer.Option(help="Have braid take the ranks for those of several hosts: 3,1 or 2x4 (HOSTSxRANKS)."),
     ] = "",
+    lab: Annotated[
+        str,
+        typer.Option(
+            help="Run on emulated hosts, as `braid lab` does: 3x1gbit,1x200mbit. --ranks is not used then.",
+            metavar="HOSTS",
+        ),
+    ] = "",
+    ranks_per_host: Annotated[
+        str, typer.Option(help="In a lab: for all hosts, or for each.", metavar="N[,N...]")
+    ] = "1",
+    round_robin: Annotated[
+        bool, typer.Option("--round-robin", help="In a lab: number the ranks over the hosts in turn.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw time and bandwidth: .png, .svg or .pdf.")] = None,
@@ -87,6 +100,9 @@ def collective(
         in_place=in_place,
         cold=cold,
         layout=layout,
+        lab=lab,
+        ranks_per_host=ranks_per_host,
+        round_robin=round_robin,
     )
     try:
         return execute(request, Outputs(json, csv, plot, compare), ["braid", *sys.argv[1:]], explain_only=explain)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from braid import _core
 from braid._bench.collectives import COLLECTIVES
-from braid._bench.ranks.team import Recipe
+from braid._bench.ranks.team import Place, Recipe
 from braid._bench.results import REFERENCE
 from braid._bench.workload import UsageError
 
@@ -41,6 +41,7 @@ class Setting:
     api: str = "torch"
     algorithm: str = ""
     hosts: tuple[int, ...] = ()  # ranks per host; empty: all on one
+    places: tuple[Place, ...] = ()  # of a lab, by rank
 
 
 def parse_against(text: str) -> dict[str, Path | None]:
@@ -105,8 +106,8 @@ def braid_recipe(setting: Setting, collective: str = "all_reduce") -> Recipe:
         {"BRAID_HOST": f"bench-{host}"} for host, ranks in enumerate(setting.hosts) for _ in range(ranks)
     )
     if setting.api == "torch":
-        return Recipe(REFERENCE, _TORCH_RANK, {"backend": "braid"}, environment, hosts)
-    return Recipe(REFERENCE, _COMMUNICATOR_RANK, {}, environment, hosts)
+        return Recipe(REFERENCE, _TORCH_RANK, {"backend": "braid"}, environment, hosts, setting.places)
+    return Recipe(REFERENCE, _COMMUNICATOR_RANK, {}, environment, hosts, setting.places)
 
 
 def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:
@@ -116,7 +117,9 @@ def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:
         UnavailableError: something that it takes is not there. Some of that only its ranks can find out.
     """
     if name in IN_TORCH:
-        return Recipe(name, _TORCH_RANK, {"backend": name})
+        return Recipe(name, _TORCH_RANK, {"backend": name}, places=setting.places)
+    if setting.places:
+        raise UnavailableError("mpirun cannot be made to start ranks in a lab (--lab)")
     if setting.hosts:
         raise UnavailableError("cannot be made to take one machine for several hosts (--layout)")
     if importlib.util.find_spec("mpi4py") is None:

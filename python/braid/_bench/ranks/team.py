@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -15,7 +16,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from braid._bench.ranks.serve import serve
+from braid.lab import Host
+from braid.lab.namespaces import children_of, send_signal
 
+Place = tuple[Host, dict[str, str]]  # and what is added to the environment there
 START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 5.0
 _LOG_LINES = 3
@@ -34,6 +38,7 @@ class Recipe:
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     rank_environments: tuple[dict[str, str], ...] = ()  # more of it, by rank
+    places: tuple[Place, ...] = ()  # by rank, where each runs in a lab; without any, here
     launcher: tuple[str, ...] = ()  # mpirun and its options; without one ranks are forked
     launcher_environment: dict[str, str] = field(default_factory=dict)  # "{folder}" is the team's own folder
 
@@ -51,6 +56,7 @@ class Team:
         self._log = self._folder / "log"
         self._forked: list[multiprocessing.process.BaseProcess] = []
         self._launched: subprocess.Popen[bytes] | None = None
+        self._placed: list[subprocess.Popen[bytes]] = []
         self._ranks: list[Connection] = []
         self._pids: dict[int, int] = {}
         try:
@@ -90,9 +96,9 @@ class Team:
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         for process in self._forked:
             process.join(max(0.0, deadline - time.monotonic()))
-        if self._launched:
+        for started in filter(None, [self._launched, *self._placed]):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._launched.wait(max(0.0, deadline - time.monotonic()))
+                started.wait(max(0.0, deadline - time.monotonic()))
         self._kill()
 
     def __enter__(self) -> Self:
@@ -112,6 +118,8 @@ class Team:
             listener.listen(self.size)
             if recipe.launcher:
                 self._launch(recipe, address)
+            elif recipe.places:
+                self._place(recipe, address)
             else:
                 self._fork(address)
             self._accept(listener)
@@ -155,19 +163,34 @@ class Team:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
+    def _place(self, recipe: Recipe, address: str) -> None:
+        with self._log.open("wb") as log:
+            for host, own in recipe.places:
+                command = [sys.executable, "-m", "braid._bench.ranks.serve", address]
+                environment = {**os.environ, **own, **recipe.environment}
+                self._placed.append(
+                    host.start(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                               start_new_session=True)
+                )  # fmt: skip
+
     def _accept(self, listener: socket.socket) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         listener.settimeout(0.2)
-        while len(self._ranks) < self.size:
+        callers: dict[int, Connection] = {}  # by process
+        while len(callers) < self.size:
             try:
                 accepted, _ = listener.accept()
                 accepted.setblocking(True)
-                self._ranks.append(Connection(accepted.detach()))
+                caller = struct.unpack("3i", accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+                callers[caller] = Connection(accepted.detach())
+                self._ranks.append(callers[caller])
             except TimeoutError:
                 if ended := self._how_it_ended():
                     raise self._fail(ended) from None
                 if time.monotonic() > deadline:
                     raise self._fail(f"did not start in {START_TIMEOUT_S:.0f} s") from None
+        if self._placed:  # who runs where is settled
+            self._ranks = [callers[children_of(placed.pid)[0]] for placed in self._placed]
 
     # ---- answers
 
@@ -207,6 +230,9 @@ class Team:
     def _how_it_ended(self) -> str:
         if self._launched and self._launched.poll() is not None:
             return f"ended{_status(self._launched.returncode)} before it started{self._last_lines()}"
+        for rank, placed in enumerate(self._placed):
+            if placed.poll() is not None:
+                return f"rank {rank} ended{_status(placed.returncode)} before it started{self._last_lines()}"
         for rank, process in enumerate(self._forked):
             if process.exitcode is not None:
                 return f"rank {rank} ended{_status(process.exitcode)} before it started{self._last_lines()}"
@@ -229,6 +255,10 @@ class Team:
             if process.is_alive():
                 process.kill()
             process.join()
+        for placed in self._placed:
+            if placed.poll() is None:
+                send_signal(placed, signal.SIGKILL)
+                placed.wait()
         if self._launched and self._launched.poll() is None:
             self._launched.terminate()  # mpirun takes its ranks and its segments with it
             try:

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid lab``: a job on a cluster of unequal hosts that are emulated on this machine."""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from braid.cli.errors import CommandError
+from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host, parse_rate
+
+CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+
+
+def lab(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="What every rank runs.")],
+    hosts: Annotated[
+        str,
+        typer.Option(
+            help="Groups with a comma between, [COUNTx]UP[/DOWN][@CPU%]: 3x1gbit,1x1gbit/200mbit@50% are three "
+            "hosts alike, and one that receives slowly and runs half of the time.",
+        ),
+    ] = "3x1gbit,1x200mbit",
+    ranks_per_host: Annotated[
+        str, typer.Option(metavar="N[,N...]", help="For all hosts, or for each; 0 leaves a host without ranks.")
+    ] = "1",
+    round_robin: Annotated[
+        bool, typer.Option("--round-robin", help="Number the ranks over the hosts in turn, not host by host.")
+    ] = False,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar='"SECONDS hN EVENT"',
+            help="What happens later: 5 h1 rate 100mbit, 5 h1 rate 1gbit/100mbit, 5 h1 cpu 50%, 8 h2 cut, "
+            "9 h2 mend, 10 h3 kill. May be given often.",
+        ),
+    ] = None,
+) -> int:
+    """Run a command on every rank of an emulated cluster; end with the exit code of the first that failed.
+
+    Hosts are Linux network namespaces (root is needed) joined by a switch, their cards shaped. Ranks find each
+    other through RANK, WORLD_SIZE, MASTER_ADDR and so on, as under torchrun. Nothing is left behind.
+    """
+    try:
+        specs = parse_hosts(hosts)
+        counts = parse_ranks_per_host(ranks_per_host, len(specs))
+        events = [_parse_event(text, len(specs)) for text in at or []]
+        with _signals_raise(), Lab(specs) as cluster:
+            places = environments(cluster, counts, round_robin)
+            with Job(places, command) as job, _happening(cluster, events):
+                codes = job.wait()
+    except LabError as error:
+        raise CommandError(str(error)) from error
+    for rank, code in enumerate(codes):
+        if code:
+            how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
+            print(f"braid: rank {rank} on {places[rank][0].name} {how}", file=sys.stderr)
+    return next((code if code > 0 else 128 - code for code in codes if code), 0)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens to a host."""
+
+    at_s: float
+    host: int
+    text: str
+    do: Callable[[Lab], None]
+
+
+def _parse_event(text: str, hosts: int) -> Event:
+    expected = 'expected "SECONDS hN rate UP[/DOWN] | cpu SHARE% | cut | mend | kill"'
+    words = text.split()
+    try:
+        at_s, number = float(words[0]), int(words[1].removeprefix("h"))
+        if at_s < 0 or not 0 <= number < hosts:
+            raise LabError(f"--at {text!r}: there is no such time or host")
+        return Event(at_s, number, " ".join(words[1:]), _action(number, words[2], words[3:]))
+    except (ValueError, IndexError):
+        raise LabError(f"--at {text!r}: {expected}") from None
+
+
+def _action(number: int, verb: str, values: list[str]) -> Callable[[Lab], None]:
+    if verb in ("cut", "mend", "kill") and not values:
+        return lambda cluster: getattr(cluster, verb)(cluster.hosts[number])
+    (value,) = values
+    if verb == "rate":
+        up, _, down = value.partition("/")
+        rates = parse_rate(up), parse_rate(down or up)
+        return lambda cluster: cluster.set_rate(cluster.hosts[number], *rates)
+    if verb == "cpu" and 1 <= int(value.removesuffix("%")) <= 100:
+        return lambda cluster: cluster.set_cpu(cluster.hosts[number], int(value.removesuffix("%")) / 100)
+    raise ValueError(verb)
+
+
+@contextlib.contextmanager
+def _happening(cluster: Lab, events: list[Event]) -> Iterator[None]:
+    """Let the events happen in their time, until the end of the block."""
+    over = threading.Event()
+
+    def run() -> None:
+        began = time.monotonic()
+        for event in sorted(events, key=lambda event: event.at_s):
+            if over.wait(max(0.0, began + event.at_s - time.monotonic())):
+                return
+            try:
+                event.do(cluster)
+                print(f"braid: {event.at_s:g} s: {event.text}", file=sys.stderr, flush=True)
+            except LabError as error:
+                print(f"braid: {event.at_s:g} s: {event.text}: {error}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP unwind as SIGINT does."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of a job on the hosts of a lab: what torchrun is to real hosts, without restarts."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Self
+
+from braid.lab.lab import CARD, Host, Lab
+from braid.lab.namespaces import send_signal
+from braid.lab.spec import LabError
+
+PORT = 29500
+# How long ranks may go on when one has failed, or after a signal.
+_GRACE_S = 10.0
+_LOOK_S = 0.02
+
+
+def environments(
+    lab: Lab, ranks_per_host: list[int], round_robin: bool = False
+) -> list[tuple[Host, dict[str, str]]]:
+    """Return the host of every rank, and what torch.distributed's env:// wants to know there.
+
+    Args:
+        lab: whose hosts.
+        ranks_per_host: one number per host; 0 leaves a host without any.
+        round_robin: number the ranks over the hosts in turn, instead of host by host.
+    """
+    if len(ranks_per_host) != len(lab.hosts) or min(ranks_per_host) < 0 or sum(ranks_per_host) < 1:
+        raise LabError(f"{ranks_per_host} places no ranks on {len(lab.hosts)} hosts: expected a number for each")
+    places = [(local, host) for host, count in enumerate(ranks_per_host) for local in range(count)]
+    places.sort(key=lambda place: place if round_robin else (place[1], place[0]))
+    first = lab.hosts[places[0][1]]
+    return [
+        (
+            lab.hosts[host],
+            {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(places)),
+                "LOCAL_RANK": str(local),
+                "LOCAL_WORLD_SIZE": str(ranks_per_host[host]),
+                "GROUP_RANK": str(host),
+                "MASTER_ADDR": first.address,
+                "MASTER_PORT": str(PORT),
+                "GLOO_SOCKET_IFNAME": CARD,
+                "BRAID_INTERFACE": CARD,
+                "BRAID_LINKS": os.environ.get("BRAID_LINKS", "measure"),  # the next lab may look the same
+                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            },
+        )
+        for rank, (local, host) in enumerate(places)
+    ]
+
+
+class Job:
+    """One command, started once per rank."""
+
+    def __init__(self, places: list[tuple[Host, dict[str, str]]], command: list[str], **options: Any) -> None:
+        """Start it.
+
+        Args:
+            places: as environments() returns them.
+            command: the program and its arguments.
+            options: those of subprocess.Popen, for every rank; `env` is added to.
+        """
+        environment = options.pop("env", None) or dict(os.environ)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        self.ranks: list[subprocess.Popen[Any]] = []
+        try:
+            for host, own in places:
+                self.ranks.append(
+                    host.start(command, env={**environment, **own}, start_new_session=True, **options)
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def poll(self) -> list[int | None]:
+        """Return the exit codes by rank: negative for signals, None of those that still run."""
+        return [rank.poll() for rank in self.ranks]
+
+    def wait(self, timeout_s: float | None = None) -> list[int]:
+        """Wait until all ranks have ended; return their exit codes. Ten seconds after a failure the rest is ended.
+
+        Raises:
+            TimeoutError: some run on after `timeout_s`.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        failed_at: float | None = None
+        while None in (codes := self.poll()):
+            now = time.monotonic()
+            if deadline is not None and now > deadline:
+                silent = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
+                raise TimeoutError(f"rank {silent} still runs after {timeout_s:g} s")
+            if failed_at is None and any(codes):
+                failed_at = now
+            if failed_at is not None and now > failed_at + _GRACE_S:
+                self.close()
+            time.sleep(_LOOK_S)
+        return [rank.wait() for rank in self.ranks]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every rank that runs."""
+        for rank in self.ranks:
+            if rank.poll() is None:
+                send_signal(rank, number)
+
+    def close(self) -> None:
+        """End all ranks: asked first, then made to. Idempotent."""
+        self.signal(signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        for rank in self.ranks:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                rank.wait(max(0.0, deadline - time.monotonic()))
+        self.signal(signal.SIGKILL)
+        for rank in self.ranks:
+            rank.wait()
+
+    def __enter__(self) -> Self:
+        """Return the job, which ends with the block."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close."""
+        self.close()

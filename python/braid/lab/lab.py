@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster of emulated hosts on this machine."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from braid.lab.namespaces import Namespaces, send_signal, tbf, unavailable
+from braid.lab.spec import HostSpec, LabError, parse_hosts
+
+_NETWORK = "10.77.0"
+CARD = "eth0"
+_THROTTLE = """
+import os, signal, sys, time
+share, period = float(sys.argv[1]), 0.02
+def tell(number):
+    try: os.kill(-1, number)
+    except ProcessLookupError: pass  # nobody is here
+while True:
+    time.sleep(period * share)
+    tell(signal.SIGSTOP)
+    time.sleep(period * (1 - share))
+    tell(signal.SIGCONT)
+"""
+
+
+class Host:
+    """An emulated host: network, processes, IPC and name of its own; files and processors are the machine's."""
+
+    def __init__(self, name: str, spec: HostSpec, address: str, space: Namespaces) -> None:
+        """Only a Lab makes hosts."""
+        self.name, self.spec, self.address = name, spec, address
+        self._space = space
+        self._throttle: subprocess.Popen[Any] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been killed."""
+        return self._space.alive
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command on this host.
+
+        Args:
+            command: the program and its arguments.
+            options: those of subprocess.Popen.
+
+        Raises:
+            LabError: the host was killed.
+        """
+        if not self.alive:
+            raise LabError(f"{self.name} was killed")
+        return self._space.start(command, **options)
+
+    def call(self, command: list[str]) -> str:
+        """Run a command on this host, and return what it printed; LabError when it fails."""
+        process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        printed, says = process.communicate()
+        if process.returncode != 0:
+            last = (says.strip() or f"exit code {process.returncode}").splitlines()[-1]
+            raise LabError(f"{command[0]} on {self.name}: {last}")
+        return str(printed)
+
+    def _limit_cpu(self, share: float) -> None:
+        if self._throttle:
+            send_signal(self._throttle, signal.SIGKILL)
+            self._throttle.wait()
+            self._throttle = None
+            # It may have ended while the others were stopped.
+            with contextlib.suppress(LabError):  # nobody is there
+                self._space.call(["kill", "-CONT", "--", "-1"])
+        if share < 1:
+            self._throttle = self.start([sys.executable, "-ISc", _THROTTLE, str(share)], start_new_session=True)
+
+
+class Lab:
+    """Hosts joined by a switch, each with a shaped network card.
+
+    Every host is a set of Linux namespaces without names; they live exactly as long as this process, or until
+    close(). Two labs never meet. The rates are those of the wire: TCP carries some 4 % less.
+
+    Use it as a context manager::
+
+        with Lab("3x1gbit,1x200mbit") as lab:
+            ranks = [host.start(["python", "train.py"]) for host in lab.hosts]
+    """
+
+    def __init__(self, hosts: str | Iterable[HostSpec]) -> None:
+        """Make the hosts.
+
+        Args:
+            hosts: such as "3x1gbit,1x200mbit", see parse_hosts(); or their specifications.
+
+        Raises:
+            LabError: the hosts make no sense, or this machine does not allow a lab (no root, no namespaces).
+        """
+        specs = parse_hosts(hosts) if isinstance(hosts, str) else list(hosts)
+        if reason := unavailable():
+            raise LabError(reason)
+        self.hosts: list[Host] = []
+        self._lock = threading.Lock()
+        self._stack = contextlib.ExitStack()
+        try:
+            self._switch = self._stack.enter_context(Namespaces("switch"))
+            self._switch.network(["ip", "link", "add", "name", "sw", "type", "bridge"])
+            self._switch.network(["ip", "link", "set", "dev", "sw", "up"])
+            for number, spec in enumerate(specs):
+                self.hosts.append(self._add_host(number, spec))
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_host(self, number: int, spec: HostSpec) -> Host:
+        space = self._stack.enter_context(Namespaces(f"h{number}"))
+        host = Host(space.name, spec, f"{_NETWORK}.{number + 1}", space)
+        port = f"p{number}"
+        self._switch.network(
+            ["ip", "-batch", "-"],
+            f"link add name {port} type veth peer name {CARD} netns {space.pid}\n"
+            f"link set dev {port} master sw up\n",
+        )
+        space.network(["ip", "addr", "add", f"{host.address}/24", "dev", CARD])
+        space.network(["ip", "link", "set", "dev", CARD, "up"])
+        self._shape(host, spec)
+        host._limit_cpu(spec.cpu_share)
+        return host
+
+    def _shape(self, host: Host, spec: HostSpec) -> None:
+        host._space.network(["tc", "qdisc", "replace", "dev", CARD, "root", *tbf(spec.up_bits_per_s)])
+        self._switch.network(
+            ["tc", "qdisc", "replace", "dev", self._port(host), "root", *tbf(spec.down_bits_per_s)]
+        )
+
+    def _port(self, host: Host) -> str:
+        return f"p{self.hosts.index(host) if host in self.hosts else len(self.hosts)}"
+
+    def set_rate(self, host: Host, up_bits_per_s: float, down_bits_per_s: float | None = None) -> None:
+        """Change a host's rates while everything goes on; down is as up when omitted."""
+        spec = HostSpec(up_bits_per_s, down_bits_per_s or up_bits_per_s, host.spec.cpu_share)
+        with self._lock:
+            self._shape(host, spec)
+            host.spec = spec
+
+    def set_cpu(self, host: Host, share: float) -> None:
+        """Let a host's processes run for this share of every 20 ms only; 1 lifts the limit."""
+        if not 0 < share <= 1:
+            raise LabError(f"a share of {share} of the processors: expected more than 0, at most 1")
+        with self._lock:
+            host._limit_cpu(share)
+            host.spec = HostSpec(host.spec.up_bits_per_s, host.spec.down_bits_per_s, share)
+
+    def cut(self, host: Host) -> None:
+        """Pull a host's cable: nothing arrives any more, and nobody is told."""
+        self._switch.network(["ip", "link", "set", "dev", self._port(host), "down"])
+
+    def mend(self, host: Host) -> None:
+        """Plug it in again."""
+        self._switch.network(["ip", "link", "set", "dev", self._port(host), "up"])
+
+    def kill(self, host: Host) -> None:
+        """Pull a host's plug: all its processes and its card are gone."""
+        host._space.close()
+
+    def sent_bytes(self, host: Host) -> int:
+        """Return how many bytes the host's card has sent so far, headers included."""
+        return self._counter(host, "tx_bytes")
+
+    def received_bytes(self, host: Host) -> int:
+        """Return how many bytes the host's card has received so far, headers included."""
+        return self._counter(host, "rx_bytes")
+
+    def _counter(self, host: Host, name: str) -> int:
+        # /sys shows the network of who mounted it; ip asks the kernel.
+        words = host._space.network(["ip", "-s", "-o", "link", "show", "dev", CARD]).split("\\")
+        table = {"rx_bytes": 3, "tx_bytes": 5}
+        return int(words[table[name]].split()[0])
+
+    def close(self) -> None:
+        """End all hosts and every process on them. Idempotent."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        """Return the lab, which ends with the block."""
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linux namespaces without names: they last as long as one process, so nothing is ever left behind.
+
+The process is a ``cat`` that reads a pipe whose other end is ours. When we end, however we end, it reads the end
+of the pipe; and as it is the first process of its PID namespace, the kernel kills all others there with it.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from braid.lab.spec import LabError
+
+TOOLS = ("unshare", "nsenter", "ip", "tc", "hostname")
+_KINDS = ("net", "pid", "ipc", "uts", "mount")
+_START_TIMEOUT_S = 10.0
+# What nsenter does, but in the same folder; and when the command is stopped a while, it goes on waiting.
+_ENTER = """
+import ctypes, os, signal, sys
+folder, libc = os.getcwd(), ctypes.CDLL(None, use_errno=True)
+spaces = [os.open(f"/proc/{sys.argv[1]}/ns/{kind}", os.O_RDONLY) for kind in ("net", "ipc", "uts", "pid", "mnt")]
+for space in spaces:
+    if libc.setns(space, 0):
+        sys.exit(f"cannot enter a host of the lab: {os.strerror(ctypes.get_errno())}")
+os.chdir(folder)
+child = os.fork()
+if child == 0:
+    try:
+        os.execvp(sys.argv[2], sys.argv[2:])
+    except OSError as error:
+        print(f"{sys.argv[2]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(127)
+status = os.waitpid(child, 0)[1]
+if os.WIFSIGNALED(status):
+    signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
+    os.kill(os.getpid(), os.WTERMSIG(status))
+os._exit(os.WEXITSTATUS(status))
+"""
+# Where these are on systems whose users do not have them on PATH.
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def unavailable() -> str:
+    """Return why no lab can be made here, or "" when one can."""
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=_PATH) is None]
+    if missing:
+        return f"{', '.join(missing)} not found: install util-linux, iproute2 and hostname"
+    if os.geteuid() != 0:
+        return "a lab makes network namespaces, which takes root"
+    try:
+        with Namespaces("probe") as probe:
+            probe.network(["ip", "link", "add", "name", "probe", "type", "bridge"])
+            probe.network(["tc", "qdisc", "add", "dev", "probe", "root", *tbf(1e6)])
+    except LabError as error:
+        return f"this machine does not allow it: {error}"
+    return ""
+
+
+def tbf(bits_per_s: float) -> list[str]:
+    """Return tc's words for a card of this rate.
+
+    The bucket holds two full-sized segments of TCP, and at high rates what passes in a millisecond. The queue
+    behind it holds 10 ms, as much as a port of an ordinary switch.
+    """
+    bucket_bytes = max(128 * 1024, int(bits_per_s / 8 / 1000))
+    queue_bytes = max(128 * 1024, int(bits_per_s / 8 / 100))
+    return [
+        "tbf",
+        "rate",
+        f"{bits_per_s:.0f}bit",
+        "burst",
+        str(bucket_bytes),
+        "limit",
+        str(bucket_bytes + queue_bytes),
+    ]
+
+
+class Namespaces:
+    """One set of network, process, IPC and host name namespaces."""
+
+    def __init__(self, name: str) -> None:
+        """Make them; LabError where that is not allowed."""
+        self.name = name
+        self._holder = subprocess.Popen(
+            ["unshare", *(f"--{kind}" for kind in _KINDS), "--fork", "--kill-child", "--mount-proc", "cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for those who work here
+            env=_environment(),
+        )
+        try:
+            self.pid = self._await_first()
+            self.call(["hostname", name])
+            self.network(["ip", "link", "set", "dev", "lo", "up"])
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_first(self) -> int:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._holder.poll() is not None:
+                assert self._holder.stderr is not None
+                raise LabError(self._holder.stderr.read().decode(errors="replace").strip() or "unshare failed")
+            children = children_of(self._holder.pid)
+            # It has mounted its /proc when it has become what it is to be.
+            if children and Path(f"/proc/{children[0]}/comm").read_text().strip() == "cat":
+                return children[0]
+            time.sleep(0.005)
+        raise LabError(f"no namespaces in {_START_TIMEOUT_S:.0f} s")
+
+    @property
+    def alive(self) -> bool:
+        """Whether they are still there."""
+        return self._holder.poll() is None
+
+    def call(self, command: list[str], stdin: str = "", kinds: tuple[str, ...] = _KINDS) -> str:
+        """Run a short command in here, or in some of the namespaces; return what it printed.
+
+        Raises:
+            LabError: it failed.
+        """
+        result = subprocess.run(
+            ["nsenter", "-t", str(self.pid), *(f"--{kind}" for kind in kinds), "--", *command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=_environment(),
+        )
+        if result.returncode != 0:
+            says = (result.stderr.strip() or f"exit code {result.returncode}").splitlines()[0]
+            raise LabError(f"{' '.join(command)} on {self.name}: {says}")
+        return result.stdout
+
+    def network(self, command: list[str], stdin: str = "") -> str:
+        """Run ip or tc on the network in here, as a process of ours: numbers of processes are ours, too."""
+        return self.call(command, stdin, ("net",))
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command in here; the options are those of subprocess.Popen.
+
+        What is started waits for the command and ends as it does; signals go to the command by way of
+        send_signal().
+        """
+        return subprocess.Popen([sys.executable, "-ISc", _ENTER, str(self.pid), *command], **options)
+
+    def close(self) -> None:
+        """End them, and every process in here. Idempotent."""
+        if self._holder.poll() is None:
+            self._holder.kill()  # unshare takes cat with it
+        self._holder.wait()
+        for pipe in (self._holder.stdin, self._holder.stderr):
+            if pipe:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def __enter__(self) -> Self:
+        """Return them; they end with the block."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close."""
+        self.close()
+
+
+def send_signal(process: "subprocess.Popen[Any]", number: signal.Signals) -> None:
+    """Send a signal to what Namespaces.start() started."""
+    for child in children_of(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process has started and that still live."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PATH": _PATH, "LC_ALL": "C"}

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster looks like, in the words of the command line."""
+
+import re
+from dataclasses import dataclass
+
+MOST_HOSTS = 64
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
+_GROUP = re.compile(r"(?:(\d+)x)?([^@]+?)(?:@(\d+)%)?", re.IGNORECASE)
+
+
+class LabError(Exception):
+    """A lab cannot be made as asked, or not on this machine; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One emulated host: the rates of its network card, and how much of the processors it may use."""
+
+    up_bits_per_s: float
+    down_bits_per_s: float
+    cpu_share: float = 1.0
+
+    def __str__(self) -> str:
+        """Return it in the words that parse_hosts() reads."""
+        text = rate_text(self.up_bits_per_s)
+        if self.down_bits_per_s != self.up_bits_per_s:
+            text += f"/{rate_text(self.down_bits_per_s)}"
+        return text if self.cpu_share == 1 else f"{text}@{self.cpu_share:.0%}"
+
+
+def parse_rate(text: str) -> float:
+    """Return the bits per second that "200mbit" or "1.5gbit/s" says.
+
+    Raises:
+        LabError: it is no rate, or not above 0.
+    """
+    match = _RATE.fullmatch(text.strip())
+    rate = float(match[1]) * _UNITS[match[2].lower()] if match else 0.0
+    if rate < 1e4:
+        raise LabError(f"{text!r} is no rate: expected 10kbit or more, as in 200mbit or 1gbit")
+    return rate
+
+
+def rate_text(bits_per_s: float) -> str:
+    """Return a rate as parse_rate() reads it: "200mbit"."""
+    for unit in ("g", "m", "k"):
+        if bits_per_s >= _UNITS[unit]:
+            return f"{bits_per_s / _UNITS[unit]:.6g}{unit}bit"
+    return f"{bits_per_s:.6g}bit"
+
+
+def parse_hosts(text: str) -> list[HostSpec]:
+    """Return the hosts that "3x1gbit,1x200mbit" names.
+
+    Args:
+        text: groups with a comma between: ``[COUNTx]UP[/DOWN][@CPU%]``. ``2x1gbit/200mbit@50%`` are two hosts that
+            send with 1 Gbit/s, receive with 200 Mbit/s and run half of the time.
+
+    Raises:
+        LabError: a group makes no sense, or there are more than 64 hosts.
+    """
+    hosts: list[HostSpec] = []
+    for group in filter(None, (part.strip() for part in text.split(","))):
+        match = _GROUP.fullmatch(group)
+        count = int(match[1] or 1) if match else 0
+        share = int(match[3] or 100) if match else 0
+        if not match or count < 1 or not 1 <= share <= 100:
+            raise LabError(f"{group!r} names no hosts: expected [COUNTx]UP[/DOWN][@CPU%], as in 3x1gbit@50%")
+        up, _, down = match[2].partition("/")
+        hosts += [HostSpec(parse_rate(up), parse_rate(down or up), share / 100)] * count
+    if not 1 <= len(hosts) <= MOST_HOSTS:
+        raise LabError(f"{text!r} names {len(hosts)} hosts: expected 1 to {MOST_HOSTS}")
+    return hosts
+
+
+def parse_ranks_per_host(text: str, hosts: int) -> list[int]:
+    """Return how many ranks each host has: "2" for all alike, or a number for each, as in "2,2,1,0".
+
+    Raises:
+        LabError: that many numbers do not fit the hosts, or leave no rank anywhere.
+    """
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise LabError(f"ranks per host: expected numbers, got {text!r}") from None
+    counts = counts * hosts if len(counts) == 1 else counts
+    if len(counts) != hosts:
+        raise LabError(f"ranks per host: {len(counts)} numbers for {hosts} hosts")
+    if min(counts) < 0 or sum(counts) < 1:
+        raise LabError(f"ranks per host: {text!r} leaves no rank anywhere")
+    return counts
