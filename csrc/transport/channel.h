@@ -61,6 +61,7 @@ struct ChannelTraits {
   size_t piece_bytes = 0;   // payload limit of one kPiece frame
   bool peer_reads = false;  // the peer can read my memory: large messages go as kOffer
   bool reads_peer = false;  // I can read the peer's memory: pull() works
+  bool has_card = false;    // goes through this host's network card, which other peers' messages share
 };
 
 class Channel {

@@ -4,6 +4,11 @@
 // are read by the receiver out of the sender's memory (kOffer). Only messages of at most eager_bytes are ever kept
 // for a receiver that has not asked for them yet.
 //
+// What comes through a network card comes on credit: the receiver says kReady for so many bytes at a time, of all
+// peers together, that the queue before its card does not overflow. Many senders to one card would else lose frames,
+// and wait for timeouts of TCP's. Credit is for messages that are announced, so what holds it is under way and will
+// give it back; the oldest goes first. A little more is given in advance, to save the first messages the way.
+//
 // Thread safety: all public functions may be called from any thread. Nothing blocks.
 #pragma once
 
@@ -11,8 +16,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/channel.h"
@@ -43,6 +50,9 @@ class Mailbox final : public FrameSink {
   };
   void watch_all();
   Glance look(Node from, const Tag& tag);
+
+  // How much of large messages may be under way to this rank's card at a time; one message may, whatever its size.
+  void set_credit(size_t bytes);
 
   // begin() also writes the stream here, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
@@ -79,10 +89,12 @@ class Mailbox final : public FrameSink {
   void lost(Node peer, Status why) override;
 
  private:
+  enum class Credit { kNone, kInAdvance, kGranted };
   struct PostedReceive {
     Bytes bytes;
     Request* request = nullptr;
     size_t received_bytes = 0;
+    Credit credit = Credit::kNone;  // on which the sender may send it
   };
   struct WaitingSend {  // large, not yet allowed to go (or offered, not yet taken)
     ConstBytes bytes;
@@ -126,6 +138,10 @@ class Mailbox final : public FrameSink {
                     uint64_t offset = 0);
   void post_whole(Node to, Tag tag, ConstBytes bytes, Request* request);
   void post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request);
+  // A large receive is posted, or `announced` by its sender: lets the sender send when there is credit.
+  void ask_credit(Node from, const Tag& tag, bool announced);
+  void grant_waiting();
+  void give_back(const PostedReceive& receive);
   void take_offer(Node from, const Frame& offer, Bytes into, Request* request);
   void on_message(Node from, const Frame& frame);
   void on_ready(Node from, const Frame& frame);
@@ -150,6 +166,10 @@ class Mailbox final : public FrameSink {
   std::unordered_map<uint64_t, Intent> streams_;  // begun and not ended
   std::deque<Ended> ended_;                       // the last few
   std::unordered_map<Request*, Writing> writing_;
+  std::set<std::pair<Tag, Node>> waiting_;  // announced and posted, without credit yet
+  size_t credit_bytes_ = 1024 * 1024;
+  size_t granted_bytes_ = 0;
+  size_t advanced_bytes_ = 0;
   uint64_t current_stream_ = 0;
   std::atomic<uint64_t>* published_ = nullptr;
   Status failure_;

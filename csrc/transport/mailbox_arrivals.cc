@@ -122,9 +122,10 @@ void Mailbox::on_piece(Node from, const Frame& frame) {
   if (posted == p.receives.end()) return;  // failed meanwhile
   posted->second.received_bytes += frame.payload_bytes;
   if (posted->second.received_bytes < posted->second.bytes.size()) return;
-  Request* request = posted->second.request;
+  const PostedReceive receive = posted->second;
   p.receives.erase(posted);
-  finish(request, {});
+  finish(receive.request, {});
+  give_back(receive);
 }
 
 void Mailbox::on_offer(Node from, const Frame& frame) {
@@ -150,7 +151,10 @@ void Mailbox::on_announce(Node from, const Frame& frame) {
   if (std::any_of(ended_.begin(), ended_.end(), over)) return;
   if (!agrees(from, frame)) return;
   if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
-    (void)fits(from, frame, posted->second.bytes.size());
+    const ChannelTraits& traits = p.channel->traits();
+    const bool large = frame.message_bytes > traits.eager_bytes;
+    if (!fits(from, frame, posted->second.bytes.size()) || !large || !traits.has_card) return;
+    if (posted->second.credit == Credit::kNone) ask_credit(from, frame.tag, true);
   } else {
     p.announced[frame.tag] = frame;
     kept(frame.tag);

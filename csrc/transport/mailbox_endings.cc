@@ -81,6 +81,7 @@ void Mailbox::drop_all(const Status& why) {
   }
   for (auto& [request, writing] : writing_) finish(request, why);
   writing_.clear();
+  waiting_.clear();
   ring(bell_);
 }
 

@@ -15,7 +15,7 @@ Membership::Membership(std::shared_ptr<Listener> listener, TcpOptions options_, 
       secret(std::move(secret_)),
       rank(rank_),
       ranks(ranks_),
-      traits{options.eager_bytes, options.piece_bytes, false, false},
+      traits{options.eager_bytes, options.piece_bytes, false, false, true},
       listener_(std::move(listener)),
       sink_(sink),
       mutex_(sink.mutex()) {
