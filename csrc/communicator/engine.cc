@@ -8,6 +8,10 @@ namespace {
 
 constexpr size_t kKeptScratchBytes = size_t{64} << 20;
 
+std::string links_file(const Options& options) {
+  return options.links.empty() && !options.cache_dir.empty() ? options.cache_dir + "/links" : "";
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Engine>> Engine::create(const Options& options) {
@@ -21,6 +25,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options
       bell_(std::move(bell)),
       deaths_(make_death_watch()),
       pool_(kKeptScratchBytes),
+      links_(links_file(options)),
       progress_(bell_->word()) {}
 
 Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "communicator/engine.h"
+#include "communicator/link_memory.h"
 #include "communicator/progress.h"
 #include "memory/pool.h"
 #include "transport/death_watch.h"
@@ -24,6 +25,7 @@ class EngineImpl final : public Engine {
   ShmDoorbell& shm_bell() { return *bell_; }
   DeathWatch& deaths() { return *deaths_; }
   Pool& pool() { return pool_; }
+  LinkMemory& links() { return links_; }
   ProgressThread& progress() { return progress_; }
   // The listener, opened when first asked for.
   Result<std::shared_ptr<TcpEndpoint>> tcp();
@@ -38,6 +40,7 @@ class EngineImpl final : public Engine {
   const std::unique_ptr<DeathWatch> deaths_;
   Reactor reactor_;
   Pool pool_;
+  LinkMemory links_;
   std::mutex mutex_;
   std::shared_ptr<TcpEndpoint> tcp_;
   bool crowded_ = false;

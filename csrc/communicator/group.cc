@@ -24,9 +24,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
     return Status(Code::kInvalidArgument,
                   "rank " + std::to_string(rank) + " does not exist in a group of " + std::to_string(ranks));
   }
-  if (options.chunk_bytes < 64 || options.chunk_bytes % 64 != 0) {
+  if (options.chunk_bytes < 0 || options.chunk_bytes % 64 != 0) {
     return Status(Code::kInvalidArgument, "chunk_bytes is " + std::to_string(options.chunk_bytes) +
-                                              ", expected a positive multiple of 64");
+                                              ", expected a positive multiple of 64, or 0");
   }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   if (Status bad = group->meet_others(*store); !bad.ok()) {
@@ -53,6 +53,7 @@ Group::~Group() {
 Status Group::meet_others(Store& store) {
   // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
   if (Status bad = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
+  if (options_.credit_bytes > 0) mailbox_.set_credit(static_cast<size_t>(options_.credit_bytes));
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   return make_tuner();
 }

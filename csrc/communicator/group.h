@@ -92,6 +92,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void message_ended(uint32_t tag, const Request* request);
 
  private:
+  // What joins the hosts: found before, measured now, or assumed.
+  Result<Topology> learn_links();
   Status make_tuner();
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);

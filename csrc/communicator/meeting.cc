@@ -209,6 +209,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   if (!introduction.ok()) return introduction.status();
   const std::vector<Card>& cards = introduction.value().cards;
   wires.hosts = number_hosts(cards);
+  for (const Card& card : cards) wires.host_names.push_back(card.host);
   wires.ranks_per_core = expect_neighbours(engine, wires.hosts, cards, rank);
 
   auto reaches = probe_host(m, introduction.value(), wires.shm.get());

@@ -19,6 +19,7 @@ struct Wires {
   std::unique_ptr<shm::Board> board;  // when all ranks share memory
   std::shared_ptr<TcpGroup> tcp;
   std::vector<int> hosts;                 // per rank: number of its host, by first appearance
+  std::vector<std::string> host_names;    // per rank: what tells its host from others
   double ranks_per_core = 1;              // of this rank's host
   bool readable = false;                  // every rank can read the memory of every other
   std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"

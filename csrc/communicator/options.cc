@@ -4,6 +4,16 @@
 #include "base/env.h"
 
 namespace braid {
+namespace {
+
+std::string cache_dir() {
+  if (const auto own = env_string("BRAID_CACHE_DIR")) return *own;
+  if (const auto shared = env_string("XDG_CACHE_HOME")) return *shared + "/braid";
+  const auto home = env_string("HOME");
+  return home ? *home + "/.cache/braid" : "";
+}
+
+}  // namespace
 
 Result<Options> options_from_env() {
   Options options;
@@ -11,15 +21,26 @@ Result<Options> options_from_env() {
   options.transports = env_string("BRAID_TRANSPORTS").value_or(options.transports);
   options.interface = env_string("BRAID_INTERFACE").value_or("");
   options.host = env_string("BRAID_HOST").value_or("");
+  options.links = env_string("BRAID_LINKS").value_or("");
+  if (!options.links.empty() && options.links != "measure" && options.links != "assume") {
+    return Status(Code::kInvalidArgument, "BRAID_LINKS=" + options.links + ": expected \"measure\" or \"assume\"");
+  }
+  options.cache_dir = cache_dir();
   options.reach = env_string("MASTER_ADDR").value_or("");
 
   const auto connections = env_integer("BRAID_TCP_CONNECTIONS", options.tcp_connections, 1, 16);
   if (!connections.ok()) return connections.status();
   options.tcp_connections = static_cast<int>(connections.value());
 
-  const auto chunk = env_integer("BRAID_CHUNK_BYTES", options.chunk_bytes, 1024, int64_t{1} << 30);
-  if (!chunk.ok()) return chunk.status();
-  options.chunk_bytes = chunk.value() / 64 * 64;
+  if (env_string("BRAID_CHUNK_BYTES")) {
+    const auto chunk = env_integer("BRAID_CHUNK_BYTES", 0, 1024, int64_t{1} << 30);
+    if (!chunk.ok()) return chunk.status();
+    options.chunk_bytes = chunk.value() / 64 * 64;
+  }
+
+  const auto credit = env_integer("BRAID_CREDIT_BYTES", options.credit_bytes, 0, int64_t{1} << 40);
+  if (!credit.ok()) return credit.status();
+  options.credit_bytes = credit.value();
 
   const auto window = env_integer("BRAID_WINDOW", options.window, 1, 64);
   if (!window.ok()) return window.status();

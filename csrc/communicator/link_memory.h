@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What earlier groups found out about the links between hosts, in this process and, through a file, in others of this
+// user: so that the same hosts are measured once a day, and not for every group.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topology/topology.h"
+
+namespace braid {
+
+// Thread-safe. A file that cannot be read or written is not missed.
+class LinkMemory {
+ public:
+  // `file`: where to remember for longer than this process lives; "" does not.
+  explicit LinkMemory(std::string file) : file_(std::move(file)) {}
+
+  // The links of ranks on `hosts`, numbered by first appearance, whose identities are `names` (both by rank); none
+  // unless every host is known.
+  std::optional<Topology> recall(const std::vector<std::string>& names, const std::vector<int>& hosts,
+                                 Link within_host);
+  void keep(const std::vector<std::string>& names, const Topology& topology);
+
+ private:
+  struct Entry {
+    int64_t found_at_s = 0;  // of the system's clock
+    double alpha_s = 0;
+    Topology::Card card;
+  };
+  void read_file();
+  void write_file() const;
+
+  const std::string file_;
+  std::mutex mutex_;
+  bool has_read_ = false;
+  std::map<std::string, Entry> entries_;  // by digest of the host's identity
+};
+
+}  // namespace braid
