@@ -77,7 +77,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   const std::string& forced = parsed.value().family_for(collective.kind);
 
   std::vector<uint64_t> shares = options.shares;
-  if (shares.empty() && options.segments > 1) shares = optimal_shares(topology);
+  if (shares.empty() && options.segments > 1) shares = rank_shares(topology);
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
@@ -90,7 +90,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
       continue;
     }
     Result<double> predicted_s =
-        predict_s(schedule.value()->schedule(), bytes, topology, options.rates, options.segments);
+        predict_s(schedule.value()->schedule(), bytes, topology, options.rates, {options.segments});
     if (!predicted_s.ok()) return predicted_s.status();
     priced.push_back({{std::string(family.name), predicted_s.value()}, std::move(schedule).value()});
   }
