@@ -19,7 +19,7 @@ struct Options {
   std::string host;                      // overrides what tells hosts apart (emulated hosts)
   int tcp_connections = 2;               // per peer and direction
   int64_t chunk_bytes = 256 * 1024;      // (*) pipelining grain: a chunk of one segment
-  int window = 4;                        // segments in flight
+  int window = 4;                        // (*) segments in flight: what they cost is part of the choice
 };
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST,
