@@ -61,7 +61,8 @@ std::string host_identity(const Options& options) {
 
 std::string shared_settings(const Options& options) {
   return "wire format " + std::to_string(kWireVersion) + ", BRAID_ALGORITHM=" + options.algorithm +
-         ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) + ", BRAID_LINKS=" + options.links;
+         ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
+         ", BRAID_WINDOW=" + std::to_string(options.window) + ", BRAID_LINKS=" + options.links;
 }
 
 }  // namespace braid

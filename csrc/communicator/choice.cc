@@ -30,7 +30,12 @@ Status Group::make_tuner() {
     tuner.rates.overhead_s *= sharers;
     tuner.rates.reduce_s_per_byte *= sharers;
   }
-  auto made = Tuner::create(Topology(wires_.hosts, within_host, kBetweenHosts), std::move(tuner));
+  Topology topology(wires_.hosts, within_host, kBetweenHosts);
+  if (topology.host_count() > 1) {  // boards cut otherwise, and their constants were fitted to whole operations
+    tuner.chunk_bytes = options_.chunk_bytes;
+    tuner.window = options_.window;
+  }
+  auto made = Tuner::create(std::move(topology), std::move(tuner));
   if (!made.ok()) return made.status().within("BRAID_ALGORITHM");
   tuner_ = std::move(made).value();
   return {};

@@ -22,7 +22,7 @@ struct Options {
   int tcp_connections = 2;               // per peer and direction
   int64_t credit_bytes = 0;              // of large messages under way to this rank's card; 0 chooses
   int64_t chunk_bytes = 0;               // (*) pipelining grain: a chunk of one segment; 0 chooses
-  int window = 4;                        // segments in flight
+  int window = 4;                        // (*) segments in flight: what they cost is part of the choice
 };
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST, BRAID_LINKS,

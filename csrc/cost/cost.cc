@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schedule/order.h"
@@ -14,27 +16,41 @@ namespace {
 // One direction of a node's memory or card during one round.
 struct Lane {
   int messages = 0;
-  double bytes = 0;
-  double fastest_s_per_byte = 0;
+  double occupied_s = 0;
   double longest_s = 0;
 
-  void add(double message_bytes, double beta_s_per_byte) {
-    fastest_s_per_byte = messages == 0 ? beta_s_per_byte : std::min(fastest_s_per_byte, beta_s_per_byte);
-    longest_s = std::max(longest_s, message_bytes * beta_s_per_byte);
-    bytes += message_bytes;
+  void add(double message_occupied_s, double on_link_s) {
+    occupied_s += message_occupied_s;
+    longest_s = std::max(longest_s, on_link_s);
     ++messages;
   }
-  double wire_s() const { return std::max(bytes * fastest_s_per_byte, longest_s); }
+  double wire_s() const { return std::max(occupied_s, longest_s); }
 };
 
-struct Port {
-  std::array<Lane, 2> out;  // [0] card, [1] memory
-  std::array<Lane, 2> in;
-};
+using Lanes = std::array<Lane, 2>;  // [0] card, [1] memory
 
-double busy_s(const std::array<Lane, 2>& lanes, double overhead_s) {
+double busy_s(const Lanes& lanes, double overhead_s) {
   return (lanes[0].messages + lanes[1].messages) * overhead_s + std::max(lanes[0].wire_s(), lanes[1].wire_s());
 }
+
+enum Direction { kOut, kIn };
+using Port = std::array<Lanes, 2>;  // by direction
+
+// What one segment occupies a node's port for, in one direction, all rounds together.
+class Occupation {
+ public:
+  void add(const Lanes& lanes) {
+    for (size_t k = 0; k < lanes.size(); ++k) {
+      messages_ += lanes[k].messages;
+      lanes_s_[k] += lanes[k].occupied_s;
+    }
+  }
+  double seconds(double overhead_s) const { return messages_ * overhead_s + std::max(lanes_s_[0], lanes_s_[1]); }
+
+ private:
+  int64_t messages_ = 0;
+  std::array<double, 2> lanes_s_ = {};
+};
 
 class Prediction {
  public:
@@ -50,11 +66,13 @@ class Prediction {
         start_s_(schedule.programs.size(), 0),
         arrived_s_(schedule.programs.size(), 0) {
     for (size_t node = 0; node < ports_.size(); ++node) ports_[node].resize(schedule.programs[node].size());
+    share_cards();
     for (const Message& message : order.messages) {
-      bool local = topology.host(message.from.node) == topology.host(message.to.node);
-      const bool again = local && rates.writes_once && is_written_before(message);
-      port(message.from).out[local].add(again ? 0 : size_of(message), link(message).beta_s_per_byte);
-      port(message.to).in[local].add(size_of(message), link(message).beta_s_per_byte);
+      for (Direction direction : {kOut, kIn}) {
+        const Endpoint& at = end_of(message, direction);
+        const double on_link_s = moved_bytes(message, direction) * link(message).beta_s_per_byte;
+        ports_[at.node][at.round][direction][is_local(message)].add(occupied_s(message, direction), on_link_s);
+      }
     }
   }
 
@@ -69,26 +87,87 @@ class Prediction {
     return *std::max_element(start_s_.begin(), start_s_.end());
   }
 
-  // How long the busiest direction of a port, or the busiest node's local work, is occupied in all.
+  // How long one segment occupies what it occupies longest.
   double bottleneck_s() const {
     double most_s = 0;
     for (size_t node = 0; node < ports_.size(); ++node) {
-      double out_s = 0;
-      double in_s = 0;
+      std::array<Occupation, 2> occupation;
       double local_s = 0;
       for (size_t round = 0; round < ports_[node].size(); ++round) {
-        out_s += busy_s(ports_[node][round].out, rates_.overhead_s);
-        in_s += busy_s(ports_[node][round].in, rates_.overhead_s);
+        for (Direction direction : {kOut, kIn}) occupation[direction].add(ports_[node][round][direction]);
         local_s += local_work_s(static_cast<Node>(node), round);
       }
-      most_s = std::max({most_s, out_s, in_s, local_s});
+      most_s = std::max({most_s, occupation[kOut].seconds(rates_.overhead_s),
+                         occupation[kIn].seconds(rates_.overhead_s), local_s});
     }
-    return most_s;
+    return std::max(most_s, busiest_special_link_s());
   }
 
  private:
-  Port& port(const Endpoint& at) { return ports_[at.node][at.round]; }
-  const Link& link(const Message& message) const { return topology_.link(message.from.node, message.to.node); }
+  static const Endpoint& end_of(const Message& message, Direction direction) {
+    return direction == kOut ? message.from : message.to;
+  }
+  const Lanes& lanes(const Message& message, Direction direction) const {
+    const Endpoint& at = end_of(message, direction);
+    return ports_[at.node][at.round][direction];
+  }
+  Link link(const Message& message) const { return topology_.link(message.from.node, message.to.node); }
+  bool is_local(const Message& message) const {
+    return topology_.host(message.from.node) == topology_.host(message.to.node);
+  }
+
+  double moved_bytes(const Message& message, Direction direction) const {
+    const bool once = direction == kOut && rates_.writes_once && is_local(message);
+    return once && is_written_before(message) ? 0 : size_of(message);
+  }
+
+  // Of the memory, or of the host's whole card.
+  double whole_s(const Message& message, Direction direction) const {
+    double beta = topology_.within_host().beta_s_per_byte;
+    if (!is_local(message)) {
+      const Topology::Card card = topology_.card(topology_.host(end_of(message, direction).node));
+      beta = direction == kOut ? card.up_s_per_byte : card.down_s_per_byte;
+    }
+    return moved_bytes(message, direction) * std::min(beta, link(message).beta_s_per_byte);
+  }
+
+  // Of the memory, or of the node's part of the card.
+  double occupied_s(const Message& message, Direction direction) const {
+    const double s = whole_s(message, direction);
+    return is_local(message) ? s : s * slowdown_[direction][end_of(message, direction).node];
+  }
+
+  // What a host's nodes have to move over its card, against what one of them has.
+  void share_cards() {
+    for (Direction direction : {kOut, kIn}) {
+      std::vector<double> of_host(topology_.host_count(), 0);
+      std::vector<double> of_node(ports_.size(), 0);
+      for (const Message& message : order_.messages) {
+        if (is_local(message)) continue;
+        const Node node = end_of(message, direction).node;
+        const double s = whole_s(message, direction);
+        of_host[topology_.numbered_hosts()[node]] += s;
+        of_node[node] += s;
+      }
+      for (size_t node = 0; node < of_node.size(); ++node) {
+        const double host_s = of_host[topology_.numbered_hosts()[node]];
+        slowdown_[direction].push_back(of_node[node] > 0 ? host_s / of_node[node] : 1);
+      }
+    }
+  }
+
+  double busiest_special_link_s() const {
+    if (topology_.special_links().empty()) return 0;
+    std::map<std::pair<int, int>, double> occupied;
+    double most_s = 0;
+    for (const Message& message : order_.messages) {
+      const std::pair<int, int> ends(message.from.node, message.to.node);
+      if (!topology_.special_links().contains(ends)) continue;
+      occupied[ends] += size_of(message) * link(message).beta_s_per_byte;
+      most_s = std::max(most_s, occupied[ends]);
+    }
+    return most_s;
+  }
 
   // As the sender names it: where a node has only one block, chunk 0 is the block of that node.
   double size_of(const Message& message) const {
@@ -116,8 +195,8 @@ class Prediction {
 
   void move(const Message& message) {
     double begun_s = std::max(start_s_[message.from.node], start_s_[message.to.node]);
-    double ports_s = std::max(busy_s(port(message.from).out, rates_.overhead_s),
-                              busy_s(port(message.to).in, rates_.overhead_s));
+    double ports_s =
+        std::max(busy_s(lanes(message, kOut), rates_.overhead_s), busy_s(lanes(message, kIn), rates_.overhead_s));
     double end_s = begun_s + link(message).alpha_s + ports_s;
     for (Node node : {message.from.node, message.to.node}) arrived_s_[node] = std::max(arrived_s_[node], end_s);
   }
@@ -141,27 +220,35 @@ class Prediction {
   const Topology& topology_;
   const Rates& rates_;
   std::vector<int64_t> offsets_;
-  std::vector<std::vector<Port>> ports_;  // per node and round
-  std::vector<double> start_s_;           // per node, when its current round began
-  std::vector<double> arrived_s_;         // per node, when the last message of its current round was through
+  std::array<std::vector<double>, 2> slowdown_;  // per node: its host's use of the card, against its own
+  std::vector<std::vector<Port>> ports_;         // per node and round
+  std::vector<double> start_s_;                  // per node, when its current round began
+  std::vector<double> arrived_s_;  // per node, when the last message of its current round was through
 };
 
 }  // namespace
 
 Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology& topology, const Rates& rates,
-                         int segments) {
+                         const Pipeline& pipeline) {
   if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes");
-  if (segments < 1) return Status(Code::kInvalidArgument, std::to_string(segments) + " segments");
+  if (pipeline.segments < 1) {
+    return Status(Code::kInvalidArgument, std::to_string(pipeline.segments) + " segments");
+  }
+  if (pipeline.window < 1) {
+    return Status(Code::kInvalidArgument, "a window of " + std::to_string(pipeline.window) + " segments");
+  }
   if (topology.nodes() != schedule.collective.ranks) {
     return Status(Code::kInvalidArgument, "a topology of " + std::to_string(topology.nodes()) + " nodes for " +
                                               std::to_string(schedule.collective.ranks) + " ranks");
   }
   Result<Order> order = order_of(schedule);
   if (!order.ok()) return order.status();
-  int64_t segment_bytes = bytes / segments + (bytes % segments != 0 ? 1 : 0);
+  const int64_t segment_bytes = bytes / pipeline.segments + (bytes % pipeline.segments != 0 ? 1 : 0);
   Prediction prediction(schedule, order.value(), segment_bytes, topology, rates);
-  double one_s = prediction.run();
-  return one_s + (segments - 1) * prediction.bottleneck_s();
+  const double one_s = prediction.run();
+  if (pipeline.segments == 1) return one_s;
+  const double next_s = std::max(prediction.bottleneck_s(), one_s / pipeline.window);
+  return one_s + static_cast<double>(pipeline.segments - 1) * next_s;
 }
 
 }  // namespace braid

@@ -2,18 +2,24 @@
 // How long a schedule takes, in the alpha-beta-gamma model with one port each way per node (Hockney 1994; Thakur,
 // Rabenseifner, Gropp 2005) and a cost per message, the "o" of LogP (Culler et al. 1993).
 //
-// A node has a port out and a port in, each split in two: its memory (to nodes of its host) and its card (to
-// others). The messages of one round of a node share the port, which runs as fast as the fastest of their links:
+// A node has a port out and a port in, each split in two: its memory (to nodes of its host) and its part of its
+// host's card (to others). A host's card is shared by its nodes: each gets the part that its bytes are of all that
+// the host sends (or receives) over the card in this schedule. So a leader that sends alone has the whole card,
+// and four nodes that send as much as each other have a quarter each, also in rounds in which others are silent.
+// The messages of one round of a node share the port:
 //   busy = messages * overhead_s + max over memory and card of
-//          max(bytes of all * fastest beta, max over messages of bytes * beta)
-// A message of round A of its sender and round B of its receiver has arrived at
+//          max(sum of bytes * beta of the memory or of its part of the card,
+//              max over messages of bytes * beta of their link)
+// (a link of its own that is faster than the card is not slowed by it). A message of round A of its sender and
+// round B of its receiver has arrived at
 //   max(start A, start B) + alpha + max(busy out A, busy in B):
 // latencies overlap, what shares a port does not. When all its messages have, the round's local steps run: a
-// reduce of k sources moves k+1 bytes of memory per byte, a copy 2, and 3 of them take reduce_s_per_byte. Not
-// modelled: several nodes of a host sharing its card.
+// reduce of k sources moves k+1 bytes of memory per byte, a copy 2, and 3 of them take reduce_s_per_byte.
 //
-// Cut into Q segments that overlap, a schedule takes the time of one, and Q-1 times what keeps its busiest port or
-// its busiest node's reducing occupied during one: while a segment comes back, the next goes out.
+// Cut into Q segments, of which W overlap, a schedule takes the time of one, and Q-1 times the longer of
+//   - what its busiest memory, card, link of its own or node's reducing is occupied by one: while a segment comes
+//     back, the next goes out;
+//   - a W-th of the time of one: no more than W are under way.
 //
 // For the ring with Q = 1 this is 2(n-1)(alpha + overhead) + 2(n-1)/n S beta + (n-1)/n S gamma.
 #pragma once
@@ -32,11 +38,17 @@ struct Rates {
   bool writes_once = false;            // what a node sends to several of its host in one round leaves it once
 };
 
+// How whoever runs the schedule cuts the operation (schedule/segments.h counts).
+struct Pipeline {
+  int64_t segments = 1;
+  int window = 4;  // in flight
+};
+
 // The seconds until the last node is done, all having begun together. `bytes` are those of all chunks together:
-// the vector, or all ranks' blocks. Only + * / and max of the arguments, in an order that the schedule fixes:
+// the vector, or all ranks' blocks. Only + * / min and max of the arguments, in an order that the schedule fixes:
 // ranks that share them share the result. REQUIRES: verify() accepts the schedule.
-// kInvalidArgument when bytes is negative, segments below 1, or the topology has another number of nodes.
+// kInvalidArgument when bytes is negative, segments or window below 1, or the topology has other nodes.
 Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology& topology, const Rates& rates,
-                         int segments = 1);
+                         const Pipeline& pipeline = {});
 
 }  // namespace braid

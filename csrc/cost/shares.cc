@@ -3,56 +3,74 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "cost/split.h"
 
 namespace braid {
 namespace {
 
 constexpr double kUnits = 1 << 20;
+constexpr double kWorthIt = 1.01;
 
-// Bytes per second of a node's card in its slower direction. A card is as fast as its fastest link: a slower one
-// is slow for what is at the other end. 0 when a link costs nothing per byte.
-double card_bytes_per_s(const Topology& topology, int node, bool several_hosts) {
-  double out_s = std::numeric_limits<double>::infinity();
-  double in_s = out_s;
-  for (int other = 0; other < topology.nodes(); ++other) {
-    bool same_host = topology.host(other) == topology.host(node);
-    if (other == node || (several_hosts && same_host)) continue;
-    out_s = std::min(out_s, topology.link(node, other).beta_s_per_byte);
-    in_s = std::min(in_s, topology.link(other, node).beta_s_per_byte);
+// What the cards of the hosts carry when host k stands for `members[k]` of the ranks.
+std::vector<OwnerUse> uses_of(const Topology& topology, const std::vector<int>& members) {
+  double n = 0;
+  for (int count : members) n += count;
+  std::vector<OwnerUse> uses(members.size());
+  for (int node = 0; node < topology.nodes(); ++node) {
+    const int host = topology.numbered_hosts()[node];
+    const double g = members[host];
+    const Topology::Card card = topology.card(topology.host(node));
+    uses[host] = {{g * card.up_s_per_byte, (n - 2 * g) * card.up_s_per_byte},
+                  {g * card.down_s_per_byte, (n - 2 * g) * card.down_s_per_byte}};
   }
-  double slower_s = std::max(out_s, in_s);
-  return slower_s > 0 ? 1 / slower_s : 0;
+  return uses;
 }
 
-bool has_several_hosts(const Topology& topology) {
-  for (int node = 1; node < topology.nodes(); ++node) {
-    if (topology.host(node) != topology.host(0)) return true;
+double time_with_equal_shares_s(const std::vector<OwnerUse>& uses, const std::vector<int>& members) {
+  double n = 0;
+  for (int count : members) n += count;
+  double time_s = 0;
+  for (size_t host = 0; host < uses.size(); ++host) {
+    const double share = members[host] / n;
+    for (const CardUse& use : {uses[host].up, uses[host].down}) {
+      time_s = std::max(time_s, use.fixed_s + use.per_share_s * share);
+    }
   }
-  return false;
+  return time_s;
 }
+
+// The share of each member of each host; empty when equal ones are as good.
+std::vector<double> member_shares(const Topology& topology, const std::vector<int>& members) {
+  if (members.size() < 2) return {};
+  const std::vector<OwnerUse> uses = uses_of(topology, members);
+  const bool alike = std::all_of(uses.begin(), uses.end(), [&](const OwnerUse& use) { return use == uses[0]; });
+  if (alike) return {};
+  const Split best = least_time_split(uses);
+  if (time_with_equal_shares_s(uses, members) <= kWorthIt * best.seconds_per_byte) return {};
+  std::vector<double> shares;
+  for (size_t host = 0; host < members.size(); ++host) shares.push_back(best.shares[host] / members[host]);
+  return shares;
+}
+
+uint64_t weight_of(double share) { return static_cast<uint64_t>(std::llround(kUnits * share)); }
 
 }  // namespace
 
-std::vector<uint64_t> optimal_shares(const Topology& topology) {
-  int n = topology.nodes();
-  if (n < 3) return {};
-  std::vector<double> card(n);
-  double sum = 0;
-  bool several_hosts = has_several_hosts(topology);
-  for (int node = 0; node < n; ++node) sum += card[node] = card_bytes_per_s(topology, node, several_hosts);
-  auto [least, most] = std::minmax_element(card.begin(), card.end());
-  if (*least <= 0 || *most <= *least * 1.0001) return {};
+std::vector<uint64_t> rank_shares(const Topology& topology) {
+  const std::vector<double> shares = member_shares(topology, topology.host_sizes());
+  if (shares.empty()) return {};
+  std::vector<uint64_t> weights;
+  for (int host : topology.numbered_hosts()) weights.push_back(weight_of(shares[host]));
+  return weights;
+}
 
-  double time_s = std::max(1 / *least, 2 * (n - 1) / sum);  // for a vector of one byte
-  std::vector<uint64_t> shares(n);
-  uint64_t total = 0;
-  for (int node = 0; node < n; ++node) {
-    shares[node] = static_cast<uint64_t>(std::llround(kUnits * (time_s * card[node] - 1) / (n - 2)));
-    total += shares[node];
+std::vector<uint64_t> host_shares(const Topology& topology) {
+  std::vector<uint64_t> weights;
+  for (double share : member_shares(topology, std::vector<int>(topology.host_count(), 1))) {
+    weights.push_back(weight_of(share));
   }
-  if (total == 0) return {};
-  return shares;
+  return weights;
 }
 
 }  // namespace braid

@@ -3,12 +3,9 @@
 
 #include <algorithm>
 
+#include "schedule/segments.h"
+
 namespace braid {
-namespace {
-
-size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
-
-}  // namespace
 
 bool uses_scratch(const Program& program) {
   // What is read from scratch was written there first.
@@ -29,10 +26,9 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     const size_t element = size_of(operands.dtype);
     const size_t aimed =
         is_whole(total_bytes_) ? total_bytes_ : chunk_bytes * static_cast<size_t>(schedule.chunks);
-    segments_ = static_cast<int64_t>((total_bytes_ + aimed - 1) / aimed);
-    // Equal segments rather than full ones and a short rest; whole cache lines, so whole elements.
-    grain_bytes_ = std::min(total_bytes_, round_up(total_bytes_ / static_cast<size_t>(segments_) + 1, 64));
-    segments_ = static_cast<int64_t>((total_bytes_ + grain_bytes_ - 1) / grain_bytes_);
+    const Segments cut = cut_vector(total_bytes_, aimed);
+    grain_bytes_ = cut.grain_bytes;
+    segments_ = cut.count;
     scratch_bytes_ = grain_bytes_;
     if (schedule.chunks == 1) return;
     const size_t last_bytes = total_bytes_ - grain_bytes_ * static_cast<size_t>(segments_ - 1);
@@ -49,8 +45,11 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     };
     for (const ConstBytes& block : operands.inputs) see(block);
     for (const Bytes& block : operands.outputs) see(block);
-    grain_bytes_ = std::min(chunk_bytes, round_up(longest, 64));
-    if (longest > 0) segments_ = static_cast<int64_t>((longest + grain_bytes_ - 1) / grain_bytes_);
+    if (longest > 0) {
+      const Segments cut = cut_blocks(longest, chunk_bytes);
+      grain_bytes_ = cut.grain_bytes;
+      segments_ = cut.count;
+    }
     scratch_bytes_ = grain_bytes_ * static_cast<size_t>(schedule.chunks);
   }
 }

@@ -41,6 +41,7 @@ PYBIND11_MODULE(_core, m) {
       "reduce_instruction_set", [] { return std::string(braid::reduce_instruction_set()); },
       "What sums run on in this process: avx512, avx2 or baseline.");
   braid::bind_communicator(m);
+  braid::bind_cost(m);
   braid::bind_quick_method(m);
   braid::bind_schedule(m);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -37,6 +38,11 @@ bool parse_hosts(Cursor& line, std::vector<int>* hosts) {
   return true;
 }
 
+bool parse_card(Cursor& line, Topology::Card* card) {
+  return line.take("up_s_per_byte=") && line.amount(&card->up_s_per_byte, "seconds per byte") &&
+         line.take("down_s_per_byte=") && line.amount(&card->down_s_per_byte, "seconds per byte");
+}
+
 bool parse_node(Cursor& line, int nodes, int* node) {
   line.at_end();  // skips blanks
   return line.number(node, "a node number", static_cast<uint64_t>(nodes) - 1);
@@ -54,10 +60,34 @@ class Parser {
       topology_.emplace(hosts_, within_, between_);
       return true;
     }
+    if (!has_links_ && line.try_take("card")) return parse_card_line(line);
+    has_links_ = true;
+    return line.take("link") && parse_link_line(line);
+  }
+
+  const std::optional<Topology>& topology() const { return topology_; }
+
+ private:
+  bool parse_card_line(Cursor& line) {
+    int host = 0;
+    Topology::Card card;
+    line.at_end();                  // skips blanks
+    const Cursor at_number = line;  // so that the error can show it
+    if (!line.number(&host, "a host number", kNumberLimit)) return false;
+    if (std::find(hosts_.begin(), hosts_.end(), host) == hosts_.end()) {
+      line = at_number;
+      return line.fail("a host that the first line names");
+    }
+    if (!parse_card(line, &card)) return false;
+    topology_->set_card(host, card);
+    return true;
+  }
+
+  bool parse_link_line(Cursor& line) {
     int from = 0;
     int to = 0;
     Link link;
-    if (!line.take("link") || !parse_node(line, topology_->nodes(), &from) || !line.take("->")) return false;
+    if (!parse_node(line, topology_->nodes(), &from) || !line.take("->")) return false;
     if (!parse_node(line, topology_->nodes(), &to)) return false;
     if (from == to) return line.fail("two different nodes before this");
     if (!parse_link(line, &link)) return false;
@@ -65,10 +95,8 @@ class Parser {
     return true;
   }
 
-  const std::optional<Topology>& topology() const { return topology_; }
-
- private:
   int lines_ = 0;
+  bool has_links_ = false;  // cards come before them: what a link line means depends on them
   std::vector<int> hosts_;
   Link within_;
   Link between_;
@@ -84,6 +112,10 @@ std::string to_text(const Topology& topology) {
   }
   text += "\nwithin" + link_text(topology.within_host());
   text += "between" + link_text(topology.between_hosts());
+  for (const auto& [host, card] : topology.special_cards()) {
+    text += "card " + std::to_string(host) + " up_s_per_byte=" + number_text(card.up_s_per_byte) +
+            " down_s_per_byte=" + number_text(card.down_s_per_byte) + "\n";
+  }
   for (const auto& [ends, link] : topology.special_links()) {
     text += "link " + std::to_string(ends.first) + " -> " + std::to_string(ends.second) + link_text(link);
   }

@@ -1,18 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/topology.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace braid {
 
 Topology::Topology(std::vector<int> hosts, Link within_host, Link between_hosts)
-    : hosts_(std::move(hosts)), within_host_(within_host), between_hosts_(between_hosts) {}
-
-const Link& Topology::usual_link(int from, int to) const {
-  return hosts_[from] == hosts_[to] ? within_host_ : between_hosts_;
+    : hosts_(std::move(hosts)), within_host_(within_host), between_hosts_(between_hosts) {
+  std::map<int, int> number_of;
+  for (int host : hosts_) {
+    const auto [found, is_new] = number_of.try_emplace(host, host_count());
+    if (is_new) host_sizes_.push_back(0);
+    numbered_hosts_.push_back(found->second);
+    ++host_sizes_[found->second];
+  }
 }
 
-const Link& Topology::link(int from, int to) const {
+Topology::Card Topology::card(int host) const {
+  const auto found = cards_.find(host);
+  if (found != cards_.end()) return found->second;
+  return {between_hosts_.beta_s_per_byte, between_hosts_.beta_s_per_byte};
+}
+
+void Topology::set_card(int host, Card card) {
+  cards_.erase(host);
+  if (card != this->card(host)) cards_[host] = card;
+  std::erase_if(special_, [&](const auto& entry) {
+    return entry.second == usual_link(entry.first.first, entry.first.second);
+  });
+}
+
+Link Topology::usual_link(int from, int to) const {
+  if (hosts_[from] == hosts_[to]) return within_host_;
+  if (cards_.empty()) return between_hosts_;
+  return {between_hosts_.alpha_s, std::max(card(hosts_[from]).up_s_per_byte, card(hosts_[to]).down_s_per_byte)};
+}
+
+Link Topology::link(int from, int to) const {
   if (special_.empty()) return usual_link(from, to);
   auto found = special_.find({from, to});
   return found == special_.end() ? usual_link(from, to) : found->second;
@@ -23,14 +48,6 @@ void Topology::set_link(int from, int to, Link link) {
     special_.erase({from, to});
   } else {
     special_[{from, to}] = link;
-  }
-}
-
-void Topology::set_card(int node, Link link) {
-  for (int other = 0; other < nodes(); ++other) {
-    if (other == node) continue;
-    set_link(node, other, link);
-    set_link(other, node, link);
   }
 }
 

@@ -22,30 +22,53 @@ struct Link {
 
 class Topology {
  public:
+  // A host's network card, which all its nodes share: what goes to other hosts, and what comes from there.
+  struct Card {
+    double up_s_per_byte = 0;
+    double down_s_per_byte = 0;
+
+    bool operator==(const Card&) const = default;
+  };
+
   // `hosts` has the host number of every node. REQUIRES: no number in the links is negative or not finite.
   Topology(std::vector<int> hosts, Link within_host, Link between_hosts);
 
   int nodes() const { return static_cast<int>(hosts_.size()); }
   int host(int node) const { return hosts_[node]; }
+  int host_count() const { return static_cast<int>(host_sizes_.size()); }
+  // The host of every node, numbered from 0 by first appearance.
+  const std::vector<int>& numbered_hosts() const { return numbered_hosts_; }
+  // How many nodes each of those has.
+  const std::vector<int>& host_sizes() const { return host_sizes_; }
   const Link& within_host() const { return within_host_; }
   const Link& between_hosts() const { return between_hosts_; }
 
-  // REQUIRES (all): 0 <= from, to < nodes(), and from != to.
-  const Link& link(int from, int to) const;
+  // Both ways as fast as `between_hosts`, where nothing else was said. REQUIRES (both): `host` is that of a node.
+  Card card(int host) const;
+  void set_card(int host, Card card);
+  // The cards that are not what `between_hosts` says, by host.
+  const std::map<int, Card>& special_cards() const { return cards_; }
+
+  // A link between hosts is as fast as the slower of the two cards at its ends, unless set_link() was called.
+  // REQUIRES (both): 0 <= from, to < nodes(), and from != to.
+  Link link(int from, int to) const;
+  // A way of its own between two nodes: a slow line between two sites. To set what the hosts and cards say already
+  // takes such a link away; so cards come first.
   void set_link(int from, int to, Link link);
-  // All links out of and into one node, the other ways unchanged: a slow or a fast network card.
-  void set_card(int node, Link link);
-  // The links that are not what the hosts of their nodes say.
+  // The links that are not what the hosts of their nodes and the cards say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
   bool operator==(const Topology&) const = default;
 
  private:
-  const Link& usual_link(int from, int to) const;
+  Link usual_link(int from, int to) const;
 
   std::vector<int> hosts_;
+  std::vector<int> numbered_hosts_;
+  std::vector<int> host_sizes_;
   Link within_host_;
   Link between_hosts_;
+  std::map<int, Card> cards_;                    // never equal to the usual one
   std::map<std::pair<int, int>, Link> special_;  // never equal to the usual one
 };
 
@@ -54,12 +77,13 @@ Topology uniform(int nodes, double alpha_s, double beta_s_per_byte);
 // All nodes share memory. The numbers are of an ordinary server: 0.5 us, 10 GB/s.
 Topology one_host(int nodes);
 
-// The text form round-trips:
+// The text form round-trips. Cards and links are there where they differ from the lines before them:
 //
 //   topology hosts=0,0,1
 //   within alpha_s=5e-07 beta_s_per_byte=1e-10
 //   between alpha_s=2e-05 beta_s_per_byte=8e-09
-//   link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-08
+//   card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09
+//   link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07
 std::string to_text(const Topology& topology);
 // kInvalidArgument with the line number and what was expected there.
 Result<Topology> topology_from_text(std::string_view text);

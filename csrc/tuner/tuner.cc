@@ -9,6 +9,7 @@
 
 #include "cost/shares.h"
 #include "planner/planners.h"
+#include "schedule/segments.h"
 
 namespace braid {
 namespace {
@@ -50,6 +51,35 @@ std::string bytes_text(int64_t bytes) {
 
 std::string seconds_text(double seconds) { return quantity(seconds * 1e9, {"ns", "us", "ms", "s"}, 1000); }
 
+// Families of hosts take a share per host, others one per rank. By name, until the table of families says it.
+bool takes_host_shares(const Family& family) { return family.name.starts_with("hierarchical"); }
+
+std::vector<uint64_t> sums_per_host(const std::vector<uint64_t>& of_ranks, const Topology& topology) {
+  if (of_ranks.size() != static_cast<size_t>(topology.nodes())) return of_ranks;  // the planner refuses them
+  std::vector<uint64_t> sums(topology.host_count(), 0);
+  for (int node = 0; node < topology.nodes(); ++node) sums[topology.numbered_hosts()[node]] += of_ranks[node];
+  return sums;
+}
+
+// The first is the best of equals.
+std::vector<std::vector<uint64_t>> shares_to_try(const Family& family, const Topology& topology,
+                                                 const TunerOptions& options) {
+  if (!family.takes_shares) return {{}};
+  const bool of_hosts = takes_host_shares(family);
+  if (!options.shares.empty()) return {of_hosts ? sums_per_host(options.shares, topology) : options.shares};
+  std::vector<uint64_t> suited = of_hosts ? host_shares(topology) : rank_shares(topology);
+  if (suited.empty()) return {{}};
+  return {{}, std::move(suited)};
+}
+
+Result<double> price_s(const Schedule& schedule, int64_t bytes, const Topology& topology,
+                       const TunerOptions& options) {
+  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes");
+  Pipeline pipeline{1, options.window};
+  if (options.chunk_bytes > 0) pipeline.segments = segments_of(schedule, bytes, options.chunk_bytes);
+  return predict_s(schedule, bytes, topology, options.rates, pipeline);
+}
+
 struct Priced {
   Candidate candidate;
   SharedSchedule schedule;
@@ -66,33 +96,53 @@ std::string reason_for(const Collective& collective, int64_t bytes, const std::v
   return reason + remark;
 }
 
+// The family with the shares that take less time. No schedule in it where one is asked for that rounds once, and
+// this family does not.
+Result<Priced> price(const Family& family, const Collective& collective, bool once, int64_t bytes,
+                     const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
+  Priced best;
+  for (std::vector<uint64_t>& shares : shares_to_try(family, topology, options)) {
+    Result<SharedSchedule> schedule =
+        cache.get(collective, family.name, {std::move(shares), topology.numbered_hosts()});
+    if (!schedule.ok()) return schedule.status();
+    if (once && !rounds_once(*schedule.value())) continue;
+    Result<double> predicted_s = price_s(schedule.value()->schedule(), bytes, topology, options);
+    if (!predicted_s.ok()) return predicted_s.status();
+    if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
+    best = {{std::string(family.name), predicted_s.value()}, std::move(schedule).value()};
+  }
+  return best;
+}
+
 }  // namespace
 
 Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                       const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
   Status possible = check(collective);
   if (!possible.ok()) return possible;
+  if (collective.ranks != topology.nodes()) {
+    return Status(Code::kInvalidArgument, std::to_string(collective.ranks) + " ranks on a topology of " +
+                                              std::to_string(topology.nodes()) + " nodes");
+  }
+  if (options.chunk_bytes < 0) {
+    return Status(Code::kInvalidArgument, "chunks of " + std::to_string(options.chunk_bytes) + " bytes");
+  }
   Result<Forced> parsed = Forced::parse(options.algorithm);
   if (!parsed.ok()) return parsed.status();
   const std::string& forced = parsed.value().family_for(collective.kind);
 
-  std::vector<uint64_t> shares = options.shares;
-  if (shares.empty() && options.segments > 1) shares = optimal_shares(topology);
+  const bool once = forced.empty() && must_round_once(collective, dtype, op);
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
     if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
-    Result<SharedSchedule> schedule =
-        cache.get(collective, family.name, {family.takes_shares ? shares : std::vector<uint64_t>(), {}});
-    if (!schedule.ok()) return schedule.status();
-    if (forced.empty() && must_round_once(collective, dtype, op) && !rounds_once(*schedule.value())) {
+    Result<Priced> one = price(family, collective, once, bytes, topology, options, cache);
+    if (!one.ok()) return one.status();
+    if (one.value().schedule != nullptr) {
+      priced.push_back(std::move(one).value());
+    } else {
       left_out += (left_out.empty() ? "" : ", ") + std::string(family.name);
-      continue;
     }
-    Result<double> predicted_s =
-        predict_s(schedule.value()->schedule(), bytes, topology, options.rates, options.segments);
-    if (!predicted_s.ok()) return predicted_s.status();
-    priced.push_back({{std::string(family.name), predicted_s.value()}, std::move(schedule).value()});
   }
   if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
 
@@ -141,6 +191,9 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   if (!made.ok()) return made.status();
   const auto priced = braid::choose(collective, dtype, op, exact_bytes, topology_, options_, cache_);
   if (!priced.ok()) return priced.status();
+  // With the shares of the class, which need not be the cheaper ones of this size.
+  const auto own_s = price_s(made.value()->schedule->schedule(), exact_bytes, topology_, options_);
+  if (!own_s.ok()) return own_s.status();
   // Which candidates there are does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};
   all.insert(all.end(), priced.value().runners_up.begin(), priced.value().runners_up.end());
@@ -148,7 +201,7 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   choice.runners_up.clear();
   for (Candidate& candidate : all) {
     if (candidate.family == choice.family) {
-      choice.predicted_s = candidate.predicted_s;
+      choice.predicted_s = own_s.value();
     } else {
       choice.runners_up.push_back(std::move(candidate));
     }

@@ -24,11 +24,13 @@ namespace braid {
 struct TunerOptions {
   // Forces families: "ring", or "all_reduce=ring,broadcast=binomial". See forced.h.
   std::string algorithm;
-  // Owner shares for the families that take them. Empty: equal ones, or, when segments overlap, those that suit
-  // the topology's cards.
+  // One weight per rank for the families that take shares; those of hosts get the sums of their ranks'. Empty:
+  // equal ones or those that suit the topology's cards, whichever take less time.
   std::vector<uint64_t> shares;
-  // Into how many segments whoever runs the schedule cuts a tensor, and overlaps them.
-  int segments = 1;
+  // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for never;
+  // and how many segments it has under way.
+  int64_t chunk_bytes = 0;
+  int window = 4;
   Rates rates;
 };
 
@@ -43,7 +45,8 @@ struct Choice {
 // `bytes` as in predict_s(): the whole vector, or all ranks' blocks. Sums, averages and products of 16-bit floats
 // go only to schedules that round every result once (all contributions meet in one reduce step), unless forced:
 // the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
-// kInvalidArgument for an impossible collective, bytes < 0, or an unknown name in options.algorithm.
+// kInvalidArgument for an impossible collective or one of other ranks than the topology's, negative bytes or
+// chunk_bytes, window < 1, shares that do not fit, or an unknown name in options.algorithm.
 Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                       const Topology& topology, const TunerOptions& options, ScheduleCache& cache);
 

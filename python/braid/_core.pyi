@@ -25,6 +25,13 @@ def plan(
     hosts: Sequence[int] = (),
 ) -> str: ...
 def verify(text: str) -> int: ...
+def optimal_split(
+    up: Sequence[float],
+    down: Sequence[float],
+    contributes: Sequence[bool],
+    push: float = 1.0,
+    pull: float = 1.0,
+) -> tuple[float, list[float]]: ...
 def rehearse(
     text: str,
     inputs: Sequence[Sequence[Buffer]],

@@ -25,13 +25,17 @@ TEST_P(CreationOn, AMissingRankIsNamed) {
 TEST_P(CreationOn, SettingsThatDifferAreNamedWithTheRank) {
   at_all_places(3, options(), [](const Place& place) {
     Place here = place;
-    if (place.rank == 2) here.options.chunk_bytes = 64 * 1024;
+    if (place.rank == 2) {
+      here.options.chunk_bytes = 64 * 1024;
+      here.options.window = 8;
+    }
     const auto group = here.form("test");
     ASSERT_FALSE(group.ok());
     EXPECT_EQ(group.status().code(), Code::kMismatch) << group.status().message();
     EXPECT_TRUE(says(group.status(), "rank 2 has")) << group.status().message();
     EXPECT_TRUE(says(group.status(), "BRAID_CHUNK_BYTES=65536")) << group.status().message();
     EXPECT_TRUE(says(group.status(), "BRAID_CHUNK_BYTES=262144")) << group.status().message();
+    EXPECT_TRUE(says(group.status(), "BRAID_WINDOW=8")) << group.status().message();
   });
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr double kAlpha = 3e-5;
 constexpr double kBeta = 8e-9;
 constexpr Rates kRates{2e-10, 1e-6};
+constexpr Pipeline kDeep{1024, 1024};
 constexpr double kBytes = 64.0 * 9 * 7 * 5 * 1024;
 
 Schedule draw(CollectiveKind kind, const char* family, int ranks, const std::vector<uint64_t>& shares = {}) {
@@ -87,7 +88,7 @@ TEST(Cost, NothingToSendStillTakesItsLatency) {
 
 TEST(Cost, ARingIsAsSlowAsItsSlowestCard) {
   Topology topology = uniform(4, 0, kBeta);
-  topology.set_card(2, {0, 5 * kBeta});
+  topology.set_card(2, {5 * kBeta, 5 * kBeta});
   double s = predicted_s(draw(kAllReduce, "ring", 4), topology);
   EXPECT_NEAR(s, 2 * 3 * kBytes / 4 * 5 * kBeta, 0.02 * s);
 }
@@ -95,26 +96,40 @@ TEST(Cost, ARingIsAsSlowAsItsSlowestCard) {
 TEST(Cost, RightSharesBeatTheRingOnUnequalCards) {
   // 1000/1000/1000/200 Mbit/s, 16 MiB: 1.007 s for any ring, 0.671 s at best.
   Topology topology = uniform(4, 0, 8e-9);
-  topology.set_card(3, {0, 4e-8});
+  topology.set_card(3, {4e-8, 4e-8});
   auto seconds = [&](const char* family, const std::vector<uint64_t>& shares) {
-    return predict_s(draw(kAllReduce, family, 4, shares), 16 << 20, topology, Rates{0, 0}, 1024).value();
+    return predict_s(draw(kAllReduce, family, 4, shares), 16 << 20, topology, Rates{0, 0}, kDeep).value();
   };
   EXPECT_NEAR(seconds("ring", {}), 1.007, 0.001);
   EXPECT_NEAR(seconds("direct", {}), 1.007, 0.001);
-  EXPECT_NEAR(seconds("direct", optimal_shares(topology)), 0.671, 0.001);
+  EXPECT_NEAR(seconds("direct", rank_shares(topology)), 0.671, 0.001);
 }
 
 TEST(Cost, SegmentsHideWhatIsNotTheBottleneck) {
   Schedule tree = draw(CollectiveKind::kBroadcast, "binomial", 8);
   Topology topology = uniform(8, 0, kBeta);
-  auto seconds = [&](int segments) { return predict_s(tree, 1 << 20, topology, Rates{0, 0}, segments).value(); };
+  auto seconds = [&](int segments) {
+    return predict_s(tree, 1 << 20, topology, Rates{0, 0}, {segments, segments}).value();
+  };
   double vector_s = (1 << 20) * kBeta;
   EXPECT_NEAR(seconds(1), 3 * vector_s, 1e-9);
   EXPECT_NEAR(seconds(1024), 3 * vector_s, 1e-9);  // the root's port is busy all the time either way
   Schedule sum = draw(kAllReduce, "gather_all", 2);
-  double pair_s = predict_s(sum, 1 << 20, uniform(2, 0, kBeta), Rates{kBeta, 0}, 1024).value();
+  double pair_s = predict_s(sum, 1 << 20, uniform(2, 0, kBeta), Rates{kBeta, 0}, kDeep).value();
   EXPECT_NEAR(pair_s, vector_s, 0.002 * vector_s);  // twice that when reducing waits for the wire
-  EXPECT_EQ(predict_s(tree, 1 << 20, topology, kRates, 0).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(predict_s(tree, 1 << 20, topology, kRates, {0, 4}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(predict_s(tree, 1 << 20, topology, kRates, {4, 0}).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Cost, AWindowBoundsHowMuchIsHidden) {
+  const Schedule ring = draw(kAllReduce, "ring", 8);
+  const auto seconds = [&](int64_t segments, int window) {
+    return predict_s(ring, 1 << 20, uniform(8, kAlpha, 0), Rates{0, 0}, {segments, window}).value();
+  };
+  const double one_s = 14 * kAlpha;  // and nothing is ever busy
+  EXPECT_NEAR(seconds(1, 4), one_s, 1e-12);
+  EXPECT_NEAR(seconds(9, 4), one_s + 8 * one_s / 4, 1e-12);
+  EXPECT_NEAR(seconds(9, 1), 9 * one_s, 1e-12);
 }
 
 TEST(Cost, OnBoardsTheRootOfABroadcastWritesOnce) {
@@ -126,6 +141,60 @@ TEST(Cost, OnBoardsTheRootOfABroadcastWritesOnce) {
   EXPECT_NEAR(on_boards.value(), start_s + 1e6 * kBeta, 1e-12);
   // Between hosts every copy leaves the card.
   EXPECT_NEAR(predict_s(flat, 1'000'000, uniform(5, kAlpha, kBeta), rates).value(), start_s + 4e6 * kBeta, 1e-12);
+}
+
+// Two hosts of four: in a flat ring one rank of each sends over its card, in direct exchange all do.
+TEST(Cost, NodesOfAHostShareItsCard) {
+  constexpr double kMemory = 1e-12;
+  const Topology topology({0, 0, 0, 0, 1, 1, 1, 1}, {0, kMemory}, {0, kBeta});
+  const auto seconds = [&](CollectiveKind kind, const char* family, const Topology& on) {
+    return predict_s(draw(kind, family, 8), static_cast<int64_t>(kBytes), on, Rates{0, 0}).value();
+  };
+  EXPECT_NEAR(seconds(kAllReduce, "ring", topology), 2 * kBytes * 7 / 8 * kBeta, 1e-9);
+  // A host sends 4 ranks' parts of 4 chunks, then 4 sums to 4 ranks each.
+  EXPECT_NEAR(seconds(kAllReduce, "direct", topology), 2 * 16 * kBytes / 8 * kBeta, 1e-9);
+  EXPECT_NEAR(seconds(kAllReduce, "gather_all", topology), 16 * kBytes * kBeta, 1e-9);
+  Topology slow_down = topology;
+  slow_down.set_card(1, {kBeta, 3 * kBeta});
+  EXPECT_NEAR(seconds(kAllReduce, "gather_all", slow_down), 16 * kBytes * 3 * kBeta, 1e-9);
+  // Only the root sends, and has the card to itself, as the receivers' host has: 4 copies.
+  EXPECT_NEAR(seconds(CollectiveKind::kBroadcast, "direct", topology), 4 * kBytes * kBeta, 1e-9);
+}
+
+TEST(Cost, NodesThatSendMoreGetMoreOfTheCard) {
+  // Rank 0 owns all: rank 1 of its host sends nothing over the card, and ranks 2 and 3 the same as each other.
+  const Topology topology({0, 0, 1, 1}, {0, 0}, {0, kBeta});
+  const Schedule one_owner = draw(kAllReduce, "direct", 4, {1, 0, 0, 0});
+  const double s = predict_s(one_owner, 1'000'000, topology, Rates{0, 0}).value();
+  EXPECT_NEAR(s, 2e6 * kBeta + 2e6 * kBeta, 1e-12);
+}
+
+TEST(Cost, TheBottleneckIsTheBusiestCardOfAHost) {
+  const Topology topology({0, 0, 0, 0, 1, 1, 1, 1}, {0, 1e-12}, {0, kBeta});
+  const double s = predict_s(draw(kAllReduce, "direct", 8), 1 << 24, topology, Rates{0, 0}, kDeep).value();
+  EXPECT_NEAR(s, 2 * 16 * double{1 << 24} / 8 * kBeta, 0.002 * s);
+}
+
+TEST(Cost, AFastSenderWaitsForASlowCardButIsNotBusyMeanwhile) {
+  Topology topology = uniform(3, 0, kBeta);
+  topology.set_card(1, {kBeta, 5 * kBeta});
+  topology.set_card(2, {kBeta, 5 * kBeta});
+  const Schedule flat = draw(CollectiveKind::kBroadcast, "direct", 3);
+  // Both receivers take their copies at the same time.
+  EXPECT_NEAR(predict_s(flat, 1'000'000, topology, Rates{0, 0}).value(), 5e6 * kBeta, 1e-12);
+  const double s = predict_s(flat, 1'000'000, topology, Rates{0, 0}, kDeep).value();
+  EXPECT_NEAR(s, 5e6 * kBeta, 0.002 * s);
+}
+
+TEST(Cost, ALinkOfItsOwnIsNotTheCard) {
+  Topology slow = uniform(2, 0, kBeta);
+  slow.set_link(0, 1, {0, 7 * kBeta});
+  const Schedule pair = draw(CollectiveKind::kBroadcast, "direct", 2);
+  EXPECT_NEAR(predict_s(pair, 1'000'000, slow, Rates{0, 0}).value(), 7e6 * kBeta, 1e-12);
+  EXPECT_NEAR(predict_s(pair, 1 << 20, slow, Rates{0, 0}, kDeep).value(), (1 << 20) * 7 * kBeta, 1e-9);
+  Topology fast = uniform(2, 0, kBeta);
+  fast.set_link(0, 1, {0, kBeta / 4});
+  EXPECT_NEAR(predict_s(pair, 1'000'000, fast, Rates{0, 0}).value(), 0.25e6 * kBeta, 1e-12);
 }
 
 TEST(Cost, IsNeverBelowTheBandwidthBound) {

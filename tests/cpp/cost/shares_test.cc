@@ -6,47 +6,111 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cost/cost.h"
+#include "planner/planners.h"
+
 namespace braid {
 namespace {
 
-std::vector<double> fractions(const Topology& topology) {
-  std::vector<uint64_t> shares = optimal_shares(topology);
+std::vector<double> fractions(const std::vector<uint64_t>& shares) {
   double sum = static_cast<double>(std::accumulate(shares.begin(), shares.end(), uint64_t{0}));
   std::vector<double> parts;
   for (uint64_t share : shares) parts.push_back(static_cast<double>(share) / sum);
   return parts;
 }
 
-Topology cards(const std::vector<double>& mbit_per_s) {
+constexpr double kPerMbit = 8e-6;  // seconds per byte at 1 Mbit/s
+
+// `ranks` on each of several hosts.
+Topology cards(const std::vector<double>& mbit_per_s, int ranks = 1) {
   double fastest = *std::max_element(mbit_per_s.begin(), mbit_per_s.end());
-  Topology topology = uniform(static_cast<int>(mbit_per_s.size()), 1e-4, 8e-6 / fastest);
-  for (size_t node = 0; node < mbit_per_s.size(); ++node) {
-    if (mbit_per_s[node] < fastest) topology.set_card(static_cast<int>(node), {1e-4, 8e-6 / mbit_per_s[node]});
+  std::vector<int> hosts;
+  for (size_t host = 0; host < mbit_per_s.size(); ++host) hosts.insert(hosts.end(), ranks, static_cast<int>(host));
+  Topology topology(hosts, {0, 1e-12}, {1e-4, kPerMbit / fastest});
+  for (size_t host = 0; host < mbit_per_s.size(); ++host) {
+    topology.set_card(static_cast<int>(host), {kPerMbit / mbit_per_s[host], kPerMbit / mbit_per_s[host]});
   }
   return topology;
 }
 
-TEST(OptimalShares, AreEqualForEqualCards) {
-  EXPECT_TRUE(optimal_shares(uniform(5, 1e-5, 1e-9)).empty());
-  EXPECT_TRUE(optimal_shares(one_host(8)).empty());
-  EXPECT_TRUE(optimal_shares(uniform(5, 1e-5, 0)).empty());
+TEST(Shares, AreEqualForEqualCards) {
+  for (const Topology& topology :
+       {uniform(5, 1e-5, 1e-9), one_host(8), uniform(5, 1e-5, 0), cards({9, 9, 9}, 4)}) {
+    EXPECT_TRUE(rank_shares(topology).empty());
+    EXPECT_TRUE(host_shares(topology).empty());
+  }
 }
 
-TEST(OptimalShares, OfTwoRanksDoNotMatter) { EXPECT_TRUE(optimal_shares(cards({100, 10})).empty()); }
+TEST(Shares, OfTwoDoNotMatter) {
+  EXPECT_TRUE(rank_shares(cards({100, 10})).empty());
+  EXPECT_TRUE(host_shares(cards({100, 10}, 3)).empty());
+}
+
+TEST(Shares, AreEqualWhereThatCostsOnePercent) {
+  EXPECT_TRUE(rank_shares(cards({100, 100, 100, 99})).empty());
+  EXPECT_FALSE(rank_shares(cards({100, 100, 100, 97})).empty());
+}
 
 // The worked example of the source: 100, 100, 100, 80 Mbit/s.
-TEST(OptimalShares, FollowTheClosedForm) {
-  std::vector<double> parts = fractions(cards({100, 100, 100, 80}));
-  ASSERT_EQ(parts.size(), 4u);
-  for (int node = 0; node < 3; ++node) EXPECT_NEAR(parts[node], 0.2895, 1e-4);
-  EXPECT_NEAR(parts[3], 0.1316, 1e-4);
+TEST(Shares, FollowTheClosedForm) {
+  for (const auto& shares :
+       {rank_shares(cards({100, 100, 100, 80})), host_shares(cards({100, 100, 100, 80}, 3))}) {
+    std::vector<double> parts = fractions(shares);
+    ASSERT_EQ(parts.size(), 4u);
+    for (int node = 0; node < 3; ++node) EXPECT_NEAR(parts[node], 0.2895, 1e-4);
+    EXPECT_NEAR(parts[3], 0.1316, 1e-4);
+  }
 }
 
-TEST(OptimalShares, GiveNothingToACardThatIsBusyWithItsOwn) {
-  std::vector<double> parts = fractions(cards({100, 100, 100, 5}));
+TEST(Shares, GiveNothingToACardThatIsBusyWithItsOwn) {
+  std::vector<double> parts = fractions(rank_shares(cards({100, 100, 100, 5})));
   ASSERT_EQ(parts.size(), 4u);
   EXPECT_EQ(parts[3], 0);
   EXPECT_NEAR(parts[0], 1.0 / 3, 1e-6);
+}
+
+TEST(Shares, LookAtTheSlowerDirection) {
+  Topology topology = cards({100, 100, 100, 100});
+  topology.set_card(3, {kPerMbit / 80, kPerMbit / 100});
+  EXPECT_NEAR(fractions(rank_shares(topology))[3], 0.1316, 1e-4);
+  topology.set_card(3, {kPerMbit / 100, kPerMbit / 80});
+  EXPECT_NEAR(fractions(rank_shares(topology))[3], 0.1316, 1e-4);
+}
+
+// Hosts of three and of one rank with the same cards. Of n = 5 ranks one that is alone bears 1 + 3 X, three on a
+// host 3 - X: the less the more they own. Equal shares take 3 - 3/5; the best is 3 - X = 1 + 3 (1-X)/2.
+TEST(Shares, OfRanksFollowHowManyShareACard) {
+  const Topology topology({0, 0, 0, 1, 2}, {0, 0}, {0, 1});
+  const std::vector<double> parts = fractions(rank_shares(topology));
+  ASSERT_EQ(parts.size(), 5u);
+  EXPECT_NEAR(parts[0], 1.0 / 3, 1e-5);  // X = 1 costs 2, and the others 1
+  EXPECT_NEAR(parts[3], 0, 1e-5);
+  EXPECT_TRUE(host_shares(topology).empty());
+}
+
+// What the formulas say a card carries is what the cost model counts of the schedule.
+TEST(Shares, TakeTheTimeThatTheCostModelPredicts) {
+  Topology topology({0, 1, 1, 2, 2, 2, 3, 4}, {0, 0}, {0, 8e-9});
+  topology.set_card(2, {8e-9, 2e-8});
+  topology.set_card(4, {4e-8, 8e-9});
+  const auto seconds = [&](const std::vector<uint64_t>& shares) {
+    const Schedule direct = find_family(CollectiveKind::kAllReduce, "direct")
+                                ->plan({CollectiveKind::kAllReduce, 8, 0}, {shares, {}})
+                                .value();
+    return predict_s(direct, int64_t{1} << 30, topology, Rates{0, 0}, {4096, 4096}).value();
+  };
+  const std::vector<uint64_t> best = rank_shares(topology);
+  const double best_s = seconds(best);
+  EXPECT_LT(best_s, 0.9 * seconds({}));
+  for (size_t from = 0; from < best.size(); ++from) {
+    for (size_t to = 0; to < best.size(); ++to) {
+      std::vector<uint64_t> other = best;
+      const uint64_t moved = std::min<uint64_t>(other[from], 1 << 15);
+      other[from] -= moved;
+      other[to] += moved;
+      EXPECT_GE(seconds(other), best_s * (1 - 1e-4)) << from << " to " << to;
+    }
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "schedule/segments.h"
+
 namespace braid {
 namespace {
 
@@ -59,6 +61,18 @@ TEST(Layout, ARunOfChunksIsTheirUnion) {
     const ConstBytes last = layout.read({Buffer::kInput, 4, 1}, segment, nullptr);
     EXPECT_EQ(run.data(), first.data());
     EXPECT_EQ(run.data() + run.size(), last.data() + last.size());
+  }
+}
+
+TEST(Layout, CutsAsTheTunerCounts) {
+  for (const size_t size : {1, 1000, 4096, 100'000}) {
+    std::vector<std::byte> bytes(size);
+    const Schedule vector = schedule_of(CollectiveKind::kAllReduce, 3, 3);
+    const Operands whole{DType::kUInt8, ReduceOp::kSum, {bytes}, {bytes}};
+    EXPECT_EQ(Layout(vector, whole, 256).segments(), segments_of(vector, static_cast<int64_t>(size), 256));
+    const Schedule blocks = schedule_of(CollectiveKind::kAllGather, 3, 3);
+    const Operands three{DType::kUInt8, ReduceOp::kSum, {bytes}, {bytes, bytes, bytes}};
+    EXPECT_EQ(Layout(blocks, three, 256).segments(), segments_of(blocks, static_cast<int64_t>(3 * size), 256));
   }
 }
 

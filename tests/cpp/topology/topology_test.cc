@@ -31,17 +31,50 @@ TEST(Topology, EachWayOfALinkIsItsOwn) {
   EXPECT_EQ(topology, uniform(3, 1, 2));
 }
 
-TEST(Topology, ACardIsAllLinksOfANode) {
-  Topology topology = uniform(3, 1, 2);
-  topology.set_card(2, {1, 8});
-  EXPECT_EQ(topology.special_links().size(), 4u);
-  EXPECT_EQ(topology.link(0, 2), (Link{1, 8}));
-  EXPECT_EQ(topology.link(2, 1), (Link{1, 8}));
+TEST(Topology, NumbersHostsByFirstAppearance) {
+  const Topology topology({7, 2, 7, 5, 2, 7}, {}, {});
+  EXPECT_EQ(topology.host_count(), 3);
+  EXPECT_EQ(topology.numbered_hosts(), (std::vector<int>{0, 1, 0, 2, 1, 0}));
+  EXPECT_EQ(topology.host_sizes(), (std::vector<int>{3, 2, 1}));
+}
+
+TEST(Topology, ALinkIsAsSlowAsTheSlowerCard) {
+  Topology topology({0, 0, 1, 2}, {1, 2}, {3, 4});
+  EXPECT_EQ(topology.card(1), (Topology::Card{4, 4}));
+  topology.set_card(1, {8, 5});
+  topology.set_card(2, {6, 1});
+  EXPECT_EQ(topology.card(1), (Topology::Card{8, 5}));
   EXPECT_EQ(topology.link(0, 1), (Link{1, 2}));
+  EXPECT_EQ(topology.link(0, 2), (Link{3, 5}));  // into host 1
+  EXPECT_EQ(topology.link(2, 1), (Link{3, 8}));  // out of it
+  EXPECT_EQ(topology.link(3, 2), (Link{3, 6}));
+  EXPECT_EQ(topology.link(0, 3), (Link{3, 4}));  // a fast card does not make the other one faster
+  EXPECT_TRUE(topology.special_links().empty());
+}
+
+TEST(Topology, ACardLikeTheOthersIsNotSpecial) {
+  Topology topology = uniform(3, 1, 2);
+  topology.set_card(2, {8, 8});
+  EXPECT_NE(topology, uniform(3, 1, 2));
+  topology.set_card(2, {2, 2});
+  EXPECT_EQ(topology, uniform(3, 1, 2));
+  topology.set_link(0, 2, {1, 9});
+  topology.set_card(2, {2, 9});
+  EXPECT_TRUE(topology.special_links().empty());  // as the card now says, too
+}
+
+TEST(Topology, ALinkOfItsOwnWinsOverTheCards) {
+  Topology topology = uniform(3, 1, 2);
+  topology.set_card(0, {4, 4});
+  topology.set_link(0, 1, {9, 3});
+  EXPECT_EQ(topology.link(0, 1), (Link{9, 3}));
+  EXPECT_EQ(topology.link(1, 0), (Link{1, 4}));
 }
 
 TEST(TopologyText, RoundTrips) {
   Topology odd({4, 4, 0, 1}, {0.1, 1.0 / 3}, {2e-5, 8e-9});
+  odd.set_card(4, {1.0 / 7, 0});
+  odd.set_card(1, {8e-9, 3e-9});
   odd.set_link(3, 0, {1e-300, 0});
   for (const Topology& topology : {uniform(1, 0, 0), one_host(64), odd}) {
     Result<Topology> again = topology_from_text(to_text(topology));
@@ -52,12 +85,14 @@ TEST(TopologyText, RoundTrips) {
 
 TEST(TopologyText, IsWhatTheHeaderShows) {
   Topology topology({0, 0, 1}, {5e-7, 1e-10}, {2e-5, 8e-9});
-  topology.set_link(0, 2, {2e-5, 4e-8});
+  topology.set_card(1, {4e-8, 8e-9});
+  topology.set_link(0, 2, {2e-5, 4e-7});
   EXPECT_EQ(to_text(topology),
             "topology hosts=0,0,1\n"
             "within alpha_s=5e-07 beta_s_per_byte=1e-10\n"
             "between alpha_s=2e-05 beta_s_per_byte=8e-09\n"
-            "link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-08\n");
+            "card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09\n"
+            "link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07\n");
 }
 
 TEST(TopologyText, ErrorsNameTheLine) {
@@ -74,6 +109,14 @@ TEST(TopologyText, ErrorsNameTheLine) {
       {head + "between alpha_s=1 beta_s_per_byte=1e999", "line 3: expected seconds per byte"},
       {three + "link 0 -> 2 alpha_s=1 beta_s_per_byte=1", "line 4: expected a node number of at most 1"},
       {three + "link 1 -> 1 alpha_s=1 beta_s_per_byte=1", "line 4: expected two different nodes"},
+      {three + "card 2 up_s_per_byte=1 down_s_per_byte=1",
+       "line 4: expected a host that the first line names, found \"2\""},
+      {three + "card x", "line 4: expected a host number, found \"x\""},
+      {three + "card 1 down_s_per_byte=1", "line 4: expected \"up_s_per_byte=\""},
+      {three + "card 1 up_s_per_byte=-1 down_s_per_byte=1", "line 4: expected seconds per byte, found \"-1\""},
+      {three + "card 1 up_s_per_byte=1 down_s_per_byte=inf", "line 4: expected seconds per byte, found \"inf\""},
+      {three + "link 0 -> 1 alpha_s=1 beta_s_per_byte=1\ncard 1 up_s_per_byte=1 down_s_per_byte=1",
+       "line 5: expected \"link\", found \"card\""},
       {three + "wire 0", "line 4: expected \"link\", found \"wire\""},
       {three + "link 0 -> 1 alpha_s=1 beta_s_per_byte=1 more", "line 4: expected the end of the line"}};
   for (const auto& [text, words] : wrong) {

@@ -46,17 +46,66 @@ TEST(Tuner, DoesNotFloodPortsWhenMessagesAreDear) {
             "doubling");
 }
 
+Topology with_a_slow_card(int hosts, int ranks_per_host = 1) {
+  std::vector<int> host_of;
+  for (int host = 0; host < hosts; ++host) host_of.insert(host_of.end(), ranks_per_host, host);
+  Topology topology(host_of, {1e-6, 1e-10}, {1e-4, 8e-9});
+  topology.set_card(hosts - 1, {1.25e-8, 1.25e-8});  // a tree with this rank as a leaf is slower than direct
+  return topology;
+}
+
 TEST(Tuner, GivesASlowCardASmallShare) {
-  Topology topology = uniform(4, 1e-4, 8e-9);
-  topology.set_card(3, {1e-4, 4e-8});
   TunerOptions options;
-  options.segments = 64;
-  Choice choice =
-      chosen({CollectiveKind::kAllReduce, 4, 0}, kHuge, topology, DType::kFloat32, ReduceOp::kSum, options);
+  options.chunk_bytes = 1 << 18;
+  Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, kHuge, with_a_slow_card(4), DType::kFloat32,
+                         ReduceOp::kSum, options);
   EXPECT_EQ(choice.family, "direct");
   const auto& shares = choice.schedule->schedule().shares;
   ASSERT_EQ(shares.size(), 4u);
   EXPECT_LT(shares[3], shares[0] / 4);
+}
+
+TEST(Tuner, KeepsEqualSharesForASingleSegment) {
+  TunerOptions options;
+  options.algorithm = "direct";
+  for (int64_t chunk_bytes : {int64_t{0}, kHuge}) {
+    options.chunk_bytes = chunk_bytes;
+    Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, 1 << 20, with_a_slow_card(4), DType::kFloat32,
+                           ReduceOp::kSum, options);
+    EXPECT_TRUE(choice.schedule->schedule().shares.empty()) << chunk_bytes;
+    EXPECT_TRUE(choice.runners_up.empty());
+  }
+}
+
+TEST(Tuner, CountsSegmentsAsTheyWillBeCut) {
+  const Topology topology = uniform(4, 0, 8e-9);
+  TunerOptions options;
+  options.algorithm = "direct";
+  options.rates = {0, 0};
+  options.chunk_bytes = 1 << 16;
+  const auto seconds = [&](int window) {
+    options.window = window;
+    return chosen({CollectiveKind::kAllReduce, 4, 0}, 1 << 24, topology, DType::kFloat32, ReduceOp::kSum, options)
+        .predicted_s;
+  };
+  // The card is busy all the time with one segment under way, too: nothing is computed and there is no latency.
+  EXPECT_NEAR(seconds(1), 1.5 * (1 << 24) * 8e-9, 1e-6);
+  EXPECT_NEAR(seconds(64), seconds(1), 1e-9);
+  options.rates.reduce_s_per_byte = 8e-9;
+  EXPECT_LT(seconds(64), 0.8 * seconds(1));
+  options.chunk_bytes = 0;
+  EXPECT_NEAR(seconds(64), seconds(1), 1e-12);
+}
+
+TEST(Tuner, ExplainsTheSharesOfTheClass) {
+  TunerOptions options;
+  options.chunk_bytes = 1 << 18;
+  auto tuner = std::move(Tuner::create(with_a_slow_card(4), options)).value();
+  const Collective four{CollectiveKind::kAllReduce, 4, 0};
+  Choice large = tuner->explain(four, DType::kFloat32, ReduceOp::kSum, kHuge, kHuge).value();
+  Choice small = tuner->explain(four, DType::kFloat32, ReduceOp::kSum, kHuge, 1 << 16).value();
+  EXPECT_EQ(large.schedule, small.schedule);
+  EXPECT_LT(small.predicted_s, large.predicted_s);
 }
 
 TEST(Tuner, UsesTheSharesItIsGiven) {
@@ -66,6 +115,11 @@ TEST(Tuner, UsesTheSharesItIsGiven) {
   Choice choice =
       chosen({CollectiveKind::kAllReduce, 3, 0}, kTiny, one_host(3), DType::kFloat32, ReduceOp::kSum, options);
   EXPECT_EQ(choice.schedule->schedule().shares, options.shares);
+  options.shares = {1, 2};
+  ScheduleCache cache;
+  const auto refused = choose({CollectiveKind::kAllReduce, 3, 0}, DType::kFloat32, ReduceOp::kSum, kTiny,
+                              one_host(3), options, cache);
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
 }
 
 TEST(Tuner, RoundsSumsOfNarrowFloatsOnce) {
@@ -160,6 +214,13 @@ TEST(Tuner, RefusesWrongArguments) {
   EXPECT_EQ(code({CollectiveKind::kAllReduce, 2, 0}, -1), Code::kInvalidArgument);
   EXPECT_EQ(code({CollectiveKind::kAllReduce, 3, 0}, 8), Code::kInvalidArgument);
   EXPECT_EQ(code({CollectiveKind::kBroadcast, 2, 2}, 8), Code::kInvalidArgument);
+  for (const auto& [chunk_bytes, window] : {std::pair<int64_t, int>{-1, 4}, {1024, 0}}) {
+    TunerOptions options;
+    options.chunk_bytes = chunk_bytes;
+    options.window = window;
+    tuner = std::move(Tuner::create(one_host(2), options)).value();
+    EXPECT_EQ(code({CollectiveKind::kAllReduce, 2, 0}, 8), Code::kInvalidArgument);
+  }
 }
 
 }  // namespace
