@@ -51,9 +51,6 @@ std::string bytes_text(int64_t bytes) {
 
 std::string seconds_text(double seconds) { return quantity(seconds * 1e9, {"ns", "us", "ms", "s"}, 1000); }
 
-// Families of hosts take a share per host, others one per rank. By name, until the table of families says it.
-bool takes_host_shares(const Family& family) { return family.name.starts_with("hierarchical"); }
-
 std::vector<uint64_t> sums_per_host(const std::vector<uint64_t>& of_ranks, const Topology& topology) {
   if (of_ranks.size() != static_cast<size_t>(topology.nodes())) return of_ranks;  // the planner refuses them
   std::vector<uint64_t> sums(topology.host_count(), 0);
@@ -65,9 +62,10 @@ std::vector<uint64_t> sums_per_host(const std::vector<uint64_t>& of_ranks, const
 std::vector<std::vector<uint64_t>> shares_to_try(const Family& family, const Topology& topology,
                                                  const TunerOptions& options) {
   if (!family.takes_shares) return {{}};
-  const bool of_hosts = takes_host_shares(family);
-  if (!options.shares.empty()) return {of_hosts ? sums_per_host(options.shares, topology) : options.shares};
-  std::vector<uint64_t> suited = of_hosts ? host_shares(topology) : rank_shares(topology);
+  if (!options.shares.empty()) {
+    return {family.hierarchical ? sums_per_host(options.shares, topology) : options.shares};
+  }
+  std::vector<uint64_t> suited = family.hierarchical ? host_shares(topology) : rank_shares(topology);
   if (suited.empty()) return {{}};
   return {{}, std::move(suited)};
 }
@@ -136,6 +134,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
     if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
+    if (forced.empty() && !suits(family, topology.numbered_hosts())) continue;
     Result<Priced> one = price(family, collective, once, bytes, topology, options, cache);
     if (!one.ok()) return one.status();
     if (one.value().schedule != nullptr) {

@@ -57,7 +57,7 @@ TEST(Explain, PredictsTheExactSizeAndChoosesForItsClass) {
     EXPECT_EQ(smaller.reason, larger.reason);
     EXPECT_EQ(smaller.family, larger.family);
     EXPECT_LT(smaller.predicted_s, larger.predicted_s);
-    ASSERT_EQ(larger.runners_up.size(), 4u);
+    ASSERT_EQ(larger.runners_up.size(), 5u);
     for (const Candidate& candidate : larger.runners_up) EXPECT_GE(candidate.predicted_s, larger.predicted_s);
     // Chosen without looking at the size, but priced with it.
     EXPECT_EQ(of(CollectiveKind::kAllToAll, 0).family, of(CollectiveKind::kAllToAll, 1 << 26).family);

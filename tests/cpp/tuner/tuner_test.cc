@@ -122,6 +122,20 @@ TEST(Tuner, UsesTheSharesItIsGiven) {
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
 }
 
+TEST(Tuner, GivesFamiliesOfHostsSharesPerHost) {
+  TunerOptions options;
+  options.algorithm = "hierarchical_direct";
+  options.chunk_bytes = 1 << 18;
+  const Collective twelve{CollectiveKind::kAllReduce, 12, 0};
+  const Topology topology = with_a_slow_card(4, 3);
+  Choice choice = chosen(twelve, kHuge, topology, DType::kFloat32, ReduceOp::kSum, options);
+  EXPECT_FALSE(choice.schedule->schedule().shares.empty());
+  // The closed form: 1.5 / 0.64 seconds against 6 / 3.64.
+  options.shares = std::vector<uint64_t>(12, 1);
+  Choice equal = chosen(twelve, kHuge, topology, DType::kFloat32, ReduceOp::kSum, options);
+  EXPECT_NEAR(equal.predicted_s / choice.predicted_s, 1.5 / 0.64 / (6 / 3.64), 0.05);
+}
+
 TEST(Tuner, RoundsSumsOfNarrowFloatsOnce) {
   const std::set<std::string> once = {"direct", "gather_all"};
   for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3Fn, DType::kFloat8E5M2}) {
@@ -129,17 +143,17 @@ TEST(Tuner, RoundsSumsOfNarrowFloatsOnce) {
       for (int64_t bytes : {kTiny, kHuge}) {
         Choice choice = chosen(kEight, bytes, uniform(8, 5e-5, 8e-9), dtype, op);
         EXPECT_EQ(considered(choice), once);
-        EXPECT_NE(choice.reason.find("is rounded once, so not ring, doubling, halving_doubling"),
+        EXPECT_NE(choice.reason.find("is rounded once, so not ring, doubling, halving_doubling, double_tree"),
                   std::string::npos)
             << choice.reason;
       }
     }
-    EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8), dtype, ReduceOp::kMax)).size(), 5u);
+    EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8), dtype, ReduceOp::kMax)).size(), 6u);
     EXPECT_EQ(considered(chosen({CollectiveKind::kAllGather, 8, 0}, kHuge, one_host(8), dtype)).size(), 2u);
     EXPECT_EQ(considered(chosen({CollectiveKind::kReduce, 8, 0}, kHuge, one_host(8), dtype)),
               std::set<std::string>{"direct"});
   }
-  EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8))).size(), 5u);
+  EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8))).size(), 6u);
 }
 
 TEST(Tuner, ObeysTheForcedFamily) {
@@ -157,7 +171,7 @@ TEST(Tuner, ObeysTheForcedFamily) {
 TEST(Tuner, ExplainsItself) {
   Choice choice = chosen({CollectiveKind::kAllReduce, 2, 0}, 1 << 20, uniform(2, 1e-3, 1e-9));
   EXPECT_EQ(choice.reason.rfind("all_reduce of 1 MiB on 2 ranks: " + choice.family + " ", 0), 0u) << choice.reason;
-  ASSERT_EQ(choice.runners_up.size(), 4u);
+  ASSERT_EQ(choice.runners_up.size(), 5u);
   double last_s = choice.predicted_s;
   for (const Candidate& candidate : choice.runners_up) {
     EXPECT_GE(candidate.predicted_s, last_s);
