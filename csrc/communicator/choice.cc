@@ -5,17 +5,37 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
+#include "communicator/survey.h"
 
 namespace braid {
 namespace {
 
-// Until links are measured: ordinary ones, memory of one host and a gigabit network. Equal on all ranks, so all choose
-// alike.
+// Memory of one host, and where links are not measured a gigabit network. Equal on all ranks, so all choose alike.
 constexpr Link kBoard{1.3e-6, 1.5e-10};
 constexpr Link kWithinHost{2e-6, 1.5e-10};
 constexpr Link kBetweenHosts{5e-5, 8e-9};
+// What a message costs the processors of both sides on its way through TCP.
+constexpr double kCardOverhead_s = 3e-5;
+// What the plain family is given over others, as links are shared and their rates noisy.
+constexpr double kMargin = 0.1;
+constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
+// A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two messages
+// of the smallest chunks, nor more than is needed on any network.
+constexpr double kCreditTime_s = 10e-3;
+constexpr double kLeastCredit = 128 * 1024;
+constexpr double kMostCredit = 4 * 1024 * 1024;
 
 }  // namespace
+
+Result<Topology> Group::learn_links() {
+  if (options_.links == "assume") return Topology(wires_.hosts, kWithinHost, kBetweenHosts);
+  const auto known = engine_->links().recall(wires_.host_names, wires_.hosts, kWithinHost);
+  auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, kWithinHost, known ? to_text(*known) : "",
+                      deadline_after(options_.timeout));
+  if (!found.ok()) return found.status().within("measuring the links between hosts");
+  if (!known) engine_->links().keep(wires_.host_names, found.value());
+  return found;
+}
 
 Status Group::make_tuner() {
   TunerOptions tuner;
@@ -31,7 +51,15 @@ Status Group::make_tuner() {
     tuner.rates.reduce_s_per_byte *= sharers;
   }
   Topology topology(wires_.hosts, within_host, kBetweenHosts);
-  if (topology.host_count() > 1) {  // boards cut otherwise, and their constants were fitted to whole operations
+  if (topology.host_count() > 1) {
+    auto learned = learn_links();
+    if (!learned.ok()) return learned.status();
+    topology = std::move(learned).value();
+    limit_credit(topology);
+    tuner.rates.card_overhead_s = kCardOverhead_s;
+    tuner.margin = kMargin;
+  }
+  if (!wires_.board) {  // boards cut otherwise, and their constants were fitted to whole operations
     tuner.chunk_bytes = options_.chunk_bytes;
     tuner.window = options_.window;
   }
@@ -39,6 +67,17 @@ Status Group::make_tuner() {
   if (!made.ok()) return made.status().within("BRAID_ALGORITHM");
   tuner_ = std::move(made).value();
   return {};
+}
+
+void Group::limit_credit(const Topology& topology) {
+  double bytes = static_cast<double>(options_.credit_bytes);
+  if (options_.credit_bytes == 0) {
+    const double down_s_per_byte = topology.card(topology.host(rank_)).down_s_per_byte;
+    const int sharers =
+        topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(rank_)])];
+    bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
+  }
+  mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
 Result<const Route*> Group::route_for(const Operation& operation) {
@@ -58,10 +97,12 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   const SharedSchedule& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = routes_.try_emplace(schedule.get());
+  const auto [found, is_new] = routes_.try_emplace({schedule.get(), choice.value()->chunk_bytes});
   Route& route = found->second;
   if (is_new) {
     route.schedule = schedule;
+    const auto chunk_bytes = static_cast<size_t>(choice.value()->chunk_bytes);
+    route.chunk_bytes = chunk_bytes > 0 ? chunk_bytes : kChunkBytes;
     route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
     if (wires_.board) {
       const Host host{wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable};

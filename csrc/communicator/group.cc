@@ -53,7 +53,6 @@ Group::~Group() {
 Status Group::meet_others(Store& store) {
   // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
   if (Status bad = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
-  if (options_.credit_bytes > 0) mailbox_.set_credit(static_cast<size_t>(options_.credit_bytes));
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   return make_tuner();
 }

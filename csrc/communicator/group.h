@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "communicator/communicator.h"
@@ -34,7 +35,8 @@ struct Message {
 // How operations of some kind and size are carried.
 struct Route {
   SharedSchedule schedule;
-  SharedPlan shared;  // over the boards, if possible; else through the mailbox
+  SharedPlan shared;       // over the boards, if possible; else through the mailbox
+  size_t chunk_bytes = 0;  // through the mailbox
   Statistics::Row* counters = nullptr;
 };
 
@@ -95,6 +97,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // What joins the hosts: found before, measured now, or assumed.
   Result<Topology> learn_links();
   Status make_tuner();
+  void limit_credit(const Topology& topology);
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
@@ -124,7 +127,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
-  std::map<const VerifiedSchedule*, Route> routes_;
+  std::map<std::pair<const VerifiedSchedule*, int64_t>, Route> routes_;  // by schedule and chunk
   struct {
     Intent asked;  // what of an operation a route depends on
     const Route* route = nullptr;

@@ -100,7 +100,8 @@ void LinkMemory::write_file() const {
     std::ofstream file(draft);
     for (const auto& [key, entry] : entries_) {
       if (now_s() - entry.found_at_s > kKeptFor_s) continue;
-      file << key << " " + std::to_string(entry.found_at_s) + " " + number_text(entry.alpha_s) + " " +
+      file << key
+           << " " + std::to_string(entry.found_at_s) + " " + number_text(entry.alpha_s) + " " +
                   number_text(entry.card.up_s_per_byte) + " " + number_text(entry.card.down_s_per_byte) + "\n";
     }
     if (!file.flush()) {

@@ -17,12 +17,12 @@ struct Options {
   std::string interface;                 // TCP: interface name or local address to listen on; "" chooses
   std::string reach;                     // TCP: a host all ranks reach; the route to it chooses the interface
   std::string host;                      // overrides what tells hosts apart (emulated hosts)
-  std::string links;                     // between hosts: "" looks up or measures, "measure", or "assume" ordinary ones
-  std::string cache_dir;                 // where what was measured is remembered; "": nowhere
-  int tcp_connections = 2;               // per peer and direction
-  int64_t credit_bytes = 0;              // of large messages under way to this rank's card; 0 chooses
-  int64_t chunk_bytes = 0;               // (*) pipelining grain: a chunk of one segment; 0 chooses
-  int window = 4;                        // (*) segments in flight: what they cost is part of the choice
+  std::string links;         // between hosts: "" looks up or measures, "measure", or "assume" ordinary ones
+  std::string cache_dir;     // where what was measured is remembered; "": nowhere
+  int tcp_connections = 2;   // per peer and direction
+  int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
+  int64_t chunk_bytes = 0;   // (*) pipelining grain: a chunk of one segment; 0 chooses
+  int window = 4;            // (*) segments in flight: what they cost is part of the choice
 };
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST, BRAID_LINKS,

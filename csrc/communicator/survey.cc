@@ -15,13 +15,14 @@ namespace {
 
 constexpr uint64_t kStream = 0;  // collectives count from 1
 constexpr size_t kPieceBytes = 64 * 1024;
-constexpr int kSlots = 4;  // pieces under way from one host to another
+constexpr int kSlots = 2;  // pieces under way from one host to another
 constexpr milliseconds kWarmUp{30};
-constexpr milliseconds kLeastTime{100};
-constexpr milliseconds kMostTime{500};
-constexpr int kEnoughPieces = 32;
+constexpr milliseconds kLeastTime{80};
+constexpr milliseconds kMostTime{300};
+constexpr int kEnoughPieces = 24;
 constexpr int kPings = 15;
 constexpr double kNoise = 0.08;
+constexpr uint64_t kLastSteps = 1 << 20;  // behind all probes
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -214,7 +215,7 @@ class Surveyor {
 
   // The first leader collects what all have seen, and tells all ranks what it makes of it.
   Result<Topology> agree(Link within_host, double alpha_s, std::vector<double> found) {
-    ++step_;
+    step_ = kLastSteps;  // ranks that are no leaders come here at once
     std::string text;
     if (rank_ == 0) {
       std::vector<double> theirs(found.size());
@@ -266,7 +267,7 @@ class Surveyor {
   const std::vector<int>& hosts_;
   const Deadline deadline_;
   std::vector<Node> leaders_;  // per host, its first rank
-  uint64_t step_ = 0;          // the same on all ranks
+  uint64_t step_ = 0;          // the same on all ranks that take part in it
 };
 
 }  // namespace
@@ -279,7 +280,8 @@ std::vector<double> without_noise(const std::vector<double>& rates) {
   for (size_t begin = 0; begin < order.size();) {
     size_t end = begin;
     double sum = 0;
-    while (end < order.size() && rates[order[end]] >= rates[order[begin]] * (1 - kNoise)) sum += rates[order[end++]];
+    while (end < order.size() && rates[order[end]] >= rates[order[begin]] * (1 - kNoise))
+      sum += rates[order[end++]];
     for (size_t i = begin; i < end; ++i) smooth[order[i]] = sum / static_cast<double>(end - begin);
     begin = std::max(end, begin + 1);
   }

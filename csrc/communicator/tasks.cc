@@ -22,12 +22,13 @@ size_t memory_bytes(const Operation& operation) {
   return std::max(in, out);
 }
 
-Intent intent_for(const Operation& operation, const VerifiedSchedule& schedule) {
+Intent intent_for(const Operation& operation, const Route& route) {
   Intent intent;
   intent.kind = static_cast<uint8_t>(operation.kind);
   intent.dtype = static_cast<uint8_t>(operation.dtype);
   intent.op = is_reduction(operation.kind) ? static_cast<uint8_t>(operation.op) : uint8_t{0};
-  intent.family = static_cast<uint8_t>(schedule.digest() ^ schedule.digest() >> 32);
+  intent.family =
+      static_cast<uint8_t>(route.schedule->digest() ^ route.schedule->digest() >> 32 ^ route.chunk_bytes >> 12);
   intent.root = operation.root;
   intent.bytes = static_cast<uint64_t>(agreed_bytes(operation));
   return intent;
@@ -60,7 +61,7 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       operation_(std::move(operation)),
       bytes_(memory_bytes(operation_)),
       route_(route),
-      intent_(intent_for(operation_, *route.schedule)),
+      intent_(intent_for(operation_, route)),
       started_(started),
       deadline_(deadline) {}
 
@@ -97,7 +98,7 @@ void CollectiveTask::begin() {
                                       *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
                                       group_.workspace());
   } else {
-    const ExecutionOptions options{static_cast<size_t>(group_.options().chunk_bytes), group_.options().window};
+    const ExecutionOptions options{route_.chunk_bytes, group_.options().window};
     running_.emplace<Execution>(route_.schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
                                 group_.engine().pool(), options);
   }

@@ -29,8 +29,12 @@ struct Lane {
 
 using Lanes = std::array<Lane, 2>;  // [0] card, [1] memory
 
-double busy_s(const Lanes& lanes, double overhead_s) {
-  return (lanes[0].messages + lanes[1].messages) * overhead_s + std::max(lanes[0].wire_s(), lanes[1].wire_s());
+double overheads_s(const Lanes& lanes, const Rates& rates) {
+  return (lanes[0].messages + lanes[1].messages) * rates.overhead_s + lanes[0].messages * rates.card_overhead_s;
+}
+
+double busy_s(const Lanes& lanes, const Rates& rates) {
+  return overheads_s(lanes, rates) + std::max(lanes[0].wire_s(), lanes[1].wire_s());
 }
 
 enum Direction { kOut, kIn };
@@ -39,16 +43,14 @@ using Port = std::array<Lanes, 2>;  // by direction
 // What one segment occupies a node's port for, in one direction, all rounds together.
 class Occupation {
  public:
-  void add(const Lanes& lanes) {
-    for (size_t k = 0; k < lanes.size(); ++k) {
-      messages_ += lanes[k].messages;
-      lanes_s_[k] += lanes[k].occupied_s;
-    }
+  void add(const Lanes& lanes, const Rates& rates) {
+    overheads_s_ += overheads_s(lanes, rates);
+    for (size_t k = 0; k < lanes.size(); ++k) lanes_s_[k] += lanes[k].occupied_s;
   }
-  double seconds(double overhead_s) const { return messages_ * overhead_s + std::max(lanes_s_[0], lanes_s_[1]); }
+  double seconds() const { return overheads_s_ + std::max(lanes_s_[0], lanes_s_[1]); }
 
  private:
-  int64_t messages_ = 0;
+  double overheads_s_ = 0;
   std::array<double, 2> lanes_s_ = {};
 };
 
@@ -94,11 +96,10 @@ class Prediction {
       std::array<Occupation, 2> occupation;
       double local_s = 0;
       for (size_t round = 0; round < ports_[node].size(); ++round) {
-        for (Direction direction : {kOut, kIn}) occupation[direction].add(ports_[node][round][direction]);
+        for (Direction direction : {kOut, kIn}) occupation[direction].add(ports_[node][round][direction], rates_);
         local_s += local_work_s(static_cast<Node>(node), round);
       }
-      most_s = std::max({most_s, occupation[kOut].seconds(rates_.overhead_s),
-                         occupation[kIn].seconds(rates_.overhead_s), local_s});
+      most_s = std::max({most_s, occupation[kOut].seconds(), occupation[kIn].seconds(), local_s});
     }
     return std::max(most_s, busiest_special_link_s());
   }
@@ -195,8 +196,7 @@ class Prediction {
 
   void move(const Message& message) {
     double begun_s = std::max(start_s_[message.from.node], start_s_[message.to.node]);
-    double ports_s =
-        std::max(busy_s(lanes(message, kOut), rates_.overhead_s), busy_s(lanes(message, kIn), rates_.overhead_s));
+    double ports_s = std::max(busy_s(lanes(message, kOut), rates_), busy_s(lanes(message, kIn), rates_));
     double end_s = begun_s + link(message).alpha_s + ports_s;
     for (Node node : {message.from.node, message.to.node}) arrived_s_[node] = std::max(arrived_s_[node], end_s);
   }

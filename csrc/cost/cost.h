@@ -7,7 +7,7 @@
 // the host sends (or receives) over the card in this schedule. So a leader that sends alone has the whole card,
 // and four nodes that send as much as each other have a quarter each, also in rounds in which others are silent.
 // The messages of one round of a node share the port:
-//   busy = messages * overhead_s + max over memory and card of
+//   busy = overheads of all messages + max over memory and card of
 //          max(sum of bytes * beta of the memory or of its part of the card,
 //              max over messages of bytes * beta of their link)
 // (a link of its own that is faster than the card is not slowed by it). A message of round A of its sender and
@@ -35,6 +35,7 @@ namespace braid {
 struct Rates {
   double reduce_s_per_byte = 1.5e-10;  // gamma: of two sources into a third place, per byte of the result
   double overhead_s = 2e-7;            // of one message, at its sender and at its receiver
+  double card_overhead_s = 0;          // what one to or from another host takes longer
   bool writes_once = false;            // what a node sends to several of its host in one round leaves it once
 };
 

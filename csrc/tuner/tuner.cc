@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "cost/flight.h"
 #include "cost/shares.h"
 #include "planner/planners.h"
 #include "schedule/segments.h"
@@ -70,17 +71,14 @@ std::vector<std::vector<uint64_t>> shares_to_try(const Family& family, const Top
   return {{}, std::move(suited)};
 }
 
-Result<double> price_s(const Schedule& schedule, int64_t bytes, const Topology& topology,
-                       const TunerOptions& options) {
-  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes");
-  Pipeline pipeline{1, options.window};
-  if (options.chunk_bytes > 0) pipeline.segments = segments_of(schedule, bytes, options.chunk_bytes);
-  return predict_s(schedule, bytes, topology, options.rates, pipeline);
+int64_t segments_by(int64_t chunk_bytes, const Schedule& schedule, int64_t bytes) {
+  return chunk_bytes > 0 ? segments_of(schedule, bytes, chunk_bytes) : 1;
 }
 
 struct Priced {
   Candidate candidate;
   SharedSchedule schedule;
+  int64_t chunk_bytes = 0;
 };
 
 std::string reason_for(const Collective& collective, int64_t bytes, const std::vector<Priced>& priced,
@@ -94,7 +92,7 @@ std::string reason_for(const Collective& collective, int64_t bytes, const std::v
   return reason + remark;
 }
 
-// The family with the shares that take less time. No schedule in it where one is asked for that rounds once, and
+// The family with the shares that take less time; of equals the first. No schedule in it where one is asked for that rounds once, and
 // this family does not.
 Result<Priced> price(const Family& family, const Collective& collective, bool once, int64_t bytes,
                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
@@ -104,10 +102,14 @@ Result<Priced> price(const Family& family, const Collective& collective, bool on
         cache.get(collective, family.name, {std::move(shares), topology.numbered_hosts()});
     if (!schedule.ok()) return schedule.status();
     if (once && !rounds_once(*schedule.value())) continue;
-    Result<double> predicted_s = price_s(schedule.value()->schedule(), bytes, topology, options);
+    const Schedule& own = schedule.value()->schedule();
+    int64_t chunk_bytes = options.chunk_bytes.value_or(0);
+    if (options.chunk_bytes == 0) chunk_bytes = chunk_bytes_for(own, topology, options.window);
+    Result<double> predicted_s =
+        predict_s(own, bytes, topology, options.rates, {segments_by(chunk_bytes, own, bytes), options.window});
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
-    best = {{std::string(family.name), predicted_s.value()}, std::move(schedule).value()};
+    best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes};
   }
   return best;
 }
@@ -122,9 +124,11 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
     return Status(Code::kInvalidArgument, std::to_string(collective.ranks) + " ranks on a topology of " +
                                               std::to_string(topology.nodes()) + " nodes");
   }
-  if (options.chunk_bytes < 0) {
-    return Status(Code::kInvalidArgument, "chunks of " + std::to_string(options.chunk_bytes) + " bytes");
+  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes");
+  if (options.chunk_bytes.value_or(0) < 0) {
+    return Status(Code::kInvalidArgument, "chunks of " + std::to_string(*options.chunk_bytes) + " bytes");
   }
+  if (options.window < 1) return Status(Code::kInvalidArgument, "a window of " + std::to_string(options.window));
   Result<Forced> parsed = Forced::parse(options.algorithm);
   if (!parsed.ok()) return parsed.status();
   const std::string& forced = parsed.value().family_for(collective.kind);
@@ -146,14 +150,21 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
 
   // Stable: of equals the first in the table wins, on every rank.
+  const Candidate plain = priced[0].candidate;
   std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
     return a.candidate.predicted_s < b.candidate.predicted_s;
   });
+  if (priced[0].candidate.predicted_s > plain.predicted_s * (1 - options.margin)) {
+    const auto at = std::find_if(priced.begin(), priced.end(),
+                                 [&](const Priced& one) { return one.candidate.family == plain.family; });
+    std::rotate(priced.begin(), at, at + 1);
+  }
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
   // Not the dtype's name: all narrow floats share the choice.
   if (!left_out.empty()) remark = " (a narrow float is rounded once, so not " + left_out + ")";
-  Choice choice{priced[0].candidate.family, priced[0].candidate.predicted_s, {}, "", priced[0].schedule};
+  Choice choice{priced[0].candidate.family, priced[0].candidate.predicted_s, {}, "", priced[0].schedule,
+                priced[0].chunk_bytes};
   choice.reason = reason_for(collective, bytes, priced, remark);
   for (size_t index = 1; index < priced.size(); ++index) choice.runners_up.push_back(priced[index].candidate);
   return choice;
@@ -191,7 +202,9 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   const auto priced = braid::choose(collective, dtype, op, exact_bytes, topology_, options_, cache_);
   if (!priced.ok()) return priced.status();
   // With the shares of the class, which need not be the cheaper ones of this size.
-  const auto own_s = price_s(made.value()->schedule->schedule(), exact_bytes, topology_, options_);
+  const Schedule& own = made.value()->schedule->schedule();
+  const int64_t segments = segments_by(made.value()->chunk_bytes, own, exact_bytes);
+  const auto own_s = predict_s(own, exact_bytes, topology_, options_.rates, {segments, options_.window});
   if (!own_s.ok()) return own_s.status();
   // Which candidates there are does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -27,10 +28,13 @@ struct TunerOptions {
   // One weight per rank for the families that take shares; those of hosts get the sums of their ranks'. Empty:
   // equal ones or those that suit the topology's cards, whichever take less time.
   std::vector<uint64_t> shares;
-  // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for never;
-  // and how many segments it has under way.
-  int64_t chunk_bytes = 0;
+  // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for one that suits
+  // the cards (cost/flight.h), none for not at all. And how many segments it has under way.
+  std::optional<int64_t> chunk_bytes;
   int window = 4;
+  // How much less than by the first family, which is sound for any size, an operation must be predicted to take by
+  // another one: what the model does not know may cost that much. 0.1: ten per cent.
+  double margin = 0;
   Rates rates;
 };
 
@@ -40,13 +44,14 @@ struct Choice {
   std::vector<Candidate> runners_up;  // cheapest first
   std::string reason;       // one line: "all_reduce of 1 MiB on 4 ranks: direct 1.9 ms, then ring 2.1 ms"
   SharedSchedule schedule;  // to be run
+  int64_t chunk_bytes = 0;  // to cut it by; 0: not at all
 };
 
 // `bytes` as in predict_s(): the whole vector, or all ranks' blocks. Sums, averages and products of 16-bit floats
 // go only to schedules that round every result once (all contributions meet in one reduce step), unless forced:
 // the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
-// kInvalidArgument for an impossible collective or one of other ranks than the topology's, negative bytes or
-// chunk_bytes, window < 1, shares that do not fit, or an unknown name in options.algorithm.
+// kInvalidArgument for an impossible collective or one of other ranks than the topology's, negative bytes,
+// negative chunks, window < 1, shares that do not fit, or an unknown name in options.algorithm.
 Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                       const Topology& topology, const TunerOptions& options, ScheduleCache& cache);
 

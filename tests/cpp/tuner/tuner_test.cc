@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
+
+#include "cost/flight.h"
 
 namespace braid {
 namespace {
@@ -68,11 +71,11 @@ TEST(Tuner, GivesASlowCardASmallShare) {
 TEST(Tuner, KeepsEqualSharesForASingleSegment) {
   TunerOptions options;
   options.algorithm = "direct";
-  for (int64_t chunk_bytes : {int64_t{0}, kHuge}) {
+  for (const std::optional<int64_t>& chunk_bytes : {std::optional<int64_t>(), std::optional(kHuge)}) {
     options.chunk_bytes = chunk_bytes;
     Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, 1 << 20, with_a_slow_card(4), DType::kFloat32,
                            ReduceOp::kSum, options);
-    EXPECT_TRUE(choice.schedule->schedule().shares.empty()) << chunk_bytes;
+    EXPECT_TRUE(choice.schedule->schedule().shares.empty()) << chunk_bytes.value_or(0);
     EXPECT_TRUE(choice.runners_up.empty());
   }
 }
@@ -93,8 +96,41 @@ TEST(Tuner, CountsSegmentsAsTheyWillBeCut) {
   EXPECT_NEAR(seconds(64), seconds(1), 1e-9);
   options.rates.reduce_s_per_byte = 8e-9;
   EXPECT_LT(seconds(64), 0.8 * seconds(1));
-  options.chunk_bytes = 0;
+  options.chunk_bytes = std::nullopt;
   EXPECT_NEAR(seconds(64), seconds(1), 1e-12);
+}
+
+TEST(Tuner, CutsToSuitTheCards) {
+  TunerOptions options;
+  options.algorithm = "direct";
+  const Collective four{CollectiveKind::kAllReduce, 4, 0};
+  const auto choice = [&] {
+    return chosen(four, 1 << 24, with_a_slow_card(4), DType::kFloat32, ReduceOp::kSum, options);
+  };
+  EXPECT_EQ(choice().chunk_bytes, 0);
+  options.chunk_bytes = 1 << 14;
+  EXPECT_EQ(choice().chunk_bytes, 1 << 14);
+  options.chunk_bytes = 0;
+  Choice suited = choice();
+  EXPECT_EQ(suited.chunk_bytes, chunk_bytes_for(suited.schedule->schedule(), with_a_slow_card(4), options.window));
+}
+
+TEST(Tuner, LeavesThePlainFamilyForAGainAboveTheMargin) {
+  TunerOptions options;
+  options.chunk_bytes = 1 << 18;
+  const Collective four{CollectiveKind::kAllReduce, 4, 0};
+  const Topology topology = uniform(4, 1e-4, 8e-9);
+  const auto choice = [&](int64_t bytes, double margin) {
+    options.margin = margin;
+    return chosen(four, bytes, topology, DType::kFloat32, ReduceOp::kSum, options);
+  };
+  Choice eager = choice(1 << 22, 0);
+  EXPECT_NE(eager.family, "ring");
+  Choice plain = choice(1 << 22, 0.5);
+  EXPECT_EQ(plain.family, "ring");
+  ASSERT_EQ(plain.runners_up.size(), eager.runners_up.size());
+  EXPECT_EQ(plain.runners_up[0].family, eager.family);
+  EXPECT_NE(choice(64, 0.5).family, "ring");
 }
 
 TEST(Tuner, ExplainsTheSharesOfTheClass) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost/flight.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace braid {
+namespace {
+
+constexpr int64_t kSegmentUnits = 1 << 20;  // in which a segment of a vector is counted
+constexpr double kQueueTime_s = 10e-3;
+constexpr double kLeastQueue = 256 * 1024;
+constexpr double kMostQueue = 4 * 1024 * 1024;
+constexpr double kLeastChunk = 4 * 1024;
+constexpr double kMostChunk = 256 * 1024;
+
+// What a schedule's messages have of one segment: of a vector, units; of blocks, chunks.
+class Sizes {
+ public:
+  explicit Sizes(const Schedule& schedule)
+      : vector_(is_vector(schedule.collective.kind)), offsets_(chunk_offsets(schedule, vector_ ? kSegmentUnits : 0)) {}
+
+  double of(const Ref& ref) const {
+    return vector_ ? static_cast<double>(offsets_[ref.first + ref.count] - offsets_[ref.first]) : ref.count;
+  }
+
+ private:
+  bool vector_;
+  std::vector<int64_t> offsets_;
+};
+
+// The most that a node takes from other hosts in one round.
+double most_taken(const Schedule& schedule, const Topology& topology, const Sizes& sizes, Node node) {
+  const auto is_far = [&](Node from) { return from >= 0 && topology.host(from) != topology.host(node); };
+  double most = 0;
+  for (const Round& round : schedule.programs[node]) {
+    double taken = 0;
+    for (const Step& step : round) {
+      if (step.op == Op::kRecv && is_far(step.peer)) taken += sizes.of(step.target);
+      for (const Source& source : step.sources) {
+        if (is_far(source.from)) taken += sizes.of(step.target);
+      }
+    }
+    most = std::max(most, taken);
+  }
+  return most;
+}
+
+}  // namespace
+
+int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window) {
+  const Sizes sizes(schedule);
+  std::vector<double> taken(topology.host_count(), 0);
+  std::vector<double> queue(topology.host_count(), 0);
+  for (Node node = 0; node < topology.nodes(); ++node) {
+    const int host = topology.numbered_hosts()[node];
+    taken[host] += most_taken(schedule, topology, sizes, node);
+    const double s_per_byte = topology.card(topology.host(node)).down_s_per_byte;
+    queue[host] = s_per_byte > 0 ? std::clamp(kQueueTime_s / s_per_byte, kLeastQueue, kMostQueue) : kMostQueue;
+  }
+  // Bytes of a chunk: of a vector's segment one of `chunks`, of blocks what messages are counted in.
+  const double unit = is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
+  double chunk = kMostChunk;
+  for (size_t host = 0; host < taken.size(); ++host) {
+    if (taken[host] > 0) chunk = std::min(chunk, queue[host] / window * unit / taken[host]);
+  }
+  return static_cast<int64_t>(std::max(chunk, kLeastChunk)) / 64 * 64;
+}
+
+}  // namespace braid

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How finely an operation between hosts is cut, so that what is under way to a network card at a time does not
+// overflow the queue before it: a switch that drops what it cannot hold makes TCP wait.
+#pragma once
+
+#include <cstdint>
+
+#include "schedule/schedule.h"
+#include "topology/topology.h"
+
+namespace braid {
+
+// The size to aim at for a chunk of one segment, a multiple of 64, when `window` segments are under way. A queue is
+// taken to hold what its card takes in in 10 ms, at least 256 KiB and at most 4 MiB; what a card may have under way
+// are the messages that its nodes take in one round, of every segment in the window. At most 256 KiB, which hides the
+// cost of a message, and all there is where no message leaves a host; at least 4 KiB. REQUIRES: verify() accepts the
+// schedule, topology.nodes() == its ranks, window > 0.
+int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window);
+
+}  // namespace braid
