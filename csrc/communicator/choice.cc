@@ -16,7 +16,7 @@ constexpr Link kWithinHost{2e-6, 1.5e-10};
 constexpr Link kBetweenHosts{5e-5, 8e-9};
 // What a message costs the processors of both sides on its way through TCP.
 constexpr double kCardOverhead_s = 3e-5;
-// What the plain family is given over others, as links are shared and their rates noisy.
+// What a family is given over those behind it in the table, as links are shared and their rates noisy.
 constexpr double kMargin = 0.1;
 constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
 // A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two messages

@@ -149,16 +149,20 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   }
   if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
 
-  // Stable: of equals the first in the table wins, on every rank.
-  const Candidate plain = priced[0].candidate;
+  // Down the table: of equals the first wins, on every rank.
+  std::string chosen = priced[0].candidate.family;
+  double chosen_s = priced[0].candidate.predicted_s;
+  for (const Priced& one : priced) {
+    if (one.candidate.predicted_s >= chosen_s * (1 - options.margin)) continue;
+    chosen = one.candidate.family;
+    chosen_s = one.candidate.predicted_s;
+  }
   std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
     return a.candidate.predicted_s < b.candidate.predicted_s;
   });
-  if (priced[0].candidate.predicted_s > plain.predicted_s * (1 - options.margin)) {
-    const auto at = std::find_if(priced.begin(), priced.end(),
-                                 [&](const Priced& one) { return one.candidate.family == plain.family; });
-    std::rotate(priced.begin(), at, at + 1);
-  }
+  const auto at = std::find_if(priced.begin(), priced.end(),
+                               [&](const Priced& one) { return one.candidate.family == chosen; });
+  std::rotate(priced.begin(), at, at + 1);
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
   // Not the dtype's name: all narrow floats share the choice.

@@ -32,8 +32,8 @@ struct TunerOptions {
   // the cards (cost/flight.h), none for not at all. And how many segments it has under way.
   std::optional<int64_t> chunk_bytes;
   int window = 4;
-  // How much less than by the first family, which is sound for any size, an operation must be predicted to take by
-  // another one: what the model does not know may cost that much. 0.1: ten per cent.
+  // How much less a family must be predicted to take than those before it in the table, the first of which is sound
+  // for any size: what the model does not know may cost that much. 0.1: ten per cent.
   double margin = 0;
   Rates rates;
 };

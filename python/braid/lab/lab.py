@@ -5,6 +5,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable
 from types import TracebackType
@@ -111,6 +112,7 @@ class Lab:
             self._switch.network(["ip", "link", "set", "dev", "sw", "up"])
             for number, spec in enumerate(specs):
                 self.hosts.append(self._add_host(number, spec))
+            self._tell_names()
         except BaseException:
             self.close()
             raise
@@ -129,6 +131,14 @@ class Lab:
         self._shape(host, spec)
         host._limit_cpu(spec.cpu_share)
         return host
+
+    def _tell_names(self) -> None:
+        lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in self.hosts)]
+        with tempfile.NamedTemporaryFile("w", prefix="braid-lab-") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            for host in self.hosts:
+                host._space.call(["mount", "--bind", file.name, "/etc/hosts"])
 
     def _shape(self, host: Host, spec: HostSpec) -> None:
         host._space.network(["tc", "qdisc", "replace", "dev", CARD, "root", *tbf(spec.up_bits_per_s)])

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from braid.lab.spec import LabError
 
-TOOLS = ("unshare", "nsenter", "ip", "tc", "hostname")
+TOOLS = ("unshare", "nsenter", "ip", "tc", "hostname", "mount")
 _KINDS = ("net", "pid", "ipc", "uts", "mount")
 _START_TIMEOUT_S = 10.0
 # What nsenter does, but in the same folder; and when the command is stopped a while, it goes on waiting.
