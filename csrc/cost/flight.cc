@@ -18,7 +18,8 @@ constexpr double kMostChunk = 256 * 1024;
 class Sizes {
  public:
   explicit Sizes(const Schedule& schedule)
-      : vector_(is_vector(schedule.collective.kind)), offsets_(chunk_offsets(schedule, vector_ ? kSegmentUnits : 0)) {}
+      : vector_(is_vector(schedule.collective.kind)),
+        offsets_(chunk_offsets(schedule, vector_ ? kSegmentUnits : 0)) {}
 
   double of(const Ref& ref) const {
     return vector_ ? static_cast<double>(offsets_[ref.first + ref.count] - offsets_[ref.first]) : ref.count;
@@ -59,7 +60,8 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
     queue[host] = s_per_byte > 0 ? std::clamp(kQueueTime_s / s_per_byte, kLeastQueue, kMostQueue) : kMostQueue;
   }
   // Bytes of a chunk: of a vector's segment one of `chunks`, of blocks what messages are counted in.
-  const double unit = is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
+  const double unit =
+      is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
   double chunk = kMostChunk;
   for (size_t host = 0; host < taken.size(); ++host) {
     if (taken[host] > 0) chunk = std::min(chunk, queue[host] / window * unit / taken[host]);

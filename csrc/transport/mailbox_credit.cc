@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be under way to this rank's card: see mailbox.h.
+#include "transport/mailbox.h"
+
+namespace braid {
+namespace {
+
+// Credit for messages that are not announced yet.
+constexpr size_t kAdvanceBytes = 256 * 1024;
+
+}  // namespace
+
+void Mailbox::set_credit(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  credit_bytes_ = bytes;
+  grant_waiting();
+}
+
+void Mailbox::ask_credit(Node from, const Tag& tag, bool announced) {
+  if (announced) {
+    waiting_.emplace(tag, from);
+    grant_waiting();
+    return;
+  }
+  PostedReceive& receive = peer(from).receives[tag];
+  if (advanced_bytes_ > 0 && advanced_bytes_ + receive.bytes.size() > kAdvanceBytes) return;
+  receive.credit = Credit::kInAdvance;
+  advanced_bytes_ += receive.bytes.size();
+  post_control(from, FrameKind::kReady, tag, receive.bytes.size());
+}
+
+void Mailbox::grant_waiting() {
+  while (!waiting_.empty()) {
+    const auto [tag, from] = *waiting_.begin();
+    PostedReceive& receive = peer(from).receives[tag];
+    const size_t bytes = receive.bytes.size();
+    if (granted_bytes_ > 0 && granted_bytes_ + bytes > credit_bytes_) return;
+    waiting_.erase(waiting_.begin());
+    receive.credit = Credit::kGranted;
+    granted_bytes_ += bytes;
+    post_control(from, FrameKind::kReady, tag, bytes);
+  }
+}
+
+void Mailbox::give_back(const PostedReceive& receive) {
+  if (receive.credit == Credit::kInAdvance) advanced_bytes_ -= receive.bytes.size();
+  if (receive.credit != Credit::kGranted) return;
+  granted_bytes_ -= receive.bytes.size();
+  grant_waiting();
+}
+
+}  // namespace braid
