@@ -85,7 +85,7 @@ void LinkMemory::read_file() {
     if (!parse(alpha, entry.alpha_s) || !parse(up, entry.card.up_s_per_byte)) continue;
     if (!parse(down, entry.card.down_s_per_byte)) continue;
     const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), entry.found_at_s);
-    if (error != std::errc() || end != time.data() + time.size()) continue;
+    if (error != std::errc() || end != time.data() + time.size() || entry.found_at_s < 0) continue;
     entries_[key] = entry;
   }
 }
@@ -109,7 +109,9 @@ void LinkMemory::write_file() const {
       return;
     }
   }
-  std::filesystem::rename(draft, file_, ignored);
+  std::error_code failed;
+  std::filesystem::rename(draft, file_, failed);
+  if (failed) std::filesystem::remove(draft, ignored);
 }
 
 }  // namespace braid

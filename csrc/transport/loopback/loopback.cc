@@ -78,7 +78,12 @@ class LoopbackChannel final : public Channel {
 };
 
 LoopbackHub::LoopbackHub(int ranks, LoopbackOptions options)
-    : ranks_(ranks), traits_{options.eager_bytes, options.piece_bytes, options.read_peers, options.read_peers} {
+    : ranks_(ranks),
+      traits_{.eager_bytes = options.eager_bytes,
+              .piece_bytes = options.piece_bytes,
+              .peer_reads = options.read_peers,
+              .reads_peer = options.read_peers,
+              .has_card = options.has_card} {
   for (int i = 0; i < ranks * ranks; ++i) queues_.push_back(std::make_unique<Queue>());
 }
 
