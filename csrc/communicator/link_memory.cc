@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -37,7 +38,7 @@ std::string number_text(double value) {
 
 bool parse(const std::string& text, double& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 && value < 1e9;
+  return error == std::errc() && end == text.data() + text.size() && value > 0 && value < 1e9;
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ std::optional<Topology> LinkMemory::recall(const std::vector<std::string>& names
   for (size_t rank = 0; rank < names.size(); ++rank) {
     if (hosts[rank] != static_cast<int>(found.size())) continue;
     const auto entry = entries_.find(key_for(names[rank]));
-    if (entry == entries_.end() || now_s() - entry->second.found_at_s > kKeptFor_s) return std::nullopt;
+    if (entry == entries_.end() || std::abs(now_s() - entry->second.found_at_s) > kKeptFor_s) return std::nullopt;
     found.push_back(entry->second);
   }
   Link between{0, found.front().card.up_s_per_byte};
