@@ -2,6 +2,8 @@
 # Flags that every target of ours is built with.
 add_library(braid_options INTERFACE)
 target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+# Ranks that compute the same from the same numbers must get the same bits, whatever compiled them.
+target_compile_options(braid_options INTERFACE -ffp-contract=off)
 # GCC 12 sees overlapping copies in std::string's operator+ that are not there (GCC bug 105651).
 target_compile_options(braid_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(BRAID_SANITIZE)

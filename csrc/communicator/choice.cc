@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which algorithm carries an operation.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "communicator/checks.h"
@@ -25,6 +26,25 @@ constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
 
+// What each owner has of the vector; empty where all have the same. Families of hosts repeat their owners for every
+// piece that ranks carry.
+std::vector<double> parts_of(const Schedule& schedule) {
+  if (schedule.shares.empty()) return {};
+  const auto distinct = [&](size_t owners) {
+    for (size_t i = owners; i < schedule.shares.size(); ++i) {
+      if (schedule.shares[i] != schedule.shares[i - owners]) return false;
+    }
+    return schedule.shares.size() % owners == 0;
+  };
+  size_t owners = 1;
+  while (!distinct(owners)) ++owners;
+  std::vector<double> parts(schedule.shares.begin(),
+                            schedule.shares.begin() + static_cast<std::ptrdiff_t>(owners));
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  for (double& part : parts) part /= sum;
+  return parts;
+}
+
 }  // namespace
 
 Result<Topology> Group::learn_links() {
@@ -33,8 +53,8 @@ Result<Topology> Group::learn_links() {
   auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, kWithinHost, known ? to_text(*known) : "",
                       deadline_after(options_.timeout));
   if (!found.ok()) return found.status().within("measuring the links between hosts");
-  if (!known) engine_->links().keep(wires_.host_names, found.value());
-  return found;
+  if (found.value().measured) engine_->links().keep(wires_.host_names, found.value().topology);
+  return std::move(found).value().topology;
 }
 
 Status Group::make_tuner() {
@@ -122,8 +142,9 @@ Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op
   const auto made = tuner_->explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes);
   if (!made.ok()) return made.status();
   const Choice& choice = made.value();
-  return Explanation{std::string(name_of(kind)), choice.family, choice.predicted_s, choice.runners_up,
-                     choice.reason};
+  return Explanation{std::string(name_of(kind)), choice.family, choice.predicted_s,
+                     choice.runners_up,          choice.reason, parts_of(choice.schedule->schedule()),
+                     choice.chunk_bytes};
 }
 
 }  // namespace braid

@@ -120,6 +120,8 @@ class Communicator {
   // `root` are looked at where the collective has them; a barrier has no bytes either.
   // kInvalidArgument for bytes < 0, a root that is not in the group, an op that is undefined for the dtype.
   virtual Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) = 0;
+  // Hosts, latencies and network cards, as the choice sees them: csrc/topology/topology.h has the form.
+  virtual std::string topology_text() const = 0;
   // One line per peer: which wire joins us, and why not a better one.
   virtual std::vector<std::string> describe_wires() const = 0;
 };

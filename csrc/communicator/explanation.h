@@ -21,6 +21,8 @@ struct Explanation {
   double predicted_s = 0;
   std::vector<Candidate> runners_up;  // cheapest first
   std::string reason;                 // one line
+  std::vector<double> shares;         // of the vector: per rank, in families of hosts per host; empty: equal ones
+  int64_t chunk_bytes = 0;            // aimed at for a chunk of one segment; 0: not cut
 };
 
 // Communicator::explain() for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for
@@ -44,6 +46,8 @@ Dict dict_of(const Explanation& explanation) {
   dict["predicted_s"] = explanation.predicted_s;
   dict["runners_up"] = std::move(runners_up);
   dict["reason"] = explanation.reason;
+  dict["shares"] = explanation.shares;
+  dict["chunk_bytes"] = explanation.chunk_bytes;
   return dict;
 }
 

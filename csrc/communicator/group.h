@@ -63,6 +63,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Status failure() const override;
   std::vector<OperationStats> stats() const override { return statistics_.snapshot(); }
   Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) override;
+  std::string topology_text() const override { return to_text(tuner_->topology()); }
   std::vector<std::string> describe_wires() const override { return wires_.descriptions; }
 
   // For tasks.

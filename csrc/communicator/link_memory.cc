@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/link_memory.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/random.h"
 #include "base/sha256.h"
 
 namespace braid {
@@ -22,12 +21,17 @@ namespace {
 
 constexpr int64_t kKeptFor_s = 24 * 60 * 60;
 
-std::string key_for(const std::string& name) { return hex(sha256(bytes_of(name))).substr(0, 32); }
+constexpr size_t kKeyDigits = 32;
+const std::string kEndMark = ".";  // a line without it was cut off
+
+std::string key_for(const std::string& name) { return hex(sha256(bytes_of(name))).substr(0, kKeyDigits); }
 
 int64_t now_s() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
 }
+
+bool is_fresh(int64_t found_at_s) { return std::abs(now_s() - found_at_s) <= kKeptFor_s; }
 
 // In any locale, and back to the last bit.
 std::string number_text(double value) {
@@ -47,16 +51,24 @@ std::optional<Topology> LinkMemory::recall(const std::vector<std::string>& names
                                            Link within_host) {
   const std::lock_guard lock(mutex_);
   read_file();
+  const auto is_known = [&](const Cluster& cluster, const std::string& name) {
+    const auto entry = cluster.find(key_for(name));
+    return entry != cluster.end() && is_fresh(entry->second.found_at_s);
+  };
+  const Cluster* best = nullptr;
+  for (const auto& [key, cluster] : clusters_) {
+    const bool knows_all = std::all_of(names.begin(), names.end(),
+                                       [&, &known = cluster](const auto& name) { return is_known(known, name); });
+    if (knows_all && (best == nullptr || cluster.size() > best->size())) best = &cluster;
+  }
+  if (best == nullptr) return std::nullopt;
+
   std::vector<Entry> found;  // by host
   for (size_t rank = 0; rank < names.size(); ++rank) {
-    if (hosts[rank] != static_cast<int>(found.size())) continue;
-    const auto entry = entries_.find(key_for(names[rank]));
-    if (entry == entries_.end() || std::abs(now_s() - entry->second.found_at_s) > kKeptFor_s) return std::nullopt;
-    found.push_back(entry->second);
+    if (hosts[rank] == static_cast<int>(found.size())) found.push_back(best->at(key_for(names[rank])));
   }
-  Link between{0, found.front().card.up_s_per_byte};
+  Link between{found.front().alpha_s, found.front().card.up_s_per_byte};
   for (const Entry& entry : found) {
-    between.alpha_s = std::max(between.alpha_s, entry.alpha_s);
     between.beta_s_per_byte =
         std::min({between.beta_s_per_byte, entry.card.up_s_per_byte, entry.card.down_s_per_byte});
   }
@@ -68,10 +80,14 @@ std::optional<Topology> LinkMemory::recall(const std::vector<std::string>& names
 void LinkMemory::keep(const std::vector<std::string>& names, const Topology& topology) {
   const std::lock_guard lock(mutex_);
   read_file();
+  Cluster cluster;
   for (size_t rank = 0; rank < names.size(); ++rank) {
     const Topology::Card card = topology.card(topology.host(static_cast<int>(rank)));
-    entries_[key_for(names[rank])] = {now_s(), topology.between_hosts().alpha_s, card};
+    cluster[key_for(names[rank])] = {now_s(), topology.between_hosts().alpha_s, card};
   }
+  std::string members;
+  for (const auto& [key, entry] : cluster) members += key;
+  clusters_[key_for(members)] = std::move(cluster);
   write_file();
 }
 
@@ -80,14 +96,15 @@ void LinkMemory::read_file() {
   std::ifstream file(file_);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
-    std::string key, time, alpha, up, down;
+    std::string cluster, key, time, alpha, up, down, end_mark;
     Entry entry;
-    if (!(words >> key >> time >> alpha >> up >> down) || key.size() != 32) continue;
+    if (!(words >> cluster >> key >> time >> alpha >> up >> down >> end_mark) || end_mark != kEndMark) continue;
+    if (cluster.size() != kKeyDigits || key.size() != kKeyDigits) continue;
     if (!parse(alpha, entry.alpha_s) || !parse(up, entry.card.up_s_per_byte)) continue;
     if (!parse(down, entry.card.down_s_per_byte)) continue;
     const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), entry.found_at_s);
     if (error != std::errc() || end != time.data() + time.size() || entry.found_at_s < 0) continue;
-    entries_[key] = entry;
+    clusters_[cluster][key] = entry;
   }
 }
 
@@ -96,14 +113,21 @@ void LinkMemory::write_file() const {
   if (file_.empty()) return;
   std::error_code ignored;  // where the folder is missing the file cannot be opened
   std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), ignored);
-  const std::string draft = file_ + "." + std::to_string(::getpid());
+  std::array<std::byte, 8> random{};  // others may write at this moment, from other machines, too
+  if (!fill_random(random).ok()) return;
+  const std::string draft = file_ + "." + hex(random);
   {
     std::ofstream file(draft);
-    for (const auto& [key, entry] : entries_) {
-      if (now_s() - entry.found_at_s > kKeptFor_s) continue;
-      file << key
-           << " " + std::to_string(entry.found_at_s) + " " + number_text(entry.alpha_s) + " " +
-                  number_text(entry.card.up_s_per_byte) + " " + number_text(entry.card.down_s_per_byte) + "\n";
+    for (const auto& [cluster, entries] : clusters_) {
+      for (const auto& [key, entry] : entries) {
+        if (!is_fresh(entry.found_at_s)) continue;
+        for (const std::string& word :
+             {cluster, key, std::to_string(entry.found_at_s), number_text(entry.alpha_s),
+              number_text(entry.card.up_s_per_byte), number_text(entry.card.down_s_per_byte)}) {
+          file << word << ' ';
+        }
+        file << kEndMark << "\n";
+      }
     }
     if (!file.flush()) {
       std::filesystem::remove(draft, ignored);

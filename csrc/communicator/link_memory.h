@@ -21,7 +21,8 @@ class LinkMemory {
   explicit LinkMemory(std::string file) : file_(std::move(file)) {}
 
   // The links of ranks on `hosts`, numbered by first appearance, whose identities are `names` (both by rank); none
-  // unless every host is known.
+  // unless all hosts were measured together. With others, or more: a card is seen only as fast as its peers are, so
+  // what was found among more hosts is nearer to the truth, and what was found among fewer does not count.
   std::optional<Topology> recall(const std::vector<std::string>& names, const std::vector<int>& hosts,
                                  Link within_host);
   void keep(const std::vector<std::string>& names, const Topology& topology);
@@ -32,13 +33,14 @@ class LinkMemory {
     double alpha_s = 0;
     Topology::Card card;
   };
+  using Cluster = std::map<std::string, Entry>;  // by digest of the host's identity
   void read_file();
   void write_file() const;
 
   const std::string file_;
   std::mutex mutex_;
   bool has_read_ = false;
-  std::map<std::string, Entry> entries_;  // by digest of the host's identity
+  std::map<std::string, Cluster> clusters_;  // by digest of all that were measured together
 };
 
 }  // namespace braid

@@ -15,7 +15,10 @@ namespace {
 
 constexpr uint64_t kStream = 0;  // collectives count from 1
 constexpr size_t kPieceBytes = 64 * 1024;
-constexpr int kSlots = 2;  // pieces under way from one host to another
+// Pieces under way to or from one host, and from one host to another.
+constexpr int kMostUnderWay = 16;
+constexpr int kFewestSlots = 2;
+constexpr int kMostSlots = 8;
 constexpr milliseconds kWarmUp{30};
 constexpr milliseconds kLeastTime{80};
 constexpr milliseconds kMostTime{300};
@@ -48,12 +51,14 @@ class Surveyor {
     for (Node node = 0; node < static_cast<Node>(hosts.size()); ++node) {
       if (hosts[static_cast<size_t>(node)] == static_cast<int>(leaders_.size())) leaders_.push_back(node);
     }
+    const int others = static_cast<int>(leaders_.size()) - 1;
+    slots_ = static_cast<size_t>(std::clamp(kMostUnderWay / std::max(others, 1), kFewestSlots, kMostSlots));
   }
 
-  Result<Topology> run(Link within_host, const std::string& known) {
+  Result<Survey> run(Link within_host, const std::string& known) {
     auto told = tell(known);
     if (!told.ok()) return told.status();
-    if (!told.value().empty()) return topology_from_text(told.value());
+    if (!told.value().empty()) return read(told.value(), false);
     std::vector<double> found;  // per host: up, down; as far as this rank has seen
     double alpha_s = 0;
     if (is_leader()) {
@@ -139,12 +144,12 @@ class Surveyor {
     return bad.ok() ? Result<double>(0.0) : Result<double>(bad);
   }
 
-  // Slot k carries the pieces k, k + kSlots, ...; the first byte of the last says that it is.
+  // Slot k carries the pieces k, k + slots_, ...; the first byte of the last says that it is.
   std::unique_ptr<Slot[]> slots_for(const std::vector<Node>& peers, size_t piece_bytes) {
-    auto slots = std::make_unique<Slot[]>(peers.size() * kSlots);
-    for (size_t i = 0; i < peers.size() * kSlots; ++i) {
-      slots[i].peer = peers[i / kSlots];
-      slots[i].next = i % kSlots;
+    auto slots = std::make_unique<Slot[]>(peers.size() * slots_);
+    for (size_t i = 0; i < peers.size() * slots_; ++i) {
+      slots[i].peer = peers[i / slots_];
+      slots[i].next = i % slots_;
       slots[i].piece.resize(piece_bytes);
     }
     return slots;
@@ -152,7 +157,7 @@ class Surveyor {
 
   Status send_stream(const std::vector<Node>& peers) {
     const auto slots = slots_for(peers, 0);
-    const std::span all(slots.get(), peers.size() * kSlots);
+    const std::span all(slots.get(), peers.size() * slots_);
     std::vector<std::byte> piece(kPieceBytes), last(kPieceBytes);
     last[0] = std::byte{1};
     const auto begun = Clock::now();
@@ -168,7 +173,7 @@ class Surveyor {
         } else if (!slot.over) {
           slot.over = ends;
           mailbox_.send(slot.peer, tag(slot.next), ends ? last : piece, &slot.request);
-          slot.next += kSlots;
+          slot.next += slots_;
           ++sent;
           over = false;
         }
@@ -179,7 +184,7 @@ class Surveyor {
 
   Result<double> receive_stream(const std::vector<Node>& peers) {
     const auto slots = slots_for(peers, kPieceBytes);
-    const std::span all(slots.get(), peers.size() * kSlots);
+    const std::span all(slots.get(), peers.size() * slots_);
     for (Slot& slot : all) mailbox_.recv(slot.peer, tag(slot.next), slot.piece, &slot.request);
     Clock::time_point first{}, counted_from{}, counted_to{};
     double bytes = 0;
@@ -202,7 +207,7 @@ class Surveyor {
           counted_to = now;
         }
         if (slot.over) continue;
-        slot.next += kSlots;
+        slot.next += slots_;
         mailbox_.recv(slot.peer, tag(slot.next), slot.piece, &slot.request);
         over = false;
       }
@@ -214,7 +219,7 @@ class Surveyor {
   }
 
   // The first leader collects what all have seen, and tells all ranks what it makes of it.
-  Result<Topology> agree(Link within_host, double alpha_s, std::vector<double> found) {
+  Result<Survey> agree(Link within_host, double alpha_s, std::vector<double> found) {
     step_ = kLastSteps;  // ranks that are no leaders come here at once
     std::string text;
     if (rank_ == 0) {
@@ -228,7 +233,13 @@ class Surveyor {
       if (Status bad = send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
     }
     auto told = tell(std::move(text));
-    return told.ok() ? topology_from_text(told.value()) : told.status();
+    return told.ok() ? read(told.value(), true) : told.status();
+  }
+
+  static Result<Survey> read(const std::string& text, bool measured) {
+    auto topology = topology_from_text(text);
+    if (!topology.ok()) return topology.status();
+    return Survey{std::move(topology).value(), measured};
   }
 
   // The first rank's text, on all ranks.
@@ -267,7 +278,8 @@ class Surveyor {
   const std::vector<int>& hosts_;
   const Deadline deadline_;
   std::vector<Node> leaders_;  // per host, its first rank
-  uint64_t step_ = 0;          // the same on all ranks that take part in it
+  size_t slots_ = 1;
+  uint64_t step_ = 0;  // the same on all ranks that take part in it
 };
 
 }  // namespace
@@ -288,8 +300,8 @@ std::vector<double> without_noise(const std::vector<double>& rates) {
   return smooth;
 }
 
-Result<Topology> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
-                        Link within_host, const std::string& known, Deadline deadline) {
+Result<Survey> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
+                      Link within_host, const std::string& known, Deadline deadline) {
   return Surveyor(mailbox, bell, rank, hosts, deadline).run(within_host, known);
 }
 

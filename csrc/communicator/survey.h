@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what joins the hosts of a new group: how long a message takes, and what each host's card can send to all
-// others together and receive from all others together. Every probe lasts a tenth of a second, on slow links up to half
-// of one; there are two per host, one after another, so that they do not disturb each other.
+// others together and receive from all others together. There are two probes per host, one after another, so that they
+// do not disturb each other: each a tenth of a second on fast links; on slow ones up to three, or until what every pair
+// of hosts has under way at once has gone through twice.
 #pragma once
 
 #include <string>
@@ -15,12 +16,17 @@
 
 namespace braid {
 
+struct Survey {
+  Topology topology;
+  bool measured = false;  // or known before
+};
+
 // The same on all ranks, to the last bit: the first rank puts it together. Hosts whose rates differ by less than a
 // noisy measurement tells apart are said to be alike. `hosts` has every rank's host, numbered by first appearance;
 // `within_host` is taken over as it is. `known` is for the first rank: a topology's text, which all then get without
 // any measuring; "" measures. REQUIRES: at least two hosts; nothing else uses the mailbox yet.
-Result<Topology> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
-                        Link within_host, const std::string& known, Deadline deadline);
+Result<Survey> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
+                      Link within_host, const std::string& known, Deadline deadline);
 
 // Rates, the fastest first or not: those within 8 % below the fastest of a group become the group's mean.
 std::vector<double> without_noise(const std::vector<double>& rates);

@@ -117,6 +117,7 @@ void bind_communicator(py::module_& m) {
              raise_if_failed(explanation.status());
              return dict_of<py::dict>(explanation.value());
            })
+      .def("topology", [](const ArrayCommunicator& self) { return self.group()->topology_text(); })
       .def("wires", [](const ArrayCommunicator& self) { return self.group()->describe_wires(); })
       .def("close", &ArrayCommunicator::close);
 

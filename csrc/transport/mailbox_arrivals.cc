@@ -33,6 +33,7 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
     case FrameKind::kPiece: {
       const auto posted = p.receives.find(frame.tag);
       if (posted == p.receives.end()) break;
+      if (p.channel->traits().has_card && posted->second.credit == Credit::kNone) break;  // nobody asked for it
       const Bytes whole = posted->second.bytes;
       if (frame.offset > whole.size() || size > whole.size() - frame.offset) break;
       return whole.subspan(frame.offset, size);

@@ -69,6 +69,7 @@ class Tuner {
   Result<Choice> explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                          int64_t exact_bytes);
   ScheduleCache& schedules() { return cache_; }
+  const Topology& topology() const { return topology_; }
 
  private:
   // Collective, must every result be rounded once, size class.

@@ -151,7 +151,9 @@ class Communicator(Collectives, Messages):
 
         Returns:
             A dict: ``collective``, ``family`` (the algorithm), ``predicted_s``, ``runners_up`` (a list of dicts
-            with ``family`` and ``predicted_s``, cheapest first), and ``reason``, one line. Predictions are for
+            with ``family`` and ``predicted_s``, cheapest first), ``reason``, one line, ``shares`` (what each rank,
+            in hierarchical families each host, owns of the vector; empty when all own the same), and
+            ``chunk_bytes`` (how finely it is cut; 0: not at all). Predictions are for
             `nbytes`. The choice itself, and the times in its reason, are made for the next power of two; for
             all_to_all, gather and scatter, of whose size ranks know only their part, for the smallest size. So a
             runner-up may have the shorter prediction.
@@ -160,6 +162,14 @@ class Communicator(Collectives, Messages):
             ValueError: a name, size or root that there is not, or an op that the dtype has not.
         """
         return self._core.explain(collective, dtype, _calls.op_name(op), root, nbytes)
+
+    def topology(self) -> str:
+        """Return hosts, latencies and network cards as the choice of algorithms sees them, one fact per line.
+
+        The first line has the host of every rank, ``within`` and ``between`` the links of ranks of one host and of
+        two, ``card`` a host whose card is slower than those of the others. In seconds, and seconds per byte.
+        """
+        return self._core.topology()
 
     def wires(self) -> list[str]:
         """Return one line per rank: which wire joins us, and why not a better one."""

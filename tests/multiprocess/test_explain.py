@@ -13,7 +13,7 @@ from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
 
-KEYS = ["collective", "family", "predicted_s", "runners_up", "reason"]
+KEYS = ["collective", "family", "predicted_s", "runners_up", "reason", "shares", "chunk_bytes"]
 
 
 def family_used(stats: list[dict[str, Any]], collective: str) -> str:

@@ -74,6 +74,9 @@ def test_a_slow_host_owns_nothing(tmp_path: Path) -> None:
     with Lab("3x100mbit,1x20mbit") as lab:
         sent, choice = run(lab, tmp_path, [1, 1, 1, 1], 2 * MIB)
     assert choice["family"] == "direct", choice
+    assert choice["shares"][3] == pytest.approx(0, abs=0.01)
+    assert sum(choice["shares"]) == pytest.approx(1)
+    assert 4096 <= choice["chunk_bytes"] <= 32 * 1024  # no more than a switch holds of four segments
     assert sent[3] == pytest.approx(HEADERS, rel=0.05)
     # The others own all of it: three times 1, and n-2 for what they own.
     assert sum(sent[:3]) == pytest.approx(5 * HEADERS, rel=0.05)
@@ -116,3 +119,22 @@ def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 def test_bench_refuses_a_lab_that_cannot_be(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "all_reduce", "--lab", "warp9"]) == 2
     assert "--lab" in capfd.readouterr().err
+
+
+def test_topo_shows_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["topo", "--lab", "2x100mbit,1x100mbit/20mbit", "--ranks-per-host", "1,2,1"]) == 0
+    shown = capfd.readouterr().out
+    assert "4 ranks on 3 hosts" in shown
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")
+    ]
+    assert [row[1] for row in rows] == ["1", "2", "1"]
+    for row, (up, down) in zip(rows, [(100, 100), (100, 100), (100, 20)], strict=True):
+        assert float(row[2]) == pytest.approx(0.957 * up, rel=0.1)
+        assert float(row[4]) == pytest.approx(0.957 * down, rel=0.1)
+
+
+def test_topo_without_a_job_says_so(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert main(["topo"]) == 2
+    assert "RANK" in capfd.readouterr().err

@@ -6,7 +6,7 @@ import sys
 import typer
 
 from braid._adapter import AdapterError
-from braid.cli import bench, build, info, lab, run
+from braid.cli import bench, build, info, lab, run, topo
 from braid.cli.errors import CommandError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command()(info.info)
 app.command()(build.build)
 app.command(context_settings=run.CONTEXT)(run.run)
 app.command(context_settings=lab.CONTEXT)(lab.lab)
+app.command()(topo.topo)
 app.add_typer(bench.app)
 
 

@@ -80,7 +80,7 @@ def _parse_event(text: str, hosts: int) -> Event:
     words = text.split()
     try:
         at_s, number = float(words[0]), int(words[1].removeprefix("h"))
-        if at_s < 0 or not 0 <= number < hosts:
+        if not 0 <= at_s < float("inf") or not 0 <= number < hosts:
             raise LabError(f"--at {text!r}: there is no such time or host")
         return Event(at_s, number, " ".join(words[1:]), _action(number, words[2], words[3:]))
     except (ValueError, IndexError):
@@ -113,7 +113,7 @@ def _happening(cluster: Lab, events: list[Event]) -> Iterator[None]:
             try:
                 event.do(cluster)
                 print(f"braid: {event.at_s:g} s: {event.text}", file=sys.stderr, flush=True)
-            except LabError as error:
+            except (LabError, OSError) as error:
                 print(f"braid: {event.at_s:g} s: {event.text}: {error}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=run, daemon=True)

@@ -16,6 +16,11 @@ from braid.lab.spec import HostSpec, LabError, parse_hosts
 
 _NETWORK = "10.77.0"
 CARD = "eth0"
+_CONTINUE = """
+import os, signal
+try: os.kill(-1, signal.SIGCONT)
+except ProcessLookupError: pass  # nobody is here
+"""
 _THROTTLE = """
 import os, signal, sys, time
 share, period = float(sys.argv[1]), 0.02
@@ -73,8 +78,7 @@ class Host:
             self._throttle.wait()
             self._throttle = None
             # It may have ended while the others were stopped.
-            with contextlib.suppress(LabError):  # nobody is there
-                self._space.call(["kill", "-CONT", "--", "-1"])
+            self.call([sys.executable, "-ISc", _CONTINUE])
         if share < 1:
             self._throttle = self.start([sys.executable, "-ISc", _THROTTLE, str(share)], start_new_session=True)
 

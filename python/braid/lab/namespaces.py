@@ -109,10 +109,11 @@ class Namespaces:
             if self._holder.poll() is not None:
                 assert self._holder.stderr is not None
                 raise LabError(self._holder.stderr.read().decode(errors="replace").strip() or "unshare failed")
-            children = children_of(self._holder.pid)
-            # It has mounted its /proc when it has become what it is to be.
-            if children and Path(f"/proc/{children[0]}/comm").read_text().strip() == "cat":
-                return children[0]
+            with contextlib.suppress(OSError):  # it may end between two looks
+                children = children_of(self._holder.pid)
+                # It has mounted its /proc when it has become what it is to be.
+                if children and Path(f"/proc/{children[0]}/comm").read_text().strip() == "cat":
+                    return children[0]
             time.sleep(0.005)
         raise LabError(f"no namespaces in {_START_TIMEOUT_S:.0f} s")
 
@@ -173,7 +174,9 @@ class Namespaces:
 
 def send_signal(process: "subprocess.Popen[Any]", number: signal.Signals) -> None:
     """Send a signal to what Namespaces.start() started."""
-    for child in children_of(process.pid):
+    while not (children := children_of(process.pid)) and process.poll() is None:
+        time.sleep(0.005)  # it is about to start the command
+    for child in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 

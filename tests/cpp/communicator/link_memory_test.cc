@@ -53,7 +53,8 @@ int64_t now_s() {
 }
 
 std::string line(const std::string& name, const std::string& time, const std::string& numbers) {
-  return hex(sha256(bytes_of(name))).substr(0, 32) + " " + time + " " + numbers + "\n";
+  const auto key = [](const std::string& text) { return hex(sha256(bytes_of(text))).substr(0, 32); };
+  return key("a cluster") + " " + key(name) + " " + time + " " + numbers + " .\n";
 }
 std::string line(const std::string& name, int64_t time, const std::string& numbers = "2e-05 8e-09 4e-09") {
   return line(name, std::to_string(time), numbers);
@@ -117,15 +118,27 @@ TEST(LinkMemory, NumbersHostsAsTheGroupDoes) {
   EXPECT_EQ(recalled->between_hosts().alpha_s, kAlpha_s);
 }
 
-TEST(LinkMemory, WhatWasKeptLastCounts) {
+TEST(LinkMemory, WhatWasFoundAmongMoreHostsCounts) {
+  const Topology slow({0, 1}, kWithin, {2 * kAlpha_s, 8e-9});
+  const Names pairs[] = {{"a", "b"}, {"a", "d"}};
   LinkMemory memory("");
+  for (const Names& pair : pairs) memory.keep(pair, slow);
+  EXPECT_EQ(memory.recall({"a", "b"}, {0, 1}, kWithin), slow);
+  EXPECT_FALSE(memory.recall({"b", "d"}, {0, 1}, kWithin).has_value()) << "never measured together";
   memory.keep(kNames, measured());
-  memory.keep({"a", "d"}, Topology({0, 1}, kWithin, {2 * kAlpha_s, 8e-9}));
+  for (const Names& pair : pairs) memory.keep(pair, slow);
   const auto recalled = memory.recall({"a", "b"}, {0, 1}, kWithin);
   ASSERT_TRUE(recalled.has_value());
-  EXPECT_EQ(recalled->card(0), (Topology::Card{8e-9, 8e-9}));
+  EXPECT_EQ(recalled->card(0), kFast);
   EXPECT_EQ(recalled->card(1), kSlowUp);
-  EXPECT_EQ(recalled->between_hosts().alpha_s, 2 * kAlpha_s) << "of both times the longer";
+  EXPECT_EQ(recalled->between_hosts().alpha_s, kAlpha_s);
+}
+
+TEST(LinkMemory, WhatWasKeptLastCounts) {
+  LinkMemory memory("");
+  memory.keep({"a", "b"}, Topology({0, 1}, kWithin, {kAlpha_s, 8e-9}));
+  memory.keep({"b", "a"}, Topology({0, 1}, kWithin, {kAlpha_s, 4e-9}));
+  EXPECT_EQ(memory.recall({"a", "b"}, {0, 1}, kWithin), Topology({0, 1}, kWithin, {kAlpha_s, 4e-9}));
 }
 
 TEST_F(LinkMemoryFile, IsReadByOthers) {
@@ -167,8 +180,8 @@ TEST_F(LinkMemoryFile, BrokenLinesAreSkipped) {
         line("negative", now, "2e-05 -8e-09 4e-09") + line("nan", now, "nan 8e-09 4e-09") +
         line("infinite", now, "2e-05 inf 4e-09") + line("late", "soon", good) + line("float", "1e9", good) +
         line("long", "99999999999999999999", good) + line("ancient", "-9223372036854775808", good) +
-        std::string("\0\xff\xfe\n", 4) + "0123 " + now + " " + good + "\n" + line("fine", now, good) +
-        line("cut", now, "2e-05 8e-09"));
+        std::string("\0\xff\xfe\n", 4) + "0123 0123 " + now + " " + good + " .\n" + line("fine", now, good) +
+        line("cut", now, good).substr(0, 90));
   EXPECT_TRUE(knows("fine"));
   for (const char* name :
        {"short", "word", "rest", "negative", "nan", "infinite", "late", "float", "long", "ancient", "cut"}) {

@@ -14,7 +14,7 @@
 namespace braid::testing {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kBoxes = 3;
 
 struct Message {
   Message(Node from, Node to, Tag tag, size_t size) : from(from), to(to), tag(tag), out(size), in(size) {
@@ -39,9 +39,9 @@ struct Message {
 class CreditTest : public ::testing::Test {
  protected:
   CreditTest() {
-    for (Node rank = 0; rank < kRanks; ++rank) {
-      boxes_.push_back(std::make_unique<Mailbox>(rank, kRanks, bells_[static_cast<size_t>(rank)]));
-      for (Node peer = 0; peer < kRanks; ++peer) {
+    for (Node rank = 0; rank < kBoxes; ++rank) {
+      boxes_.push_back(std::make_unique<Mailbox>(rank, kBoxes, bells_[static_cast<size_t>(rank)]));
+      for (Node peer = 0; peer < kBoxes; ++peer) {
         if (peer != rank) boxes_[rank]->attach(peer, hub_.channel(rank, peer, *boxes_[rank], bells_[rank]));
       }
       boxes_[rank]->set_credit(1000);
@@ -79,8 +79,8 @@ class CreditTest : public ::testing::Test {
     for (const Message& m : messages_) m.expect_arrived();
   }
 
-  LoopbackHub hub_{kRanks, {.eager_bytes = 64, .piece_bytes = 400, .has_card = true}};
-  std::deque<DoorbellWord> bells_ = std::deque<DoorbellWord>(kRanks);
+  LoopbackHub hub_{kBoxes, {.eager_bytes = 64, .piece_bytes = 400, .has_card = true}};
+  std::deque<DoorbellWord> bells_ = std::deque<DoorbellWord>(kBoxes);
   std::deque<Message> messages_;  // outlive the mailboxes
   std::vector<std::unique_ptr<Mailbox>> boxes_;
 };
@@ -259,8 +259,8 @@ TEST_F(CreditTest, ManyMessagesBothWaysAllArrive) {
     size_t ahead = 1;
   };
   std::deque<Way> ways;
-  for (Node from = 0; from < kRanks; ++from) {
-    for (Node to = 0; to < kRanks; ++to) {
+  for (Node from = 0; from < kBoxes; ++from) {
+    for (Node to = 0; to < kBoxes; ++to) {
       if (from == to) continue;
       Way& way = ways.emplace_back();
       way.ahead = static_cast<size_t>(1 + (from + 2 * to) % 4);

@@ -103,7 +103,9 @@ def braid_recipe(setting: Setting, collective: str = "all_reduce") -> Recipe:
     """Return how braid's own ranks are started."""
     environment = {"BRAID_ALGORITHM": f"{collective}={setting.algorithm}"} if setting.algorithm else {}
     hosts = tuple(
-        {"BRAID_HOST": f"bench-{host}"} for host, ranks in enumerate(setting.hosts) for _ in range(ranks)
+        {"BRAID_HOST": f"bench-{host}", "BRAID_LINKS": "measure"}
+        for host, ranks in enumerate(setting.hosts)
+        for _ in range(ranks)
     )
     if setting.api == "torch":
         return Recipe(REFERENCE, _TORCH_RANK, {"backend": "braid"}, environment, hosts, setting.places)

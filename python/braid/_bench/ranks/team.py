@@ -190,7 +190,10 @@ class Team:
                 if time.monotonic() > deadline:
                     raise self._fail(f"did not start in {START_TIMEOUT_S:.0f} s") from None
         if self._placed:  # who runs where is settled
-            self._ranks = [callers[children_of(placed.pid)[0]] for placed in self._placed]
+            try:
+                self._ranks = [callers[children_of(placed.pid)[0]] for placed in self._placed]
+            except LookupError:
+                raise self._fail(self._how_it_ended() or "a rank ended while it started") from None
 
     # ---- answers
 
