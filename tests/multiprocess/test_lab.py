@@ -243,7 +243,10 @@ def test_an_interrupted_command_leaves_nothing() -> None:
         "-c",
         "echo up; sleep 100",
     ]
-    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Where the tests run in the background SIGINT is ignored, and children inherit that.
+    owner = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     assert owner.stdout is not None
     assert owner.stdout.readline() == "up\n"
     children = children_of(owner.pid)
