@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what joins the hosts of a new group: how long a message takes, and what each host's card can send to all
 // others together and receive from all others together. There are two probes per host, one after another, so that they
-// do not disturb each other: each a tenth of a second on fast links; on slow ones up to three, or until what every pair
+// do not disturb each other, and all of it twice, of which the faster counts: each a tenth of a second on fast links; on slow ones up to three, or until what every pair
 // of hosts has under way at once has gone through twice.
 #pragma once
 
