@@ -130,8 +130,9 @@ def test_topo_shows_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None
     ]
     assert [row[1] for row in rows] == ["1", "2", "1"]
     for row, (up, down) in zip(rows, [(100, 100), (100, 100), (100, 20)], strict=True):
-        assert float(row[2]) == pytest.approx(0.957 * up, rel=0.25)
-        assert float(row[4]) == pytest.approx(0.957 * down, rel=0.25)
+        # Short probes on a machine with other work: enough to tell 20 from 100.
+        assert 0.5 * up < float(row[2]) < 1.7 * up
+        assert 0.5 * down < float(row[4]) < 1.7 * down
 
 
 def test_topo_without_a_job_says_so(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
