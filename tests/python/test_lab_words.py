@@ -110,3 +110,9 @@ def test_a_bucket_holds_a_millisecond_and_two_segments() -> None:
 def test_bad_words_end_the_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", *arguments]) == 2
     assert capsys.readouterr().err.startswith("braid: ")
+
+
+@pytest.mark.parametrize("command", [["lab"], ["topo"], ["bench", "all_reduce"]])
+def test_help_can_be_read(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    assert "--ranks-per-host" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from braid._bench.collectives import COLLECTIVES
 from braid._bench.ranks.team import TeamError
 from braid._bench.workload import UsageError
 from braid.cli.errors import CommandError
+from braid.cli.lab_options import RanksPerHost, RoundRobin
 
 app = typer.Typer(
     name="bench",
@@ -69,12 +70,8 @@ def collective(
             metavar="HOSTS",
         ),
     ] = "",
-    ranks_per_host: Annotated[
-        str, typer.Option(help="In a lab: for all hosts, or for each.", metavar="N[,N...]")
-    ] = "1",
-    round_robin: Annotated[
-        bool, typer.Option("--round-robin", help="In a lab: number the ranks over the hosts in turn.")
-    ] = False,
+    ranks_per_host: RanksPerHost = "1",
+    round_robin: RoundRobin = False,
     json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw time and bandwidth: .png, .svg or .pdf.")] = None,

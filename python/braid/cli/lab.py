@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from braid.cli.errors import CommandError
+from braid.cli.lab_options import RanksPerHost, RoundRobin
 from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host, parse_rate
 
 CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": False}
@@ -24,16 +25,12 @@ def lab(
     hosts: Annotated[
         str,
         typer.Option(
-            help="Groups with a comma between, [COUNTx]UP[/DOWN][@CPU%]: 3x1gbit,1x1gbit/200mbit@50% are three "
-            "hosts alike, and one that receives slowly and runs half of the time.",
+            help="Groups with a comma between, COUNTxUP/DOWN@CPU%, all but UP optional: 3x1gbit,1x1gbit/200mbit@50% "
+            "are three hosts alike, and one that receives slowly and runs half of the time.",
         ),
     ] = "3x1gbit,1x200mbit",
-    ranks_per_host: Annotated[
-        str, typer.Option(metavar="N[,N...]", help="For all hosts, or for each; 0 leaves a host without ranks.")
-    ] = "1",
-    round_robin: Annotated[
-        bool, typer.Option("--round-robin", help="Number the ranks over the hosts in turn, not host by host.")
-    ] = False,
+    ranks_per_host: RanksPerHost = "1",
+    round_robin: RoundRobin = False,
     at: Annotated[
         list[str] | None,
         typer.Option(

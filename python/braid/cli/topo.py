@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from braid.cli.errors import CommandError
+from braid.cli.lab_options import RanksPerHost
 from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host
 
 _BAR = 30
@@ -52,9 +53,7 @@ def topo(
             help="Look at emulated hosts, as `braid lab` makes them: 3x1gbit,1x200mbit.", metavar="HOSTS"
         ),
     ] = "",
-    ranks_per_host: Annotated[
-        str, typer.Option(help="In a lab: for all hosts, or for each.", metavar="N[,N...]")
-    ] = "1",
+    ranks_per_host: RanksPerHost = "1",
 ) -> int:
     """Measure the links between the hosts of a job, and show them.
 

@@ -38,9 +38,10 @@ while True:
 class Host:
     """An emulated host: network, processes, IPC and name of its own; files and processors are the machine's."""
 
-    def __init__(self, name: str, spec: HostSpec, address: str, space: Namespaces) -> None:
-        """Only a Lab makes hosts."""
+    def __init__(self, name: str, spec: HostSpec, address: str, port: str, space: Namespaces) -> None:
+        """Only a Lab makes hosts; `port` is the switch's."""
         self.name, self.spec, self.address = name, spec, address
+        self._port = port
         self._space = space
         self._throttle: subprocess.Popen[Any] | None = None
 
@@ -123,8 +124,8 @@ class Lab:
 
     def _add_host(self, number: int, spec: HostSpec) -> Host:
         space = self._stack.enter_context(Namespaces(f"h{number}"))
-        host = Host(space.name, spec, f"{_NETWORK}.{number + 1}", space)
         port = f"p{number}"
+        host = Host(space.name, spec, f"{_NETWORK}.{number + 1}", port, space)
         self._switch.network(
             ["ip", "-batch", "-"],
             f"link add name {port} type veth peer name {CARD} netns {space.pid}\n"
@@ -146,12 +147,7 @@ class Lab:
 
     def _shape(self, host: Host, spec: HostSpec) -> None:
         host._space.network(["tc", "qdisc", "replace", "dev", CARD, "root", *tbf(spec.up_bits_per_s)])
-        self._switch.network(
-            ["tc", "qdisc", "replace", "dev", self._port(host), "root", *tbf(spec.down_bits_per_s)]
-        )
-
-    def _port(self, host: Host) -> str:
-        return f"p{self.hosts.index(host) if host in self.hosts else len(self.hosts)}"
+        self._switch.network(["tc", "qdisc", "replace", "dev", host._port, "root", *tbf(spec.down_bits_per_s)])
 
     def set_rate(self, host: Host, up_bits_per_s: float, down_bits_per_s: float | None = None) -> None:
         """Change a host's rates while everything goes on; down is as up when omitted."""
@@ -170,11 +166,11 @@ class Lab:
 
     def cut(self, host: Host) -> None:
         """Pull a host's cable: nothing arrives any more, and nobody is told."""
-        self._switch.network(["ip", "link", "set", "dev", self._port(host), "down"])
+        self._switch.network(["ip", "link", "set", "dev", host._port, "down"])
 
     def mend(self, host: Host) -> None:
         """Plug it in again."""
-        self._switch.network(["ip", "link", "set", "dev", self._port(host), "up"])
+        self._switch.network(["ip", "link", "set", "dev", host._port, "up"])
 
     def kill(self, host: Host) -> None:
         """Pull a host's plug: all its processes and its card are gone."""
