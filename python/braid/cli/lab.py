@@ -25,8 +25,8 @@ def lab(
     hosts: Annotated[
         str,
         typer.Option(
-            help="Groups with a comma between, COUNTxUP/DOWN@CPU%, all but UP optional: 3x1gbit,1x1gbit/200mbit@50% "
-            "are three hosts alike, and one that receives slowly and runs half of the time.",
+            help="Groups with a comma between, COUNTxUP/DOWN@CPU%, all but UP optional: 3x1gbit,1x1gbit/200mbit"
+            "@50% are three hosts alike, and one that receives slowly and runs half of the time.",
         ),
     ] = "3x1gbit,1x200mbit",
     ranks_per_host: RanksPerHost = "1",
