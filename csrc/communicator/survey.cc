@@ -3,29 +3,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "communicator/parley.h"
+#include "communicator/probe.h"
+
 namespace braid {
 namespace {
 
-constexpr uint64_t kStream = 0;  // collectives count from 1
-constexpr size_t kPieceBytes = 64 * 1024;
-// Pieces under way to or from one host, and from one host to another.
-constexpr int kMostUnderWay = 16;
-constexpr int kFewestSlots = 2;
-constexpr int kMostSlots = 8;
-constexpr milliseconds kWarmUp{30};
-constexpr milliseconds kLeastTime{80};
-constexpr milliseconds kMostTime{300};
-constexpr int kEnoughPieces = 24;
 constexpr int kPings = 15;
 constexpr size_t kPasses = 2;
-constexpr double kNoise = 0.08;
+constexpr double kNoise = 0.12;
 constexpr uint64_t kLastSteps = 1 << 20;  // behind all probes
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -36,24 +27,13 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// One direction of a stream between two ranks: a few pieces in flight, each in a slot of its own.
-struct Slot {
-  Request request;
-  std::vector<std::byte> piece;
-  Node peer = -1;
-  uint64_t next = 0;  // number of the next piece of this slot
-  bool over = false;
-};
-
 class Surveyor {
  public:
   Surveyor(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts, Deadline deadline)
-      : mailbox_(mailbox), bell_(bell), rank_(rank), hosts_(hosts), deadline_(deadline) {
+      : parley_(mailbox, bell, "measuring their links", deadline), rank_(rank), hosts_(hosts) {
     for (Node node = 0; node < static_cast<Node>(hosts.size()); ++node) {
       if (hosts[static_cast<size_t>(node)] == static_cast<int>(leaders_.size())) leaders_.push_back(node);
     }
-    const int others = static_cast<int>(leaders_.size()) - 1;
-    slots_ = static_cast<size_t>(std::clamp(kMostUnderWay / std::max(others, 1), kFewestSlots, kMostSlots));
   }
 
   Result<Survey> run(Link within_host, const std::string& known) {
@@ -75,43 +55,12 @@ class Surveyor {
 
  private:
   bool is_leader() const { return leaders_[static_cast<size_t>(hosts_[static_cast<size_t>(rank_)])] == rank_; }
-  Tag tag(uint64_t number) const { return {kStream, step_ << 32 | number}; }
-
-  // Until `done` says so; it is asked after everything that moved.
-  template <class Done>
-  Status wait(Done done) {
-    Waiter waiter(bell_);
-    while (!done()) {
-      if (mailbox_.has_ended()) return mailbox_.end();
-      if (Clock::now() >= deadline_) {
-        mailbox_.fail({Code::kTimeout, "the ranks did not finish measuring their links in time"});
-        return mailbox_.end();  // no request is left that uses our memory
-      }
-      mailbox_.poll() ? waiter.moved() : waiter.idle(Clock::now() + milliseconds(1));
-    }
-    return {};
-  }
-
-  Status wait_for(Request& request) {
-    Status bad = wait([&] { return request.done(); });
-    return bad.ok() ? request.status() : bad;
-  }
-  Status send(Node to, uint64_t number, ConstBytes bytes) {
-    Request request;
-    mailbox_.send(to, tag(number), bytes, &request);
-    return wait_for(request);
-  }
-  Status recv(Node from, uint64_t number, Bytes bytes) {
-    Request request;
-    mailbox_.recv(from, tag(number), bytes, &request);
-    return wait_for(request);
-  }
 
   // The first leader plays ball with every other, one after another.
   Status measure_latency(double* alpha_s) {
     std::vector<double> ways;
     for (size_t host = 1; host < leaders_.size(); ++host) {
-      ++step_;
+      parley_.next_step();
       if (rank_ != leaders_[0] && rank_ != leaders_[host]) continue;
       std::array<std::byte, 8> ball{};
       const Node peer = rank_ == leaders_[0] ? leaders_[host] : leaders_[0];
@@ -120,7 +69,7 @@ class Surveyor {
         const auto begun = Clock::now();
         for (const bool first : {true, false}) {
           const bool sends = (rank_ == leaders_[0]) == first;
-          Status bad = sends ? send(peer, 2 * i + !first, ball) : recv(peer, 2 * i + !first, ball);
+          Status bad = sends ? parley_.send(peer, 2 * i + !first, ball) : parley_.recv(peer, 2 * i + !first, ball);
           if (!bad.ok()) return bad;
         }
         trips.push_back(seconds(Clock::now() - begun));
@@ -131,105 +80,26 @@ class Surveyor {
     return {};
   }
 
-  // All other leaders against one. What this rank received, in bytes per second; 0 on those that sent.
   Result<double> probe(Node one, bool outwards) {
-    ++step_;
     std::vector<Node> others = leaders_;
     std::erase(others, one);
-    const bool sends = (rank_ == one) == outwards;
-    const std::vector<Node> peers = rank_ == one ? others : std::vector<Node>{one};
-    if (!sends) return receive_stream(peers);
-    Status bad = send_stream(peers);
-    return bad.ok() ? Result<double>(0.0) : Result<double>(bad);
-  }
-
-  // Slot k carries the pieces k, k + slots_, ...; the first byte of the last says that it is.
-  std::unique_ptr<Slot[]> slots_for(const std::vector<Node>& peers, size_t piece_bytes) {
-    auto slots = std::make_unique<Slot[]>(peers.size() * slots_);
-    for (size_t i = 0; i < peers.size() * slots_; ++i) {
-      slots[i].peer = peers[i / slots_];
-      slots[i].next = i % slots_;
-      slots[i].piece.resize(piece_bytes);
-    }
-    return slots;
-  }
-
-  Status send_stream(const std::vector<Node>& peers) {
-    const auto slots = slots_for(peers, 0);
-    const std::span all(slots.get(), peers.size() * slots_);
-    std::vector<std::byte> piece(kPieceBytes), last(kPieceBytes);
-    last[0] = std::byte{1};
-    const auto begun = Clock::now();
-    size_t sent = 0;
-    const size_t enough = kEnoughPieces + all.size();
-    return wait([&] {
-      const auto spent = Clock::now() - begun;
-      const bool ends = (spent >= kLeastTime && sent >= enough) || spent >= kMostTime;
-      bool over = true;
-      for (Slot& slot : all) {
-        if (!slot.request.done()) {
-          over = false;
-        } else if (!slot.over) {
-          slot.over = ends;
-          mailbox_.send(slot.peer, tag(slot.next), ends ? last : piece, &slot.request);
-          slot.next += slots_;
-          ++sent;
-          over = false;
-        }
-      }
-      return over;
-    });
-  }
-
-  Result<double> receive_stream(const std::vector<Node>& peers) {
-    const auto slots = slots_for(peers, kPieceBytes);
-    const std::span all(slots.get(), peers.size() * slots_);
-    for (Slot& slot : all) mailbox_.recv(slot.peer, tag(slot.next), slot.piece, &slot.request);
-    Clock::time_point first{}, counted_from{}, counted_to{};
-    double bytes = 0;
-    bool any_over = false;
-    Status bad = wait([&] {
-      bool over = true;
-      for (Slot& slot : all) {
-        if (slot.over || !slot.request.done()) {
-          over &= slot.over;
-          continue;
-        }
-        const auto now = Clock::now();
-        if (first == Clock::time_point{}) first = now;
-        slot.over = slot.piece[0] == std::byte{1};
-        any_over |= slot.over;
-        if (now - first < kWarmUp) {
-          counted_from = counted_to = now;
-        } else if (!any_over) {
-          bytes += kPieceBytes;
-          counted_to = now;
-        }
-        if (slot.over) continue;
-        slot.next += slots_;
-        mailbox_.recv(slot.peer, tag(slot.next), slot.piece, &slot.request);
-        over = false;
-      }
-      return over;
-    });
-    if (!bad.ok()) return bad;
-    const double spent_s = seconds(counted_to - counted_from);
-    return spent_s > 0 ? bytes / spent_s : 0.0;
+    return probe_rate(parley_, rank_, one, others, outwards);
   }
 
   // The first leader collects what all have seen, and tells all ranks what it makes of it.
   Result<Survey> agree(Link within_host, double alpha_s, std::vector<double> found) {
-    step_ = kLastSteps;  // ranks that are no leaders come here at once
+    parley_.go_to_step(kLastSteps);  // ranks that are no leaders come here at once
     std::string text;
     if (rank_ == 0) {
       std::vector<double> theirs(found.size());
       for (size_t host = 1; host < leaders_.size(); ++host) {
-        if (Status bad = recv(leaders_[host], 0, std::as_writable_bytes(std::span(theirs))); !bad.ok()) return bad;
+        if (Status bad = parley_.recv(leaders_[host], 0, std::as_writable_bytes(std::span(theirs))); !bad.ok())
+          return bad;
         std::transform(found.begin(), found.end(), theirs.begin(), found.begin(), std::plus<>());
       }
       text = to_text(draw(within_host, alpha_s, found));
     } else if (is_leader()) {
-      if (Status bad = send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
+      if (Status bad = parley_.send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
     }
     auto told = tell(std::move(text));
     return told.ok() ? read(told.value(), true) : told.status();
@@ -243,12 +113,12 @@ class Surveyor {
 
   // The first rank's text, on all ranks.
   Result<std::string> tell(std::string text) {
-    ++step_;
+    parley_.next_step();
     uint64_t size = text.size();
     for (Node node = 1; node < static_cast<Node>(hosts_.size()); ++node) {
       if (rank_ != 0 && rank_ != node) continue;
       const auto pass = [&](uint64_t number, Bytes bytes) {
-        return rank_ == 0 ? send(node, number, bytes) : recv(0, number, bytes);
+        return rank_ == 0 ? parley_.send(node, number, bytes) : parley_.recv(0, number, bytes);
       };
       if (Status bad = pass(0, std::as_writable_bytes(std::span(&size, 1))); !bad.ok()) return bad;
       text.resize(size);
@@ -274,14 +144,10 @@ class Surveyor {
     return topology;
   }
 
-  Mailbox& mailbox_;
-  DoorbellWord& bell_;
+  Parley parley_;
   const Node rank_;
   const std::vector<int>& hosts_;
-  const Deadline deadline_;
   std::vector<Node> leaders_;  // per host, its first rank
-  size_t slots_ = 1;
-  uint64_t step_ = 0;  // the same on all ranks that take part in it
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what joins the hosts of a new group: how long a message takes, and what each host's card can send to all
-// others together and receive from all others together. There are two probes per host, one after another, so that they
-// do not disturb each other, and all of it twice, of which the faster counts: each a tenth of a second on fast links; on slow ones up to three, or until what every pair
-// of hosts has under way at once has gone through twice.
+// Measures what joins the hosts of a group: how long a message takes, and what each host's card can send to all others
+// together and receive from all others together. There are two probes per host, one after another, so that they do
+// not disturb each other, and all of it twice, of which the faster counts.
 #pragma once
 
 #include <string>
@@ -28,7 +27,7 @@ struct Survey {
 Result<Survey> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
                       Link within_host, const std::string& known, Deadline deadline);
 
-// Rates, the fastest first or not: those within 8 % below the fastest of a group become the group's mean.
+// Rates, the fastest first or not: those within 12 % below the fastest of a group become the group's mean.
 std::vector<double> without_noise(const std::vector<double>& rates);
 
 }  // namespace braid

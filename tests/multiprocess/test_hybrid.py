@@ -129,9 +129,10 @@ def test_topo_shows_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None
         [cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")
     ]
     assert [row[1] for row in rows] == ["1", "2", "1"]
-    # Short probes on a machine with other work: enough to tell 20 from 100.
-    down = [float(row[4]) for row in rows]
-    assert down[2] < 0.5 * min(down[:2]), shown
+    # Short probes on a machine with other work may find less than there is, and never more.
+    for row, up, down in zip(rows, (100, 100, 100), (100, 100, 20), strict=True):
+        assert 0.6 * up < float(row[3]) < 1.05 * up, shown
+        assert 0.6 * down < float(row[4]) < 1.05 * down, shown
 
 
 def test_topo_without_a_job_says_so(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,18 +21,18 @@ TEST(WithoutNoise, EqualRatesStay) {
 
 TEST(WithoutNoise, RatesThatAreCloseBecomeTheirMean) {
   EXPECT_EQ(without_noise({96, 100, 98}), Rates({98, 98, 98}));
-  EXPECT_EQ(without_noise({93, 100}), Rates({96.5, 96.5}));
+  EXPECT_EQ(without_noise({89, 100}), Rates({94.5, 94.5}));
 }
 
 TEST(WithoutNoise, RatesThatDifferStayApart) {
-  EXPECT_EQ(without_noise({100, 91}), Rates({100, 91}));
+  EXPECT_EQ(without_noise({100, 87}), Rates({100, 87}));
   EXPECT_EQ(without_noise({10, 1000, 100}), Rates({10, 1000, 100}));
   EXPECT_EQ(without_noise({48, 1000, 52, 1000, 50}), Rates({50, 1000, 50, 1000, 50}));
 }
 
 // Close to the fastest of their own group: others in between make no chain of them.
 TEST(WithoutNoise, GroupsDoNotGrowByTheirMembers) {
-  EXPECT_EQ(without_noise({100, 94, 88, 84}), Rates({97, 97, 86, 86}));
+  EXPECT_EQ(without_noise({100, 92, 84, 80}), Rates({96, 96, 82, 82}));
 }
 
 TEST(WithoutNoise, WhatWasNotMeasuredStaysSo) {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocking messages between the ranks of a group beside its operations: for what they settle before or between them.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/mailbox.h"
+
+namespace braid {
+
+// Ranks that talk take the same steps: next_step() sets messages of one step apart from those of any other, and from
+// those of collectives, which count streams from 1.
+class Parley {
+ public:
+  // When the deadline passes, the group fails with kTimeout: the ranks "did not finish <what> in time".
+  Parley(Mailbox& mailbox, DoorbellWord& bell, std::string what, Deadline deadline)
+      : mailbox_(mailbox), bell_(bell), what_(std::move(what)), deadline_(deadline) {}
+
+  void next_step() { ++step_; }
+  void go_to_step(uint64_t step) { step_ = step; }
+
+  // Messages of one step between the same two ranks have different numbers.
+  void start_send(Node to, uint64_t number, ConstBytes bytes, Request* request) {
+    mailbox_.send(to, tag(number), bytes, request);
+  }
+  void start_recv(Node from, uint64_t number, Bytes bytes, Request* request) {
+    mailbox_.recv(from, tag(number), bytes, request);
+  }
+  Status send(Node to, uint64_t number, ConstBytes bytes) {
+    Request request;
+    start_send(to, number, bytes, &request);
+    return wait_for(request);
+  }
+  Status recv(Node from, uint64_t number, Bytes bytes) {
+    Request request;
+    start_recv(from, number, bytes, &request);
+    return wait_for(request);
+  }
+
+  // Until `done` says so, which is asked after everything that moved. After a failure no request is left open.
+  template <class Done>
+  Status wait(Done done) {
+    Waiter waiter(bell_);
+    while (!done()) {
+      if (mailbox_.has_ended()) return mailbox_.end();
+      if (Clock::now() >= deadline_) {
+        mailbox_.fail({Code::kTimeout, "the ranks did not finish " + what_ + " in time"});
+        return mailbox_.end();
+      }
+      mailbox_.poll() ? waiter.moved() : waiter.idle(Clock::now() + milliseconds(1));
+    }
+    return {};
+  }
+
+ private:
+  static constexpr uint64_t kStream = 0;
+
+  Tag tag(uint64_t number) const { return {kStream, step_ << 32 | number}; }
+  Status wait_for(Request& request) {
+    Status bad = wait([&] { return request.done(); });
+    return bad.ok() ? request.status() : bad;
+  }
+
+  Mailbox& mailbox_;
+  DoorbellWord& bell_;
+  const std::string what_;
+  const Deadline deadline_;
+  uint64_t step_ = 0;
+};
+
+}  // namespace braid
