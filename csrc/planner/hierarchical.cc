@@ -11,7 +11,8 @@
 // floor(p g / P), so every rank carries a run of them, and rounds of all its pieces are one. A host with one rank
 // runs the schedule between hosts on its input, so with one rank per host there is nothing else.
 // Rounds: those between hosts and 2. Sent out of a host: what its node sends between hosts, by all its ranks in
-// equal parts. Sent inside: 2(g-1)/g S per rank. P times the chunks of the schedule between hosts.
+// equal parts. Sent inside: 2(g-1)/g S per rank. P times the chunks of the schedule between hosts. Its aggregators
+// deal with the ranks that carry the pieces.
 // Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy", 2019.
 #include "planner/hierarchical.h"
 
@@ -43,6 +44,7 @@ class Pieces {
  public:
   Pieces(const Hosts& hosts, int count, int chunks) : hosts_(hosts), count_(count), chunks_(chunks) {}
 
+  // Of the hosts.
   std::vector<Node> carriers(int piece) const {
     std::vector<Node> carriers;
     for (int host = 0; host < hosts_.count(); ++host) {
@@ -96,7 +98,7 @@ void hand_out_inside(Builder& builder, const std::vector<Node>& ranks, const Pie
 template <class Draw>
 Schedule drawn(const Collective& collective, const Hosts& hosts, const std::string& family, const Draw& draw) {
   Schedule between = draw(Collective{CollectiveKind::kAllReduce, hosts.count(), 0});
-  int64_t room = std::min(kMaxChunks, kMaxChunksOfAllNodes / collective.ranks);
+  int64_t room = std::min(kMaxChunks, kMaxChunksOfAllNodes / (collective.ranks + between.aggregators()));
   int pieces = static_cast<int>(std::clamp<int64_t>(room / between.chunks, 1, hosts.most()));
   return compose_all_reduce(collective, hosts, between, pieces, family);
 }
@@ -105,7 +107,7 @@ Schedule drawn(const Collective& collective, const Hosts& hosts, const std::stri
 
 Schedule compose_all_reduce(const Collective& collective, const Hosts& hosts, const Schedule& between, int pieces,
                             const std::string& family) {
-  Builder builder(collective, family, pieces * between.chunks);
+  Builder builder(collective, family, pieces * between.chunks, between.aggregators());
   builder.set_shares(repeated(between.shares, pieces));
   Pieces cut(hosts, pieces, between.chunks);
   for (int host = 0; host < hosts.count(); ++host) {
@@ -115,9 +117,11 @@ Schedule compose_all_reduce(const Collective& collective, const Hosts& hosts, co
   for (size_t round = 0; round < most_rounds(between); ++round) {
     for (int piece = 0; piece < pieces; ++piece) {
       Between part{between, cut.carriers(piece), piece * between.chunks};
-      for (int host = 0; host < hosts.count(); ++host) {
+      for (int k = 0; k < between.aggregators(); ++k) part.carriers.push_back(collective.ranks + k);
+      for (int node = 0; node < between.nodes(); ++node) {
         // A schedule is right in place, too, so the sum may stand for its input.
-        add_round(builder, part, host, round, hosts.size(host) > 1 ? Buffer::kOutput : Buffer::kInput);
+        const bool summed = node < hosts.count() && hosts.size(node) > 1;
+        add_round(builder, part, node, round, summed ? Buffer::kOutput : Buffer::kInput);
       }
     }
     builder.end_round();
@@ -141,12 +145,14 @@ Schedule plan_hierarchical_halving_doubling(const Collective& collective, const 
 
 Result<Schedule> plan_hierarchical_direct(const Collective& collective, const PlanOptions& options) {
   Hosts hosts(collective.ranks, options.hosts);
-  if (!options.shares.empty() && options.shares.size() != static_cast<size_t>(hosts.count())) {
+  const size_t owners = static_cast<size_t>(hosts.count()) + static_cast<size_t>(options.aggregators);
+  if (!options.shares.empty() && options.shares.size() != owners) {
     return Status(Code::kInvalidArgument, "hierarchical_direct: " + std::to_string(options.shares.size()) +
-                                              " shares for " + std::to_string(hosts.count()) + " hosts");
+                                              " shares for " +
+                                              nodes_text(hosts.count(), options.aggregators, "host"));
   }
   return drawn(collective, hosts, "hierarchical_direct", [&](const Collective& between) {
-    return plan_direct_all_reduce(between, {options.shares, {}}).value();
+    return plan_direct_all_reduce(between, {options.shares, {}, options.aggregators}).value();
   });
 }
 

@@ -31,11 +31,11 @@ std::vector<Node> Hosts::in_order() const {
   return order;
 }
 
-Status check_hosts(const Collective& collective, const std::vector<int>& hosts) {
+Status check_hosts(const Collective& collective, int aggregators, const std::vector<int>& hosts) {
   if (hosts.empty()) return {};
-  if (hosts.size() != static_cast<size_t>(collective.ranks)) {
+  if (hosts.size() != static_cast<size_t>(collective.ranks) + static_cast<size_t>(aggregators)) {
     return {Code::kInvalidArgument,
-            std::to_string(hosts.size()) + " hosts for " + std::to_string(collective.ranks) + " ranks"};
+            std::to_string(hosts.size()) + " hosts for " + nodes_text(collective.ranks, aggregators)};
   }
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     if (hosts[rank] >= 0) continue;

@@ -11,7 +11,8 @@ namespace braid {
 // Which ranks share a host. Hosts are numbered by first appearance, whatever numbers they came with.
 class Hosts {
  public:
-  // Empty: each rank on a host of its own. REQUIRES: check_hosts() accepted them.
+  // Empty: each rank on a host of its own; those of aggregators are not looked at. REQUIRES: check_hosts()
+  // accepted them.
   explicit Hosts(int ranks, const std::vector<int>& hosts = {});
 
   int count() const { return static_cast<int>(ranks_.size()); }
@@ -30,7 +31,7 @@ class Hosts {
   std::vector<int> local_;
 };
 
-// kInvalidArgument unless `hosts` is empty or has a number for every rank, none below 0.
-Status check_hosts(const Collective& collective, const std::vector<int>& hosts);
+// kInvalidArgument unless `hosts` is empty or has a number for every rank and aggregator, none below 0.
+Status check_hosts(const Collective& collective, int aggregators, const std::vector<int>& hosts);
 
 }  // namespace braid

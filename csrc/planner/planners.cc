@@ -12,13 +12,22 @@ namespace {
 
 bool supports_any(const Collective& collective) { return check(collective).ok(); }
 
-Status check_options(const Collective& collective, const PlanOptions& options, bool takes_shares) {
+// `weighed` families take shares and aggregators, others neither.
+Status check_options(const Collective& collective, const PlanOptions& options, bool weighed) {
   Status status = check(collective);
   if (!status.ok()) return status;
-  if (!takes_shares && !options.shares.empty()) {
+  if (!weighed && !options.shares.empty()) {
     return {Code::kInvalidArgument, "this family cuts equal shares only"};
   }
-  return check_hosts(collective, options.hosts);
+  if (!weighed && options.aggregators != 0) {
+    return {Code::kInvalidArgument, "this family has no work for aggregators"};
+  }
+  if (options.aggregators < 0 || options.aggregators > kMaxRanks - collective.ranks) {
+    return {Code::kInvalidArgument, std::to_string(options.aggregators) + " aggregators, must be between 0 and " +
+                                        std::to_string(kMaxRanks - collective.ranks) + " with " +
+                                        std::to_string(collective.ranks) + " ranks"};
+  }
+  return check_hosts(collective, options.aggregators, options.hosts);
 }
 
 template <Schedule (*draw)(const Collective&)>
@@ -44,12 +53,17 @@ Result<Schedule> weighed(const Collective& collective, const PlanOptions& option
 
 template <Schedule (*draw)(const Collective&)>
 constexpr Family row(CollectiveKind kind, std::string_view name) {
-  return {name, kind, false, false, supports_any, plain<draw>};
+  return {name, kind, false, false, false, supports_any, plain<draw>};
 }
 
 template <Schedule (*draw)(const Collective&, const Hosts&)>
 constexpr Family row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
-  return {name, kind, false, hierarchical, supports_any, placed<draw>};
+  return {name, kind, false, false, hierarchical, supports_any, placed<draw>};
+}
+
+template <Result<Schedule> (*draw)(const Collective&, const PlanOptions&)>
+constexpr Family row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
+  return {name, kind, true, true, hierarchical, supports_any, weighed<draw>};
 }
 
 using enum CollectiveKind;
@@ -59,13 +73,13 @@ constexpr std::array kFamilies = {
     row<plan_ring_all_reduce>(kAllReduce, "ring"),
     row<plan_doubling>(kAllReduce, "doubling"),
     row<plan_halving_doubling>(kAllReduce, "halving_doubling"),
-    Family{"direct", kAllReduce, true, false, supports_any, weighed<plan_direct_all_reduce>},
+    row<plan_direct_all_reduce>(kAllReduce, "direct"),
     row<plan_gather_all>(kAllReduce, "gather_all"),
     row<plan_double_tree>(kAllReduce, "double_tree"),
     row<plan_hierarchical_ring>(kAllReduce, "hierarchical_ring", true),
     row<plan_hierarchical_doubling>(kAllReduce, "hierarchical_doubling", true),
     row<plan_hierarchical_halving_doubling>(kAllReduce, "hierarchical_halving_doubling", true),
-    Family{"hierarchical_direct", kAllReduce, true, true, supports_any, weighed<plan_hierarchical_direct>},
+    row<plan_hierarchical_direct>(kAllReduce, "hierarchical_direct", true),
     row<plan_ring_reduce_scatter>(kReduceScatter, "ring"),
     row<plan_direct_reduce_scatter>(kReduceScatter, "direct"),
     row<plan_hierarchical_reduce_scatter>(kReduceScatter, "hierarchical", true),

@@ -16,10 +16,14 @@ namespace braid {
 
 struct PlanOptions {
   // One weight per owner: how much of the vector each owns. Empty means equal. Only families with `takes_shares`
-  // accept any. Owners are the ranks; in a hierarchical family, the hosts in order of first appearance.
+  // accept any. Owners are the ranks, in a hierarchical family the hosts of ranks in order of first appearance;
+  // then the aggregators, each for itself.
   std::vector<uint64_t> shares;
-  // The host of every rank, numbered by first appearance. Empty: each on one of its own. All families accept them.
+  // The host of every rank, numbered by first appearance, and then of every aggregator. Empty: each on one of
+  // its own. All families accept them.
   std::vector<int> hosts;
+  // Nodes after the ranks that only add up. Only families with `takes_aggregators` accept any.
+  int aggregators = 0;
 
   auto operator<=>(const PlanOptions&) const = default;
 };
@@ -28,13 +32,14 @@ struct Family {
   std::string_view name;
   CollectiveKind kind = CollectiveKind::kAllReduce;
   bool takes_shares = false;
+  bool takes_aggregators = false;
   bool hierarchical = false;  // made of a schedule between hosts; see suits()
   bool (*supports)(const Collective& collective) = nullptr;
   // kInvalidArgument when the collective is not supported or the options do not fit it.
   Result<Schedule> (*plan)(const Collective& collective, const PlanOptions& options) = nullptr;
 };
 
-// Is the family worth a look with these hosts (of PlanOptions)? Where each rank is alone on its host, or all are
+// Is the family worth a look with these hosts of the ranks? Where each rank is alone on its host, or all are
 // on one, a hierarchical family is not: it draws what another family does, or does better. Any other always is.
 bool suits(const Family& family, const std::vector<int>& hosts);
 

@@ -5,12 +5,12 @@
 
 namespace braid {
 
-Builder::Builder(const Collective& collective, std::string family, int chunks) {
+Builder::Builder(const Collective& collective, std::string family, int chunks, int aggregators) {
   schedule_.collective = collective;
   schedule_.family = std::move(family);
   schedule_.chunks = chunks;
-  schedule_.programs.resize(collective.ranks);
-  open_.resize(collective.ranks);
+  schedule_.programs.resize(collective.ranks + aggregators);
+  open_.resize(schedule_.programs.size());
 }
 
 void Builder::set_shares(std::vector<uint64_t> shares) { schedule_.shares = std::move(shares); }

@@ -16,7 +16,7 @@ inline Source message_from(Node node) { return {node, {}}; }
 
 class Builder {
  public:
-  Builder(const Collective& collective, std::string family, int chunks);
+  Builder(const Collective& collective, std::string family, int chunks, int aggregators = 0);
 
   void set_shares(std::vector<uint64_t> shares);
   void send(Node node, Ref what, Node to);

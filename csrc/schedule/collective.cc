@@ -57,7 +57,15 @@ Status check(const Collective& collective) {
   return {};
 }
 
+std::string nodes_text(int ranks, int aggregators, std::string_view of) {
+  const auto counted = [](int count, std::string_view what) {
+    return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
+  };
+  return counted(ranks, of) + (aggregators > 0 ? " and " + counted(aggregators, "aggregator") : "");
+}
+
 int input_chunks(const Collective& collective, int chunks, Node node) {
+  if (node >= collective.ranks) return 0;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduce:
@@ -73,6 +81,7 @@ int input_chunks(const Collective& collective, int chunks, Node node) {
 }
 
 int output_chunks(const Collective& collective, int chunks, Node node) {
+  if (node >= collective.ranks) return 0;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kBroadcast:

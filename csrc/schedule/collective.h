@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
 
 namespace braid {
 
-using Node = int32_t;  // position in the group, 0..ranks-1
+using Node = int32_t;  // position in the group: the ranks are 0..ranks-1, aggregators come after them
 inline constexpr Node kAnyNode = -1;
 
 // The values travel in message headers: append only.
@@ -48,11 +49,14 @@ bool has_root(CollectiveKind kind);
 bool is_reduction(CollectiveKind kind);
 
 // More is refused everywhere: it bounds what a wrong number in a text file can cost.
-inline constexpr int kMaxRanks = 4096;
+inline constexpr int kMaxRanks = 4096;  // and of all nodes
 // kInvalidArgument unless ranks and root are in range.
 Status check(const Collective& collective);
 
-// Chunks of the input ("i") and the output ("o") that exist on `node`; 0 where it has none.
+// How messages count nodes: "3 ranks and 1 aggregator".
+std::string nodes_text(int ranks, int aggregators, std::string_view of = "rank");
+
+// Chunks of the input ("i") and the output ("o") that exist on `node`; 0 where it has none, as on aggregators.
 // `chunks` is the schedule's chunk count (== ranks for block collectives).
 //   all_reduce, barrier   i: chunks          o: chunks
 //   broadcast             i: root chunks     o: chunks

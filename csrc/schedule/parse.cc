@@ -60,7 +60,8 @@ bool parse_step(Cursor& line, Step* step) {
   return line.fail("send, recv, reduce or copy");
 }
 
-bool parse_header(Cursor& line, Schedule* schedule) {
+// `nodes` becomes how many programs must follow.
+bool parse_header(Cursor& line, Schedule* schedule, size_t* nodes) {
   std::string_view kind_name = line.word();
   std::optional<CollectiveKind> kind = collective_from_name(kind_name);
   if (!kind) return line.fail("the name of a collective");
@@ -71,6 +72,10 @@ bool parse_header(Cursor& line, Schedule* schedule) {
   line.drop(schedule->family);
   if (!line.take("ranks=") || !line.number(&schedule->collective.ranks, "a number of ranks", kNumberLimit))
     return false;
+  int aggregators = 0;
+  if (line.try_take("aggregators=") && !line.number(&aggregators, "a number of aggregators", kNumberLimit))
+    return false;
+  *nodes = static_cast<size_t>(schedule->collective.ranks) + static_cast<size_t>(aggregators);
   if (has_root(*kind) &&
       !(line.take("root=") && line.number(&schedule->collective.root, "a rank number", kNumberLimit))) {
     return false;
@@ -102,15 +107,12 @@ bool parse_round(Cursor& line, Program* program) {
   return true;
 }
 
-bool parse_line(Cursor& line, bool* has_header, Schedule* schedule) {
-  if (!*has_header) {
-    *has_header = true;
-    return parse_header(line, schedule);
-  }
+bool parse_line(Cursor& line, std::optional<size_t>* nodes, Schedule* schedule) {
+  if (!*nodes) return parse_header(line, schedule, &nodes->emplace());
   std::vector<Program>& programs = schedule->programs;
   std::string next = "r" + std::to_string(programs.size());
   if (line.word().starts_with('r') || programs.empty()) {
-    if (programs.size() == static_cast<size_t>(schedule->collective.ranks)) return line.fail("no further rank");
+    if (programs.size() == **nodes) return line.fail("no further rank");
     if (line.word() != next) return line.fail(next);
     line.drop(next);
     programs.emplace_back();
@@ -123,7 +125,7 @@ bool parse_line(Cursor& line, bool* has_header, Schedule* schedule) {
 
 Result<Schedule> schedule_from_text(std::string_view text) {
   Schedule schedule;
-  bool has_header = false;
+  std::optional<size_t> nodes;  // once the header was read
   size_t number = 0;
   auto refuse = [&](const std::string& reason) {
     return Status(Code::kInvalidArgument, "line " + std::to_string(number) + ": " + reason);
@@ -134,15 +136,14 @@ Result<Schedule> schedule_from_text(std::string_view text) {
     Cursor line(text.substr(0, size));
     text.remove_prefix(size == std::string_view::npos ? text.size() : size + 1);
     if (line.at_end()) continue;
-    if (parse_line(line, &has_header, &schedule) && !line.at_end()) line.fail("the end of the line");
+    if (parse_line(line, &nodes, &schedule) && !line.at_end()) line.fail("the end of the line");
     if (line.failed()) return refuse(line.expected());
   }
   ++number;
-  if (!has_header) return refuse("expected a schedule, found the end of the text");
-  size_t ranks = schedule.collective.ranks;
-  if (schedule.programs.size() != ranks) {
-    return refuse("expected r" + std::to_string(schedule.programs.size()) + " of " + std::to_string(ranks) +
-                  " ranks, found the end of the text");
+  if (!nodes) return refuse("expected a schedule, found the end of the text");
+  if (schedule.programs.size() != *nodes) {
+    return refuse("expected r" + std::to_string(schedule.programs.size()) + " of " + std::to_string(*nodes) +
+                  " nodes, found the end of the text");
   }
   return schedule;
 }

@@ -60,6 +60,9 @@ struct Step {
 using Round = std::vector<Step>;
 using Program = std::vector<Round>;  // one node's part
 
+// The first collective.ranks nodes are the ranks. Those after them are aggregators: nodes without a contribution
+// that need no result. They have scratch only, add up what ranks send them, and send it back: lightweight
+// parameter servers. Only vector collectives may have any.
 struct Schedule {
   Collective collective;
   std::string family;  // the planner's name: "ring", "direct", ...
@@ -67,11 +70,13 @@ struct Schedule {
   std::vector<uint64_t> shares;   // one weight per chunk (vector collectives); empty means equal shares
   std::vector<Program> programs;  // one per node
 
+  int nodes() const { return static_cast<int>(programs.size()); }
+  int aggregators() const { return nodes() - collective.ranks; }
   bool operator==(const Schedule&) const = default;
 };
 
 inline constexpr int kMaxChunks = 1 << 16;            // of a schedule
-inline constexpr int kMaxChunksOfAllNodes = 1 << 24;  // chunks times ranks
+inline constexpr int kMaxChunksOfAllNodes = 1 << 24;  // chunks times nodes
 
 // Cuts `count` elements into the schedule's chunks by its shares: chunks + 1 offsets, the first 0 and the last
 // `count`. Integer arithmetic only, so all ranks agree; equal shares differ by at most one element.

@@ -49,6 +49,7 @@ std::string to_text(const Schedule& schedule) {
   const Collective& collective = schedule.collective;
   std::string text(name_of(collective.kind));
   text += " " + schedule.family + " ranks=" + std::to_string(collective.ranks);
+  if (schedule.aggregators() > 0) text += " aggregators=" + std::to_string(schedule.aggregators());
   if (has_root(collective.kind)) text += " root=" + std::to_string(collective.root);
   text += " chunks=" + std::to_string(schedule.chunks);
   for (size_t index = 0; index < schedule.shares.size(); ++index) {

@@ -7,8 +7,9 @@
 //     1: send o2 -> r1; reduce o1 = i1 + r2
 //     ...
 //
-// Collectives with a root say root= after ranks=, unequal shares end the first line: shares=3,1,1. The other two
-// steps read "recv o1 <- r2" and "copy o0 = i0". Rounds are numbered per node. Blanks and empty lines are free.
+// After ranks= come aggregators=, where there are any, and root= in collectives with one; unequal shares end the
+// first line: shares=3,1,1. The other two steps read "recv o1 <- r2" and "copy o0 = i0". An aggregator is
+// written as a rank after the last one. Rounds are numbered per node. Blanks and empty lines are free.
 #pragma once
 
 #include <string>

@@ -18,9 +18,12 @@ class Memory {
  public:
   // REQUIRES: check_structure() accepted the schedule, and accepted every ref passed below on its node.
   Memory(const Schedule& schedule, bool in_place)
-      : collective_(schedule.collective), chunks_(schedule.chunks), in_place_(in_place) {}
+      : collective_(schedule.collective),
+        nodes_(schedule.nodes()),
+        chunks_(schedule.chunks),
+        in_place_(in_place) {}
 
-  size_t size() const { return static_cast<size_t>(collective_.ranks) * 3 * chunks_; }
+  size_t size() const { return static_cast<size_t>(nodes_) * 3 * chunks_; }
   size_t cell(Node node, Buffer buffer, int chunk) const;
   // Is this place made for that block? In all_to_all scratch t_k is for the block to k and for the one from k.
   bool fits(Node node, Buffer buffer, int chunk, Block block) const;
@@ -34,6 +37,7 @@ class Memory {
   int aliased_input(Node node, int chunk) const;
 
   Collective collective_;
+  int nodes_;
   int chunks_;
   bool in_place_;
 };

@@ -16,7 +16,7 @@ class RaceCheck {
       : schedule_(schedule), memory_(memory), sent_(memory.size(), 0), landed_(memory.size(), 0) {}
 
   Status run() {
-    for (Node node = 0; node < schedule_.collective.ranks; ++node) {
+    for (Node node = 0; node < schedule_.nodes(); ++node) {
       for (size_t round = 0; round < schedule_.programs[node].size(); ++round) {
         Status status = check_round(node, round);
         if (!status.ok()) return status;

@@ -33,16 +33,26 @@ Status check_header(const Schedule& schedule) {
     return refuse("the family's name must be made of a-z, 0-9 and _");
   }
   int ranks = schedule.collective.ranks;
+  const size_t nodes = schedule.programs.size();
+  if (nodes < static_cast<size_t>(ranks)) {
+    return refuse(std::to_string(nodes) + " programs for " + std::to_string(ranks) + " ranks");
+  }
+  if (nodes > kMaxRanks) {
+    return refuse(std::to_string(nodes) + " nodes, must be at most " + std::to_string(kMaxRanks));
+  }
+  // The size of a block is known to those who have one.
+  if (schedule.aggregators() > 0 && !is_vector(schedule.collective.kind)) {
+    return refuse("aggregators exist only in vector collectives");
+  }
   if (schedule.chunks < 1 || schedule.chunks > kMaxChunks) {
     return refuse(std::to_string(schedule.chunks) + " chunks, must be between 1 and " +
                   std::to_string(kMaxChunks));
   }
-  if (int64_t{ranks} * schedule.chunks > kMaxChunksOfAllNodes) return refuse("too many chunks over all ranks");
+  if (int64_t{schedule.nodes()} * schedule.chunks > kMaxChunksOfAllNodes) {
+    return refuse("too many chunks over all nodes");
+  }
   if (!is_vector(schedule.collective.kind) && schedule.chunks != ranks) {
     return refuse(std::to_string(schedule.chunks) + " chunks, must be one per rank");
-  }
-  if (schedule.programs.size() != static_cast<size_t>(ranks)) {
-    return refuse(std::to_string(schedule.programs.size()) + " programs for " + std::to_string(ranks) + " ranks");
   }
   return check_shares(schedule);
 }
@@ -97,7 +107,7 @@ class StepCheck {
   }
 
   Status check_peer(Node peer) const {
-    if (peer < 0 || peer >= schedule_.collective.ranks) return refuse("there is no r" + std::to_string(peer));
+    if (peer < 0 || peer >= schedule_.nodes()) return refuse("there is no r" + std::to_string(peer));
     if (peer == node_) return refuse("a node cannot exchange messages with itself");
     return {};
   }
@@ -135,7 +145,7 @@ class StepCheck {
 Status check_structure(const Schedule& schedule) {
   Status header = check_header(schedule);
   if (!header.ok()) return header.within(std::string(name_of(schedule.collective.kind)) + "/" + schedule.family);
-  for (Node node = 0; node < schedule.collective.ranks; ++node) {
+  for (Node node = 0; node < schedule.nodes(); ++node) {
     StepCheck step_check(schedule, node);
     const Program& program = schedule.programs[node];
     for (size_t round = 0; round < program.size(); ++round) {

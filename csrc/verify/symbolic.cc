@@ -22,7 +22,7 @@ class Run {
         expressions_(schedule.collective.ranks),
         cells_(memory.size(), kNothing),
         arrived_(order.messages.size()) {
-    waiting_.resize(schedule.collective.ranks);
+    waiting_.resize(schedule.programs.size());
     for (Node node = 0; node < schedule.collective.ranks; ++node) {
       int count = input_chunks(schedule.collective, schedule.chunks, node);
       for (int chunk = 0; chunk < count; ++chunk) {

@@ -7,7 +7,8 @@
 //   2. no race: inside a round nothing that a message lands in is also sent, or landed in twice;
 //   3. matched: messages pair up in number and in content (so in size, too);
 //   4. no deadlock, even when a send cannot complete before its receiver has reached the matching round;
-//   5. result: every node ends with what the collective promises, each contribution counted exactly once;
+//   5. result: every rank ends with what the collective promises, each contribution counted exactly once
+//      (aggregators have no input and owe nothing);
 //   6. bit-identical: where several nodes end with the same chunk, it was computed by the same expression
 //      (two-operand sums may differ in order: IEEE addition is commutative).
 #pragma once

@@ -12,11 +12,12 @@
 namespace braid {
 namespace {
 
-void expect_golden(const std::string& family, int ranks, const std::vector<int>& hosts = {}) {
-  std::string path =
-      std::string(BRAID_GOLDEN_DIR) + "/all_reduce_" + family + "_" + std::to_string(ranks) + ".txt";
+void expect_golden(const std::string& family, int ranks, const PlanOptions& options = {}) {
+  std::string path = std::string(BRAID_GOLDEN_DIR) + "/all_reduce_" + family + "_" + std::to_string(ranks);
+  if (options.aggregators > 0) path += "_and_" + std::to_string(options.aggregators);
+  path += ".txt";
   Result<Schedule> schedule =
-      find_family(CollectiveKind::kAllReduce, family)->plan({CollectiveKind::kAllReduce, ranks, 0}, {{}, hosts});
+      find_family(CollectiveKind::kAllReduce, family)->plan({CollectiveKind::kAllReduce, ranks, 0}, options);
   ASSERT_TRUE(schedule.ok());
   std::string drawn = to_text(schedule.value());
   if (env_string("BRAID_UPDATE_GOLDEN")) std::ofstream(path) << drawn;
@@ -29,7 +30,8 @@ TEST(Golden, RingOfThree) { expect_golden("ring", 3); }
 TEST(Golden, DirectOfFour) { expect_golden("direct", 4); }
 TEST(Golden, HalvingDoublingOfFive) { expect_golden("halving_doubling", 5); }
 TEST(Golden, DoubleTreeOfFive) { expect_golden("double_tree", 5); }
-TEST(Golden, HierarchicalDirectOfTwiceTwo) { expect_golden("hierarchical_direct", 4, {0, 0, 1, 1}); }
+TEST(Golden, HierarchicalDirectOfTwiceTwo) { expect_golden("hierarchical_direct", 4, {{}, {0, 0, 1, 1}}); }
+TEST(Golden, DirectOfTwoWithAnAggregator) { expect_golden("direct", 2, {{}, {}, 1}); }
 
 }  // namespace
 }  // namespace braid

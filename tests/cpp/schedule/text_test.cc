@@ -32,6 +32,19 @@ TEST(Text, RoundTripsEverything) {
             (Step{Op::kReduce, output(1), -1, {local(input(1)), local(scratch(1)), message_from(0)}}));
 }
 
+TEST(Text, CountsAggregators) {
+  const std::string text =
+      "reduce x ranks=2 aggregators=1 root=1 chunks=1\n"
+      "r0\n  0: send i0 -> r2\nr1\n  0: send i0 -> r2\n  1: recv o0 <- r2\n"
+      "r2\n  0: reduce t0 = r0 + r1\n  1: send t0 -> r1\n";
+  Result<Schedule> schedule = schedule_from_text(text);
+  ASSERT_TRUE(schedule.ok()) << schedule.status().message();
+  EXPECT_EQ(schedule.value().nodes(), 3);
+  EXPECT_EQ(schedule.value().aggregators(), 1);
+  EXPECT_EQ(schedule.value().collective.ranks, 2);
+  EXPECT_EQ(to_text(schedule.value()), text);
+}
+
 TEST(Text, IgnoresBlanksAndEmptyLines) {
   Result<Schedule> schedule =
       schedule_from_text("\n  all_gather\tring  ranks=1 chunks=1 \r\n\nr0\r\n 0 :copy o0=i0 ;copy t0= o0\n\n");
@@ -62,10 +75,13 @@ TEST(Text, ErrorsNameTheLineAndWhatWasExpected) {
            {"all_reduce ring ranks=2000000000 chunks=1", "a number of ranks of at most"},
            {"all_reduce ring ranks=1", "line 1: expected \"chunks=\""},
            {"broadcast direct ranks=1 chunks=1", "line 1: expected \"root=\""},
+           {"all_reduce ring ranks=1 aggregators=", "line 1: expected a number of aggregators"},
+           {"all_reduce ring ranks=1 aggregators=1 chunks=1\nr0", "expected r1 of 2 nodes"},
+           {"all_reduce ring ranks=1 aggregators=1 chunks=1\nr0\nr1\nr2", "line 4: expected no further rank"},
            {"all_reduce ring ranks=1 chunks=1 shares=", "line 1: expected a share"},
            {"all_reduce ring ranks=1 chunks=1 shares=18446744073709551616", "a share of at most"},
            {"all_reduce ring ranks=1 chunks=1 twice", "line 1: expected the end of the line, found \"twice\""},
-           {"all_reduce ring ranks=1000000000 chunks=1\nr0", "expected r1 of 1000000000 ranks"},
+           {"all_reduce ring ranks=1000000000 chunks=1\nr0", "expected r1 of 1000000000 nodes"},
            {"$", "line 2: expected r0, found \"$\""},
            {"r1", "line 2: expected r0, found \"r1\""},
            {"0: copy o0 = i0", "line 2: expected r0"},

@@ -34,7 +34,7 @@ class Interpreter {
   using InputOf = std::function<Chunk(Node node, int chunk)>;
 
   Interpreter(const Schedule& schedule, Mode mode, const InputOf& input_of)
-      : schedule_(schedule), mode_(mode), nodes_(schedule.collective.ranks) {
+      : schedule_(schedule), mode_(mode), nodes_(schedule.programs.size()) {
     for (Node node = 0; node < schedule.collective.ranks; ++node) {
       int count = input_chunks(schedule.collective, schedule.chunks, node);
       for (int chunk = 0; chunk < count; ++chunk) {

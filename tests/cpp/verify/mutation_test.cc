@@ -22,6 +22,7 @@ struct Subject {
   const char* family;
   int ranks;
   Node root;
+  int aggregators = 0;
 };
 
 const std::vector<Subject>& subjects() {
@@ -44,12 +45,16 @@ const std::vector<Subject>& subjects() {
       {kAllToAll, "pairwise", 4, 0},
       {kGather, "direct", 4, 1},
       {kScatter, "direct", 4, 1},
+      {kAllReduce, "direct", 2, 0, 1},
+      {kAllReduce, "direct", 3, 0, 2},
   };
   return all;
 }
 
 Schedule draw(const Subject& subject) {
-  return find_family(subject.kind, subject.family)->plan({subject.kind, subject.ranks, subject.root}, {}).value();
+  return find_family(subject.kind, subject.family)
+      ->plan({subject.kind, subject.ranks, subject.root}, {{}, {}, subject.aggregators})
+      .value();
 }
 
 void judge(const Schedule& original, const Schedule& mutant, Tally* tally) {
@@ -67,7 +72,7 @@ Tally for_every_step(const Mutate& mutate) {
   for (const Subject& subject : subjects()) {
     Schedule original = draw(subject);
     EXPECT_TRUE(verify(original).ok());
-    for (Node node = 0; node < subject.ranks; ++node) {
+    for (Node node = 0; node < original.nodes(); ++node) {
       for (size_t round = 0; round < original.programs[node].size(); ++round) {
         for (size_t step = 0; step < original.programs[node][round].size(); ++step) {
           mutate(original, node, round, step, &tally);
@@ -131,7 +136,7 @@ TEST(Mutation, MovingAStepToAnotherRound) {
 
 TEST(Mutation, RetargetingAMessage) {
   Tally tally = for_every_step([](const Schedule& original, Node node, size_t round, size_t step, Tally* sum) {
-    for (Node peer = -1; peer <= original.collective.ranks; ++peer) {
+    for (Node peer = -1; peer <= original.nodes(); ++peer) {
       Schedule mutant = original;
       Step& changed = mutant.programs[node][round][step];
       if (changed.op == Op::kSend || changed.op == Op::kRecv) {

@@ -40,6 +40,51 @@ TEST(Refusal, RefsThatDoNotExist) {
   expect_refused("all_reduce x ranks=1 chunks=2\nr0\n 0: copy t1-2 = i0-1\n", "t1-2 does not exist");
 }
 
+// Two ranks that hand their vectors to r2, which does with them what `steps` say, and take the sum from it.
+std::string with_aggregator(const std::string& steps) {
+  return "all_reduce x ranks=2 aggregators=1 chunks=1\n"
+         "r0\n 0: send i0 -> r2\n 1: recv o0 <- r2\n"
+         "r1\n 0: send i0 -> r2\n 1: recv o0 <- r2\n"
+         "r2\n 0: " +
+         steps + "\n 1: send t0 -> r0; send t0 -> r1\n";
+}
+
+TEST(Refusal, AggregatorsThatAreMoreThanThat) {
+  const Status good = verdict(with_aggregator("reduce t0 = r0 + r1"));
+  EXPECT_TRUE(good.ok()) << good.message();
+  expect_refused(with_aggregator("reduce t0 = i0 + r0 + r1"), "i0 does not exist on r2, which has 0 chunks there");
+  expect_refused(with_aggregator("reduce o0 = r0 + r1"), "o0 does not exist on r2");
+  expect_refused(with_aggregator("reduce t0 = r0 + r1; copy o0 = t0"), "o0 does not exist on r2");
+  expect_refused(with_aggregator("reduce t1 = r0 + r1"), "t1 does not exist on r2, which has 1 chunks there");
+  expect_refused(with_aggregator("recv t0 <- r0; reduce t0 = t0 + r1 + t0"), "counts a contribution twice");
+  expect_refused(with_aggregator("recv t0 <- r0"), "r2 never takes this message");
+  expect_refused(with_aggregator("reduce t0 = r0 + r1 + r3"), "there is no r3");
+  expect_refused(with_aggregator("recv t0 <- r0; recv t0 <- r1"), "lands in the same memory");
+}
+
+TEST(Refusal, AggregatorsThatLeaveARankWithoutItsResult) {
+  expect_refused(
+      "all_reduce x ranks=2 aggregators=1 chunks=1\n"
+      "r0\n 0: send i0 -> r2\n 1: recv o0 <- r2\nr1\n 0: send i0 -> r2\n"
+      "r2\n 0: reduce t0 = r0 + r1\n 1: send t0 -> r0\n",
+      "r1: in the end o0 holds nothing");
+}
+
+TEST(Refusal, AggregatorsThatAddUpInAnotherOrder) {
+  expect_refused(
+      "all_reduce x ranks=3 aggregators=1 chunks=1\n"
+      "r0\n 0: send i0 -> r3; reduce o0 = i0 + r1 + r2\n"
+      "r1\n 0: send i0 -> r0; send i0 -> r3\n 1: recv o0 <- r3\n"
+      "r2\n 0: send i0 -> r0; send i0 -> r3\n 1: recv o0 <- r3\n"
+      "r3\n 0: reduce t0 = r1 + r0 + r2\n 1: send t0 -> r1; send t0 -> r2\n",
+      "r1: in the end o0 was computed in another way than on r0");
+}
+
+TEST(Refusal, AggregatorsOfBlocks) {
+  expect_refused("all_gather x ranks=1 aggregators=1 chunks=1\nr0\n 0: copy o0 = i0\nr1\n",
+                 "aggregators exist only in vector collectives");
+}
+
 TEST(Refusal, PeersThatDoNotExist) {
   expect_refused("all_reduce x ranks=2 chunks=1\nr0\n 0: send i0 -> r2\nr1\n", "there is no r2");
   expect_refused("all_reduce x ranks=2 chunks=1\nr0\n 0: reduce o0 = i0 + r7\nr1\n", "there is no r7");

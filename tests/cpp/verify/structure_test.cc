@@ -48,7 +48,17 @@ TEST(Structure, RefusesMoreMemoryThanAProofMayTake) {
   schedule.chunks = kMaxChunks;
   schedule.family = "huge";
   schedule.programs.resize(4096);
-  expect_refused(schedule, "too many chunks over all ranks");
+  expect_refused(schedule, "too many chunks over all nodes");
+}
+
+TEST(Structure, RefusesMoreNodesThanThereMayBe) {
+  Schedule schedule = good();
+  schedule.programs.resize(kMaxRanks + 1);
+  expect_refused(schedule, "4097 nodes, must be at most 4096");
+  schedule.programs.resize(kMaxRanks);
+  EXPECT_TRUE(verify(schedule).ok()) << verify(schedule).status().message();
+  schedule.chunks = kMaxChunks;
+  expect_refused(schedule, "too many chunks over all nodes");
 }
 
 TEST(Structure, RefusesWrongBlocks) {
