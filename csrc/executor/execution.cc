@@ -32,7 +32,7 @@ Execution::Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node
       mailbox_(mailbox),
       stream_(stream),
       pool_(pool) {
-  segments_left_ = layout_.segments();
+  if (!program_.empty()) segments_left_ = layout_.segments();
   size_t most_messages = 0;
   for (const Round& round : program_) most_messages = std::max(most_messages, messages_in(round));
   const auto lanes = std::min<int64_t>(segments_left_, std::max(options.window, 1));
@@ -104,12 +104,7 @@ void Execution::start_segment(Lane& lane) {
     return;
   }
   lane.segment = next_segment_++;
-  if (!program_.empty()) {
-    post_round(lane);
-  } else {  // nothing to do on this node
-    --segments_left_;
-    start_segment(lane);
-  }
+  post_round(lane);
 }
 
 Status Execution::collect(Lane& lane, bool& complete) {

@@ -21,7 +21,9 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
       vector_(is_vector(schedule.collective.kind)),
       whole_from_(whole_from) {
   if (vector_) {
-    total_bytes_ = operands.inputs.empty() ? operands.outputs[0].size() : operands.inputs[0].size();
+    total_bytes_ = !operands.inputs.empty()    ? operands.inputs[0].size()
+                   : !operands.outputs.empty() ? operands.outputs[0].size()
+                                               : operands.bytes;
     if (total_bytes_ == 0) return;
     const size_t element = size_of(operands.dtype);
     const size_t aimed =

@@ -20,6 +20,7 @@ struct Operands {
   ReduceOp op = ReduceOp::kSum;
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
+  size_t bytes = 0;  // of the vector, on an aggregator, which has neither
 };
 
 // Whether a node's program needs scratch memory.

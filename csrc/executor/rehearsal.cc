@@ -42,6 +42,15 @@ Status run_shared(Node node, SharedExecution& execution, DoorbellWord& bell, Dea
   return execution.status();
 }
 
+// Those of all nodes.
+std::vector<Operands> with_aggregators(const Schedule& schedule, std::vector<Operands> operands) {
+  if (schedule.aggregators() == 0) return operands;
+  const Operands& first = operands[0];
+  const size_t bytes = first.inputs.empty() ? first.outputs[0].size() : first.inputs[0].size();
+  operands.resize(schedule.programs.size(), {first.dtype, first.op, {}, {}, bytes});
+  return operands;
+}
+
 // The first failure.
 Status on_threads(int nodes, const std::function<Status(Node)>& run) {
   std::vector<Status> outcomes(static_cast<size_t>(nodes));
@@ -60,7 +69,8 @@ Status on_threads(int nodes, const std::function<Status(Node)>& run) {
 
 Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
                 const RehearsalOptions& options) {
-  const int nodes = schedule->schedule().collective.ranks;
+  const int nodes = schedule->schedule().nodes();
+  const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
   LoopbackHub hub(nodes, options.loopback);
   std::vector<DoorbellWord> bells(static_cast<size_t>(nodes));
   std::vector<std::unique_ptr<Mailbox>> mailboxes;
@@ -75,7 +85,7 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);
     Pool pool(0);
-    Execution execution(schedule, node, operands[i], *mailboxes[i], 1, pool, options.execution);
+    Execution execution(schedule, node, all[i], *mailboxes[i], 1, pool, options.execution);
     Status outcome = run_node(node, execution, *mailboxes[i], bells[i], deadline);
     if (!outcome.ok()) mailboxes[i]->fail(outcome);
     return outcome;
@@ -85,7 +95,8 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
 Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
                        const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout,
                        size_t lend_from) {
-  const int nodes = schedule->schedule().collective.ranks;
+  const int nodes = schedule->schedule().nodes();
+  const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
   SharedPlan plan = plan_shared(*schedule, {stage_bytes, false, lend_from != Layout::kNever});
   if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
@@ -111,7 +122,7 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
     const auto i = static_cast<size_t>(node);
     Pool pool(0);
     SharedWorkspace workspace;
-    SharedExecution execution(schedule, plan, node, operands[i], *boards[i], 1, pool, workspace);
+    SharedExecution execution(schedule, plan, node, all[i], *boards[i], 1, pool, workspace);
     return run_shared(node, execution, bells[i], deadline);
   });
 }

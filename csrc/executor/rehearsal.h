@@ -17,8 +17,8 @@ struct RehearsalOptions {
   milliseconds timeout{20'000};
 };
 
-// operands[r] is the memory of node r. Returns the first failure; kTimeout names what a stuck node waits for.
-// REQUIRES: operands that match the schedule, as for Execution.
+// operands[r] is the memory of rank r; aggregators need none. Returns the first failure; kTimeout names what a
+// stuck node waits for. REQUIRES: operands that match the schedule, as for Execution.
 Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
                 const RehearsalOptions& options);
 
