@@ -26,20 +26,9 @@ constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
 
-// What each owner has of the vector; empty where all have the same. Families of hosts repeat their owners for every
-// piece that ranks carry.
-std::vector<double> parts_of(const Schedule& schedule) {
-  if (schedule.shares.empty()) return {};
-  const auto distinct = [&](size_t owners) {
-    for (size_t i = owners; i < schedule.shares.size(); ++i) {
-      if (schedule.shares[i] != schedule.shares[i - owners]) return false;
-    }
-    return schedule.shares.size() % owners == 0;
-  };
-  size_t owners = 1;
-  while (!distinct(owners)) ++owners;
-  std::vector<double> parts(schedule.shares.begin(),
-                            schedule.shares.begin() + static_cast<std::ptrdiff_t>(owners));
+// What each owner has of the vector; empty where all have the same.
+std::vector<double> parts_of(const std::vector<uint64_t>& shares) {
+  std::vector<double> parts(shares.begin(), shares.end());
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
   for (double& part : parts) part /= sum;
   return parts;
@@ -143,7 +132,7 @@ Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op
   if (!made.ok()) return made.status();
   const Choice& choice = made.value();
   return Explanation{std::string(name_of(kind)), choice.family, choice.predicted_s,
-                     choice.runners_up,          choice.reason, parts_of(choice.schedule->schedule()),
+                     choice.runners_up,          choice.reason, parts_of(choice.shares),
                      choice.chunk_bytes};
 }
 

@@ -70,6 +70,7 @@ class Prediction {
     for (size_t node = 0; node < ports_.size(); ++node) ports_[node].resize(schedule.programs[node].size());
     share_cards();
     for (const Message& message : order.messages) {
+      if (is_never_sent(message)) continue;
       for (Direction direction : {kOut, kIn}) {
         const Endpoint& at = end_of(message, direction);
         const double on_link_s = moved_bytes(message, direction) * link(message).beta_s_per_byte;
@@ -176,6 +177,14 @@ class Prediction {
     return size_of(message.from.node, step.target);
   }
 
+  // For no size at all: its chunks have the share 0.
+  bool is_never_sent(const Message& message) const {
+    if (schedule_.shares.empty()) return false;
+    const Ref& sent = schedule_.programs[message.from.node][message.from.round][message.from.step].target;
+    const auto first = schedule_.shares.begin() + sent.first;
+    return std::all_of(first, first + sent.count, [](uint64_t share) { return share == 0; });
+  }
+
   // An earlier step of the round sends the same.
   bool is_written_before(const Message& message) const {
     const Round& round = schedule_.programs[message.from.node][message.from.round];
@@ -195,6 +204,7 @@ class Prediction {
   }
 
   void move(const Message& message) {
+    if (is_never_sent(message)) return;
     double begun_s = std::max(start_s_[message.from.node], start_s_[message.to.node]);
     double ports_s = std::max(busy_s(lanes(message, kOut), rates_), busy_s(lanes(message, kIn), rates_));
     double end_s = begun_s + link(message).alpha_s + ports_s;
@@ -237,9 +247,9 @@ Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology
   if (pipeline.window < 1) {
     return Status(Code::kInvalidArgument, "a window of " + std::to_string(pipeline.window) + " segments");
   }
-  if (topology.nodes() != schedule.collective.ranks) {
+  if (topology.nodes() != schedule.nodes()) {
     return Status(Code::kInvalidArgument, "a topology of " + std::to_string(topology.nodes()) + " nodes for " +
-                                              std::to_string(schedule.collective.ranks) + " ranks");
+                                              nodes_text(schedule.collective.ranks, schedule.aggregators()));
   }
   Result<Order> order = order_of(schedule);
   if (!order.ok()) return order.status();

@@ -14,7 +14,7 @@ namespace braid {
 // taken to hold what its card takes in in 10 ms, at least 256 KiB and at most 4 MiB; what a card may have under way
 // are the messages that its nodes take in one round, of every segment in the window. At most 256 KiB, which hides the
 // cost of a message, and all there is where no message leaves a host; at least 4 KiB. REQUIRES: verify() accepts the
-// schedule, topology.nodes() == its ranks, window > 0.
+// schedule, topology.nodes() == its nodes, window > 0.
 int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window);
 
 }  // namespace braid

@@ -12,14 +12,31 @@ namespace {
 constexpr double kUnits = 1 << 20;
 constexpr double kWorthIt = 1.01;
 
-// What the cards of the hosts carry when host k stands for `members[k]` of the ranks.
-std::vector<OwnerUse> uses_of(const Topology& topology, const std::vector<int>& members) {
-  double n = 0;
-  for (int count : members) n += count;
-  std::vector<OwnerUse> uses(members.size());
+// Who may own something, by the number of the host: first those that contribute, then aggregators.
+struct Owners {
+  std::vector<int> hosts;
+  int contributing = 0;
+
+  bool contributes(size_t owner) const { return owner < static_cast<size_t>(contributing); }
+};
+
+// How many owners each host has, or how many of them contribute.
+std::vector<int> members(const Topology& topology, const Owners& owners, bool all) {
+  std::vector<int> counts(topology.host_count(), 0);
+  for (size_t owner = 0; owner < owners.hosts.size(); ++owner) {
+    if (all || owners.contributes(owner)) ++counts[owners.hosts[owner]];
+  }
+  return counts;
+}
+
+// What the cards of the hosts carry when g of n contribute from there. Nobody: n X each way, by the same formula.
+std::vector<OwnerUse> uses_of(const Topology& topology, const Owners& owners) {
+  const double n = owners.contributing;
+  const std::vector<int> contributing = members(topology, owners, false);
+  std::vector<OwnerUse> uses(contributing.size());
   for (int node = 0; node < topology.nodes(); ++node) {
     const int host = topology.numbered_hosts()[node];
-    const double g = members[host];
+    const double g = contributing[host];
     const Topology::Card card = topology.card(topology.host(node));
     uses[host] = {{g * card.up_s_per_byte, (n - 2 * g) * card.up_s_per_byte},
                   {g * card.down_s_per_byte, (n - 2 * g) * card.down_s_per_byte}};
@@ -27,12 +44,12 @@ std::vector<OwnerUse> uses_of(const Topology& topology, const std::vector<int>& 
   return uses;
 }
 
-double time_with_equal_shares_s(const std::vector<OwnerUse>& uses, const std::vector<int>& members) {
-  double n = 0;
-  for (int count : members) n += count;
+double time_with_equal_shares_s(const Topology& topology, const Owners& owners,
+                                const std::vector<OwnerUse>& uses) {
+  const std::vector<int> all = members(topology, owners, true);
   double time_s = 0;
   for (size_t host = 0; host < uses.size(); ++host) {
-    const double share = members[host] / n;
+    const double share = static_cast<double>(all[host]) / static_cast<double>(owners.hosts.size());
     for (const CardUse& use : {uses[host].up, uses[host].down}) {
       time_s = std::max(time_s, use.fixed_s + use.per_share_s * share);
     }
@@ -40,37 +57,39 @@ double time_with_equal_shares_s(const std::vector<OwnerUse>& uses, const std::ve
   return time_s;
 }
 
-// The share of each member of each host; empty when equal ones are as good.
-std::vector<double> member_shares(const Topology& topology, const std::vector<int>& members) {
-  if (members.size() < 2) return {};
-  const std::vector<OwnerUse> uses = uses_of(topology, members);
-  const bool alike = std::all_of(uses.begin(), uses.end(), [&](const OwnerUse& use) { return use == uses[0]; });
-  if (alike) return {};
+// Empty when equal ones are as good.
+std::vector<uint64_t> weights_of(const Topology& topology, const Owners& owners) {
+  if (topology.host_count() < 2) return {};
+  const std::vector<OwnerUse> uses = uses_of(topology, owners);
   const Split best = least_time_split(uses);
-  if (time_with_equal_shares_s(uses, members) <= kWorthIt * best.seconds_per_byte) return {};
-  std::vector<double> shares;
-  for (size_t host = 0; host < members.size(); ++host) shares.push_back(best.shares[host] / members[host]);
-  return shares;
+  if (time_with_equal_shares_s(topology, owners, uses) <= kWorthIt * best.seconds_per_byte) return {};
+  // A card does not care who on its host owns what: ranks do where there are any, as they need not send it.
+  const std::vector<int> contributing = members(topology, owners, false);
+  const std::vector<int> all = members(topology, owners, true);
+  std::vector<uint64_t> weights;
+  for (size_t owner = 0; owner < owners.hosts.size(); ++owner) {
+    const int host = owners.hosts[owner];
+    const int among = owners.contributes(owner) ? contributing[host] : contributing[host] == 0 ? all[host] : 0;
+    const double share = among > 0 ? best.shares[host] / among : 0;
+    weights.push_back(static_cast<uint64_t>(std::llround(kUnits * share)));
+  }
+  return weights;
 }
-
-uint64_t weight_of(double share) { return static_cast<uint64_t>(std::llround(kUnits * share)); }
 
 }  // namespace
 
-std::vector<uint64_t> rank_shares(const Topology& topology) {
-  const std::vector<double> shares = member_shares(topology, topology.host_sizes());
-  if (shares.empty()) return {};
-  std::vector<uint64_t> weights;
-  for (int host : topology.numbered_hosts()) weights.push_back(weight_of(shares[host]));
-  return weights;
+std::vector<uint64_t> rank_shares(const Topology& topology, int aggregators) {
+  return weights_of(topology, {topology.numbered_hosts(), topology.nodes() - aggregators});
 }
 
-std::vector<uint64_t> host_shares(const Topology& topology) {
-  std::vector<uint64_t> weights;
-  for (double share : member_shares(topology, std::vector<int>(topology.host_count(), 1))) {
-    weights.push_back(weight_of(share));
-  }
-  return weights;
+std::vector<uint64_t> host_shares(const Topology& topology, int aggregators) {
+  const std::vector<int>& hosts = topology.numbered_hosts();
+  const auto first_aggregator = hosts.end() - aggregators;
+  Owners owners;
+  owners.contributing = 1 + *std::max_element(hosts.begin(), first_aggregator);
+  for (int host = 0; host < owners.contributing; ++host) owners.hosts.push_back(host);
+  owners.hosts.insert(owners.hosts.end(), first_aggregator, hosts.end());
+  return weights_of(topology, owners);
 }
 
 }  // namespace braid

@@ -51,6 +51,15 @@ void Topology::set_link(int from, int to, Link link) {
   }
 }
 
+Topology Topology::first(int nodes) const {
+  Topology part({hosts_.begin(), hosts_.begin() + nodes}, within_host_, between_hosts_);
+  for (int host : part.hosts_) part.set_card(host, card(host));
+  for (const auto& [ends, link] : special_) {
+    if (std::max(ends.first, ends.second) < nodes) part.set_link(ends.first, ends.second, link);
+  }
+  return part;
+}
+
 Topology uniform(int nodes, double alpha_s, double beta_s_per_byte) {
   std::vector<int> hosts(nodes);
   std::iota(hosts.begin(), hosts.end(), 0);

@@ -58,6 +58,9 @@ class Topology {
   // The links that are not what the hosts of their nodes and the cards say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
+  // The first `nodes` alone, with what is known of their cards and links. REQUIRES: 0 < nodes <= this->nodes().
+  Topology first(int nodes) const;
+
   bool operator==(const Topology&) const = default;
 
  private:

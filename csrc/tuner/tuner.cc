@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "cost/flight.h"
-#include "cost/shares.h"
 #include "planner/planners.h"
 #include "schedule/segments.h"
+#include "tuner/shares_to_try.h"
 
 namespace braid {
 namespace {
@@ -24,7 +24,7 @@ bool must_round_once(const Collective& collective, DType dtype, ReduceOp op) {
 // Is there no partial result, that is, does every reduce step complete its target?
 bool rounds_once(const VerifiedSchedule& verified) {
   const Schedule& schedule = verified.schedule();
-  for (Node node = 0; node < schedule.collective.ranks; ++node) {
+  for (Node node = 0; node < schedule.nodes(); ++node) {
     for (size_t round = 0; round < schedule.programs[node].size(); ++round) {
       for (size_t step = 0; step < schedule.programs[node][round].size(); ++step) {
         bool reduces = schedule.programs[node][round][step].op == Op::kReduce;
@@ -52,25 +52,6 @@ std::string bytes_text(int64_t bytes) {
 
 std::string seconds_text(double seconds) { return quantity(seconds * 1e9, {"ns", "us", "ms", "s"}, 1000); }
 
-std::vector<uint64_t> sums_per_host(const std::vector<uint64_t>& of_ranks, const Topology& topology) {
-  if (of_ranks.size() != static_cast<size_t>(topology.nodes())) return of_ranks;  // the planner refuses them
-  std::vector<uint64_t> sums(topology.host_count(), 0);
-  for (int node = 0; node < topology.nodes(); ++node) sums[topology.numbered_hosts()[node]] += of_ranks[node];
-  return sums;
-}
-
-// The first is the best of equals.
-std::vector<std::vector<uint64_t>> shares_to_try(const Family& family, const Topology& topology,
-                                                 const TunerOptions& options) {
-  if (!family.takes_shares) return {{}};
-  if (!options.shares.empty()) {
-    return {family.hierarchical ? sums_per_host(options.shares, topology) : options.shares};
-  }
-  std::vector<uint64_t> suited = family.hierarchical ? host_shares(topology) : rank_shares(topology);
-  if (suited.empty()) return {{}};
-  return {{}, std::move(suited)};
-}
-
 int64_t segments_by(int64_t chunk_bytes, const Schedule& schedule, int64_t bytes) {
   return chunk_bytes > 0 ? segments_of(schedule, bytes, chunk_bytes) : 1;
 }
@@ -79,12 +60,13 @@ struct Priced {
   Candidate candidate;
   SharedSchedule schedule;
   int64_t chunk_bytes = 0;
+  std::vector<uint64_t> shares;
 };
 
-std::string reason_for(const Collective& collective, int64_t bytes, const std::vector<Priced>& priced,
-                       const std::string& remark) {
+std::string reason_for(const Collective& collective, int aggregators, int64_t bytes,
+                       const std::vector<Priced>& priced, const std::string& remark) {
   std::string reason = std::string(name_of(collective.kind)) + " of " + bytes_text(bytes) + " on " +
-                       std::to_string(collective.ranks) + (collective.ranks == 1 ? " rank: " : " ranks: ");
+                       nodes_text(collective.ranks, aggregators) + ": ";
   for (size_t index = 0; index < priced.size(); ++index) {
     const Candidate& candidate = priced[index].candidate;
     reason += (index == 0 ? "" : ", then ") + candidate.family + " " + seconds_text(candidate.predicted_s);
@@ -92,14 +74,29 @@ std::string reason_for(const Collective& collective, int64_t bytes, const std::v
   return reason + remark;
 }
 
+Status check_aggregators(const Collective& collective, int aggregators, const std::string& forced) {
+  const auto takes_any = [](const Family& family) { return family.takes_aggregators; };
+  const std::span<const Family> all = families(collective.kind);
+  const std::string name(name_of(collective.kind));
+  if (aggregators == 0) return {};
+  if (std::ranges::none_of(all, takes_any)) {
+    return {Code::kUnsupported, name + ": no family has work for aggregators"};
+  }
+  if (!forced.empty() && !takes_any(*find_family(collective.kind, forced))) {
+    return {Code::kInvalidArgument, name + ": the forced family " + forced + " has no work for aggregators"};
+  }
+  return {};
+}
+
 // The family with the shares that take less time; of equals the first. No schedule in it where one is asked for that rounds once, and
 // this family does not.
 Result<Priced> price(const Family& family, const Collective& collective, bool once, int64_t bytes,
                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
   Priced best;
-  for (std::vector<uint64_t>& shares : shares_to_try(family, topology, options)) {
+  const int aggregators = topology.nodes() - collective.ranks;
+  for (std::vector<uint64_t>& shares : shares_to_try(family, topology, aggregators, options.shares)) {
     Result<SharedSchedule> schedule =
-        cache.get(collective, family.name, {std::move(shares), topology.numbered_hosts()});
+        cache.get(collective, family.name, {shares, topology.numbered_hosts(), aggregators});
     if (!schedule.ok()) return schedule.status();
     if (once && !rounds_once(*schedule.value())) continue;
     const Schedule& own = schedule.value()->schedule();
@@ -109,7 +106,7 @@ Result<Priced> price(const Family& family, const Collective& collective, bool on
         predict_s(own, bytes, topology, options.rates, {segments_by(chunk_bytes, own, bytes), options.window});
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
-    best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes};
+    best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};
   }
   return best;
 }
@@ -120,7 +117,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
                       const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
   Status possible = check(collective);
   if (!possible.ok()) return possible;
-  if (collective.ranks != topology.nodes()) {
+  if (collective.ranks > topology.nodes()) {
     return Status(Code::kInvalidArgument, std::to_string(collective.ranks) + " ranks on a topology of " +
                                               std::to_string(topology.nodes()) + " nodes");
   }
@@ -132,13 +129,19 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   Result<Forced> parsed = Forced::parse(options.algorithm);
   if (!parsed.ok()) return parsed.status();
   const std::string& forced = parsed.value().family_for(collective.kind);
+  const int aggregators = topology.nodes() - collective.ranks;
+  Status possible_with = check_aggregators(collective, aggregators, forced);
+  if (!possible_with.ok()) return possible_with;
+  const std::vector<int> hosts_of_ranks(topology.numbered_hosts().begin(),
+                                        topology.numbered_hosts().begin() + collective.ranks);
 
   const bool once = forced.empty() && must_round_once(collective, dtype, op);
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
     if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
-    if (forced.empty() && !suits(family, topology.numbered_hosts())) continue;
+    if (aggregators > 0 && !family.takes_aggregators) continue;
+    if (forced.empty() && !suits(family, hosts_of_ranks)) continue;
     Result<Priced> one = price(family, collective, once, bytes, topology, options, cache);
     if (!one.ok()) return one.status();
     if (one.value().schedule != nullptr) {
@@ -167,9 +170,14 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
   // Not the dtype's name: all narrow floats share the choice.
   if (!left_out.empty()) remark = " (a narrow float is rounded once, so not " + left_out + ")";
-  Choice choice{priced[0].candidate.family, priced[0].candidate.predicted_s, {}, "", priced[0].schedule,
+  Choice choice{priced[0].candidate.family,
+                priced[0].candidate.predicted_s,
+                {},
+                std::move(priced[0].shares),
+                "",
+                priced[0].schedule,
                 priced[0].chunk_bytes};
-  choice.reason = reason_for(collective, bytes, priced, remark);
+  choice.reason = reason_for(collective, aggregators, bytes, priced, remark);
   for (size_t index = 1; index < priced.size(); ++index) choice.runners_up.push_back(priced[index].candidate);
   return choice;
 }

@@ -25,8 +25,8 @@ namespace braid {
 struct TunerOptions {
   // Forces families: "ring", or "all_reduce=ring,broadcast=binomial". See forced.h.
   std::string algorithm;
-  // One weight per rank for the families that take shares; those of hosts get the sums of their ranks'. Empty:
-  // equal ones or those that suit the topology's cards, whichever take less time.
+  // One weight per node of the topology for the families that take shares; those of hosts get the sums of their
+  // ranks', and aggregators their own. Empty: whichever take less time of those that shares_to_try() finds.
   std::vector<uint64_t> shares;
   // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for one that suits
   // the cards (cost/flight.h), none for not at all. And how many segments it has under way.
@@ -42,16 +42,21 @@ struct Choice {
   std::string family;
   double predicted_s = 0;
   std::vector<Candidate> runners_up;  // cheapest first
+  std::vector<uint64_t> shares;       // one per owner, see PlanOptions; empty: equal
   std::string reason;       // one line: "all_reduce of 1 MiB on 4 ranks: direct 1.9 ms, then ring 2.1 ms"
   SharedSchedule schedule;  // to be run
   int64_t chunk_bytes = 0;  // to cut it by; 0: not at all
 };
 
+// The topology's nodes after the ranks are aggregators: then only families with work for them are candidates.
+// How much each gets follows from the shares, and may be nothing.
+//
 // `bytes` as in predict_s(): the whole vector, or all ranks' blocks. Sums, averages and products of 16-bit floats
 // go only to schedules that round every result once (all contributions meet in one reduce step), unless forced:
 // the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
-// kInvalidArgument for an impossible collective or one of other ranks than the topology's, negative bytes,
-// negative chunks, window < 1, shares that do not fit, or an unknown name in options.algorithm.
+// kInvalidArgument for an impossible collective or one of more ranks than the topology has nodes, negative bytes,
+// negative chunks, window < 1, shares that do not fit, an unknown name in options.algorithm, or a forced family
+// without work for aggregators when there are any; kUnsupported when no family of the collective has any.
 Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                       const Topology& topology, const TunerOptions& options, ScheduleCache& cache);
 

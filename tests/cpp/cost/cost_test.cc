@@ -206,7 +206,28 @@ TEST(Cost, IsNeverBelowTheBandwidthBound) {
   }
 }
 
+TEST(Cost, WhatHasNoShareTakesNothing) {
+  const Collective three{kAllReduce, 3, 0};
+  const auto seconds = [&](const PlanOptions& options) {
+    const Schedule schedule = find_family(kAllReduce, "direct")->plan(three, options).value();
+    return predict_s(schedule, 3'000'000, uniform(schedule.nodes(), kAlpha, kBeta), kRates, {8, 4}).value();
+  };
+  EXPECT_EQ(seconds({{1, 1, 1, 0, 0}, {}, 2}), seconds({{1, 1, 1}, {}}));
+  EXPECT_GT(seconds({{1000, 1000, 1000, 1, 0}, {}, 2}), seconds({{1, 1, 1}, {}}));
+}
+
+// Everything to the only owner and back: three vectors into its card and out of it.
+TEST(Cost, AnAggregatorHasACardAndAddsUp) {
+  const Schedule schedule =
+      find_family(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{0, 0, 0, 1}, {}, 1}).value();
+  const double s = predict_s(schedule, 1'000'000, uniform(4, kAlpha, kBeta), kRates).value();
+  EXPECT_NEAR(s, 2 * (kAlpha + 3 * kRates.overhead_s + 3e6 * kBeta) + 1e6 * kGamma * 4 / 3, 1e-12);
+}
+
 TEST(Cost, RefusesWhatDoesNotFit) {
+  const Schedule helped = find_family(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{}, {}, 1}).value();
+  EXPECT_EQ(predict_s(helped, 8, uniform(3, 0, 0), kRates).status().message(),
+            "a topology of 3 nodes for 3 ranks and 1 aggregator");
   Schedule ring = draw(kAllReduce, "ring", 4);
   EXPECT_EQ(predict_s(ring, 8, uniform(3, 0, 0), kRates).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(predict_s(ring, -8, uniform(4, 0, 0), kRates).status().code(), Code::kInvalidArgument);

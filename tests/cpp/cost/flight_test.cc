@@ -42,6 +42,16 @@ TEST(Flight, TheSlowestQueueDecides) {
   expect_about(chunk(CollectiveKind::kAllReduce, "direct", topology, 4, {{1, 1, 1, 0}, {}}), 32 * kKiB);
 }
 
+// One chunk of everybody, in the round in which it adds up.
+TEST(Flight, AnAggregatorHasAQueueToo) {
+  Topology topology = with_queue(5, 4096 * kKiB);
+  topology.set_card(4, {1e-9, 10e-3 / (512 * kKiB)});
+  const Schedule schedule = find_family(CollectiveKind::kAllReduce, "direct")
+                                ->plan({CollectiveKind::kAllReduce, 4, 0}, {{}, {}, 1})
+                                .value();
+  expect_about(chunk_bytes_for(schedule, topology, 4), 32 * kKiB);
+}
+
 TEST(Flight, HasLimits) {
   expect_about(chunk(CollectiveKind::kAllReduce, "direct", with_queue(4, 1), 1),
                256 * kKiB / 3);  // any queue holds that

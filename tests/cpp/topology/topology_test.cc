@@ -126,5 +126,18 @@ TEST(TopologyText, ErrorsNameTheLine) {
   }
 }
 
+TEST(Topology, HasAFirstPart) {
+  Topology topology({4, 4, 7, 9}, {1, 2}, {3, 4});
+  topology.set_card(7, {5, 6});
+  topology.set_card(9, {7, 8});
+  topology.set_link(0, 2, {9, 9});
+  topology.set_link(3, 0, {9, 9});
+  Topology part({4, 4, 7}, {1, 2}, {3, 4});
+  part.set_card(7, {5, 6});
+  part.set_link(0, 2, {9, 9});
+  EXPECT_EQ(topology.first(3), part);
+  EXPECT_EQ(topology.first(4), topology);
+}
+
 }  // namespace
 }  // namespace braid

@@ -7,27 +7,17 @@
 #include <set>
 
 #include "cost/flight.h"
+#include "support/choices.h"
 
 namespace braid {
 namespace {
 
+using testing::chosen;
+using testing::considered;
+using testing::kHuge;
+using testing::kTiny;
+
 constexpr Collective kEight{CollectiveKind::kAllReduce, 8, 0};
-constexpr int64_t kTiny = 8;
-constexpr int64_t kHuge = int64_t{1} << 28;
-
-Choice chosen(const Collective& collective, int64_t bytes, const Topology& topology, DType dtype = DType::kFloat32,
-              ReduceOp op = ReduceOp::kSum, const TunerOptions& options = {}) {
-  ScheduleCache cache;
-  Result<Choice> choice = choose(collective, dtype, op, bytes, topology, options, cache);
-  EXPECT_TRUE(choice.ok()) << choice.status().message();
-  return choice.ok() ? choice.value() : Choice();
-}
-
-std::set<std::string> considered(const Choice& choice) {
-  std::set<std::string> names = {choice.family};
-  for (const Candidate& candidate : choice.runners_up) names.insert(candidate.family);
-  return names;
-}
 
 TEST(Tuner, TakesFewRoundsForTinyTensors) {
   EXPECT_EQ(chosen(kEight, kTiny, uniform(8, 5e-5, 8e-9)).family, "gather_all");
