@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cost model knows, for Python: the best split among owners with unequal cards.
+// What the cost model knows, for Python: the best split among owners with unequal cards, and the weights it becomes.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "cost/shares.h"
 #include "cost/split.h"
 #include "python/bind.h"
 
@@ -27,6 +29,16 @@ std::pair<double, std::vector<double>> split_among(const std::vector<double>& up
   return {split.value().seconds_per_byte, std::move(split.value().shares)};
 }
 
+std::vector<uint64_t> shares_on(const std::string& text, int aggregators, bool of_hosts) {
+  Result<Topology> topology = topology_from_text(text);
+  if (!topology.ok()) throw py::value_error(topology.status().message());
+  if (aggregators < 0 || aggregators >= topology.value().nodes()) {
+    throw py::value_error(std::to_string(aggregators) + " aggregators among " +
+                          std::to_string(topology.value().nodes()) + " nodes");
+  }
+  return of_hosts ? host_shares(topology.value(), aggregators) : rank_shares(topology.value(), aggregators);
+}
+
 }  // namespace
 
 void bind_cost(py::module_& m) {
@@ -36,6 +48,10 @@ void bind_cost(py::module_& m) {
       "The shares of a vector that owners with cards of these bytes per second should own in a direct all-reduce, "
       "and the seconds it then takes per byte: (seconds_per_byte, shares). Raises ValueError for what is not a "
       "rate.");
+  m.def("shares_on", &shares_on, py::arg("topology"), py::arg("aggregators") = 0, py::arg("of_hosts") = false,
+        "The weights of owners for a topology given as text, whose last nodes are aggregators; empty when equal "
+        "ones "
+        "are as good. Raises ValueError for a wrong text or number.");
 }
 
 }  // namespace braid

@@ -38,7 +38,7 @@ std::vector<std::string> families_of(const std::string& collective) {
 }
 
 std::string plan(const std::string& collective, const std::string& family, int ranks, int root,
-                 std::vector<uint64_t> shares, std::vector<int> hosts) {
+                 std::vector<uint64_t> shares, std::vector<int> hosts, int aggregators) {
   const CollectiveKind kind = kind_named(collective);
   const Family* found = find_family(kind, family);
   if (found == nullptr) {
@@ -46,7 +46,8 @@ std::string plan(const std::string& collective, const std::string& family, int r
     for (const std::string& name : families_of(collective)) known += (known.empty() ? "" : ", ") + name;
     throw py::value_error(collective + " has no family \"" + family + "\"; there are: " + known);
   }
-  return to_text(value_or_raise(found->plan({kind, ranks, root}, {std::move(shares), std::move(hosts)})));
+  return to_text(
+      value_or_raise(found->plan({kind, ranks, root}, {std::move(shares), std::move(hosts), aggregators})));
 }
 
 std::shared_ptr<const VerifiedSchedule> verified(const std::string& text) {
@@ -116,9 +117,12 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
 
 void bind_schedule(py::module_& m) {
   m.def("families", &families_of, py::arg("collective"), "Names of the algorithm families of a collective.");
-  m.def("plan", &plan, py::arg("collective"), py::arg("family"), py::arg("ranks"), py::arg("root") = 0,
-        py::arg("shares") = std::vector<uint64_t>(), py::arg("hosts") = std::vector<int>(),
-        "Draw a schedule and return its text form. Raises ValueError for what no planner can draw.");
+  m.def(
+      "plan", &plan, py::arg("collective"), py::arg("family"), py::arg("ranks"), py::arg("root") = 0,
+      py::arg("shares") = std::vector<uint64_t>(), py::arg("hosts") = std::vector<int>(),
+      py::arg("aggregators") = 0,
+      "Draw a schedule and return its text form. Raises ValueError for what no planner can draw. Aggregators are "
+      "nodes after the ranks that only add up; where they are any, hosts and shares name them, too.");
   m.def(
       "verify", [](const std::string& text) { return verified(text)->digest(); }, py::arg("text"),
       "Prove a schedule given as text and return its digest. Raises ValueError with the reason when it is wrong.");
@@ -126,7 +130,7 @@ void bind_schedule(py::module_& m) {
       "rehearse", &rehearse_on_arrays, py::arg("text"), py::arg("inputs"), py::arg("outputs"), py::arg("dtype"),
       py::arg("op") = "sum", py::arg("chunk_bytes") = 256 * 1024, py::arg("window") = 4,
       py::arg("single_copy") = false,
-      "Run a schedule with one thread per rank on one-dimensional arrays: per rank a list of input and a list of "
+      "Run a schedule with one thread per node on one-dimensional arrays: per rank a list of input and a list of "
       "output blocks. Raises ValueError for a wrong schedule or wrong arrays.");
 }
 

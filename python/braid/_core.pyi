@@ -23,6 +23,7 @@ def plan(
     root: int = 0,
     shares: Sequence[int] = (),
     hosts: Sequence[int] = (),
+    aggregators: int = 0,
 ) -> str: ...
 def verify(text: str) -> int: ...
 def optimal_split(
@@ -32,6 +33,7 @@ def optimal_split(
     push: float = 1.0,
     pull: float = 1.0,
 ) -> tuple[float, list[float]]: ...
+def shares_on(topology: str, aggregators: int = 0, of_hosts: bool = False) -> list[int]: ...
 def rehearse(
     text: str,
     inputs: Sequence[Sequence[Buffer]],

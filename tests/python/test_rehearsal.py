@@ -236,6 +236,33 @@ def test_all_reduce_with_unequal_shares(shares: list[int], ranks_per_host: int) 
             assert_same(arrays[rank][0], reduced("float32", "sum", count, range(n)), f"{shares} {count}")
 
 
+@pytest.mark.parametrize("shares", [[], [1, 2, 3, 4, 5, 6], [5, 1, 0, 2, 7, 0], [0, 0, 0, 0, 1, 1]])
+@pytest.mark.parametrize("ranks_per_host", [1, 2])
+def test_all_reduce_with_aggregators(shares: list[int], ranks_per_host: int) -> None:
+    n = 4 * ranks_per_host
+    family = "direct" if ranks_per_host == 1 else "hierarchical_direct"
+    hosts = [*(r // ranks_per_host for r in range(n)), 0, 9]  # one beside ranks, one alone
+    text = _core.plan("all_reduce", family, n, shares=shares, hosts=hosts, aggregators=2)
+    assert f"ranks={n} aggregators=2 " in text
+    for dtype, op in [("float32", "sum"), ("float16", "avg"), ("int32", "max"), ("uint8", "bxor")]:
+        for count in (0, 1, 3, PRIME, LARGE):
+            arrays = [[operand(dtype, op, count, r)] for r in range(n)]
+            run(text, arrays, arrays, Case(count, dtype, op))
+            for rank in range(n):
+                assert_same(arrays[rank][0], reduced(dtype, op, count, range(n)), f"{shares} {count} {dtype}")
+
+
+def test_aggregators_do_not_change_a_bit() -> None:
+    values = [np.random.default_rng(r).standard_normal(PRIME).astype(np.float32) for r in range(5)]
+    results = []
+    for aggregators in range(4):
+        arrays = [[v.copy()] for v in values]
+        text = _core.plan("all_reduce", "direct", 5, aggregators=aggregators)
+        run(text, arrays, arrays, Case(PRIME, "float32", "sum"))
+        results += [a[0].tobytes() for a in arrays]
+    assert len(set(results)) == 1
+
+
 @pytest.mark.parametrize(("family", "n"), every("reduce"))
 def test_reduce(family: str, n: int) -> None:
     for root in {0, n // 2, n - 1}:
@@ -343,6 +370,10 @@ def test_wrong_calls_are_refused_in_words() -> None:
         _core.plan("all_reduce", "ring", 4, hosts=[0, 0, 1])
     with pytest.raises(ValueError, match="r1 has host -1"):
         _core.plan("all_reduce", "ring", 2, hosts=[0, -1])
+    with pytest.raises(ValueError, match="no work for aggregators"):
+        _core.plan("all_reduce", "ring", 2, aggregators=1)
+    with pytest.raises(ValueError, match="2 shares for 2 ranks and 1 aggregator"):
+        _core.plan("all_reduce", "direct", 2, shares=[1, 1], aggregators=1)
     text = _core.plan("all_reduce", "ring", 2)
     with pytest.raises(ValueError, match="2 ranks"):
         _core.rehearse(text, [], [], "float32")

@@ -100,6 +100,53 @@ def test_faster_cards_need_as_much_less_time(problem: Problem) -> None:
     assert list(same) == list(shares)
 
 
+UNIT = 2.0**-20  # of a weight
+
+
+def topology(problem: Problem) -> str:
+    """Everybody on a host of its own, others after the contributors; rates in bytes per second."""
+    cards = problem.contributors + problem.others
+    lines = [
+        "topology hosts=" + ",".join(str(host) for host in range(len(cards))),
+        "within alpha_s=0 beta_s_per_byte=0",
+        "between alpha_s=0 beta_s_per_byte=1",
+        *(
+            f"card {host} up_s_per_byte={1 / up!r} down_s_per_byte={1 / down!r}"
+            for host, (up, down) in enumerate(cards)
+        ),
+    ]
+    return "\n".join(lines)
+
+
+@given(problems().map(lambda problem: Problem(problem.contributors, problem.others)))
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@example(Problem([(1.0, 1.0)] * 3 + [(0.8, 0.8)], [(1.0, 1.0)]))
+@example(Problem([(1.0, 1.0)] * 2, [(1.0, 1.0)]))
+@example(Problem([(1.0, 1.0)] * 4, [(0.011, 0.011)]))
+def test_the_weights_of_a_topology_take_the_least_time(problem: Problem) -> None:
+    best = problem.least_time()
+    fixed, slope, rate = problem.rows()
+    owners = len(rate) // 2
+    for of_hosts in (False, True):  # alike, where every rank has a host of its own
+        weights = _core.shares_on(topology(problem), len(problem.others), of_hosts)
+        shares = np.array(weights or [1] * owners) / (sum(weights) or owners)
+        assert len(shares) == owners
+        seconds = np.max((fixed + slope * np.tile(shares, 2)) / rate)
+        rounding = owners * UNIT * np.max(np.abs(slope) / rate)
+        assert seconds <= best * (1 + 1e-6 if weights else 1.01) + rounding
+        assert seconds >= best * (1 - 1e-6)
+
+
+def test_weights_of_what_makes_no_sense_are_refused() -> None:
+    text = topology(Problem([(1.0, 1.0)] * 2, []))
+    with pytest.raises(ValueError, match="2 aggregators among 2 nodes"):
+        _core.shares_on(text, 2)
+    with pytest.raises(ValueError, match="-1 aggregators"):
+        _core.shares_on(text, -1)
+    with pytest.raises(ValueError, match="line 1"):
+        _core.shares_on("no topology")
+
+
 def test_what_is_no_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="same number of owners"):
         _core.optimal_split([1.0], [1.0, 2.0], [True])
