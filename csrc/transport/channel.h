@@ -52,6 +52,8 @@ class FrameSink {
   virtual void arrived(Node from, const Frame& frame) = 0;
   // The payload of a posted frame has left; `request` is the one given to post().
   virtual void written(Request* request) = 0;
+  // Is as much as this to come from peers, through this host's card, that was asked for?
+  virtual bool awaits(size_t bytes) const = 0;
   // Nothing more will come from this peer and nothing more can go there.
   virtual void lost(Node peer, Status why) = 0;
 };

@@ -86,6 +86,7 @@ class Mailbox final : public FrameSink {
   Result<Bytes> landing(Node from, const Frame& frame) override;
   void arrived(Node from, const Frame& frame) override;
   void written(Request* request) override;
+  bool awaits(size_t bytes) const override;
   void lost(Node peer, Status why) override;
 
  private:

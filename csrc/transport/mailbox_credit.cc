@@ -49,4 +49,16 @@ void Mailbox::give_back(const PostedReceive& receive) {
   grant_waiting();
 }
 
+bool Mailbox::awaits(size_t enough) const {
+  size_t bytes = 0;
+  for (const Peer& p : peers_) {
+    if (!p.channel || !p.channel->traits().has_card) continue;
+    for (const auto& [tag, receive] : p.receives) {
+      bytes += receive.bytes.size() - receive.received_bytes;
+      if (bytes >= enough) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace braid

@@ -101,6 +101,7 @@ void Incoming::read_slice() {
       return;
     }
     bytes += static_cast<size_t>(got);
+    group_->meter().read(static_cast<size_t>(got));
     const size_t landed = std::min(static_cast<size_t>(got), direct.size());
     into_ = into_.subspan(landed);
     staged_end_ += static_cast<size_t>(got) - landed;

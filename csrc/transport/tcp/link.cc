@@ -75,6 +75,12 @@ bool Link::poll() {
   return moved;
 }
 
+Passage Link::passage() {
+  Passage sum;
+  for (const auto& outgoing : outgoing_) sum += outgoing->passage();
+  return sum;
+}
+
 // ---- in
 
 Status Link::admit(uint32_t index, Fd socket, const Digest& proof) {

@@ -11,6 +11,7 @@
 #include "transport/channel.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/handshake.h"
+#include "transport/tcp/send_queue.h"
 #include "transport/tcp/socket.h"
 
 namespace braid {
@@ -40,6 +41,9 @@ class Link {
   // The peer is lost: reported once, from the reactor's thread, after everything that had arrived.
   void fail(const std::string& what);
   void fail(Status why);
+
+  // Of all connections to the peer, since the last call.
+  Passage passage();
 
   const Address& address() const { return *address_; }
 

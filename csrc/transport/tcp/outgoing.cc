@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -186,6 +187,8 @@ bool Outgoing::flush_slice() {
   std::vector<Request*> finished = std::exchange(finished_, {});
   const SendQueue::Outcome outcome = queue_.write(socket_.get(), finished);
   direct_bytes_ += outcome.bytes;
+  unpassed_bytes_ += outcome.bytes;
+  if (!detached_.load(std::memory_order_relaxed)) group_->meter().wrote(outcome.bytes);
   if (outcome.full) writable_ = false;
   if (outcome.error_number != 0) {
     writable_ = false;
@@ -197,6 +200,13 @@ bool Outgoing::flush_slice() {
   finished.clear();
   finished_ = std::move(finished);
   return outcome.bytes > 0;
+}
+
+Passage Outgoing::passage() {
+  if (state_ != State::kReady) return {};
+  const uint64_t left =
+      unpassed_bytes_ == 0 ? 0 : std::min<uint64_t>(unpassed_bytes_, unacknowledged_bytes(socket_.get()));
+  return {std::exchange(unpassed_bytes_, left) - left, left + queue_.bytes()};
 }
 
 // On the reactor's thread.

@@ -35,6 +35,8 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
 
   bool ready() const { return state_ == State::kReady; }
   size_t queued_bytes() const { return queue_.bytes(); }
+  // Since the last call.
+  Passage passage();
 
   void on_events(uint32_t events) override;
 
@@ -73,7 +75,8 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   SendQueue queue_;
   bool writable_ = false;  // as far as the last write told
   bool flush_queued_ = false;
-  size_t direct_bytes_ = 0;  // written by post() since others had the mutex
+  uint64_t unpassed_bytes_ = 0;  // written, and not acknowledged as far as passage() has told
+  size_t direct_bytes_ = 0;      // written by post() since others had the mutex
   std::vector<Request*> finished_;
   std::vector<Fd> companions_;
 };

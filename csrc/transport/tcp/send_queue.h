@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <vector>
 
@@ -13,6 +14,17 @@ namespace braid {
 // How much one hold of a group's mutex may move over one connection.
 inline constexpr size_t kSliceBytes = 256 * 1024;
 inline constexpr size_t kSliceFrames = 16;
+
+// What has gone to a peer, and what is still to go.
+struct Passage {
+  uint64_t passed_bytes = 0;  // the peer has acknowledged them
+  size_t held_bytes = 0;      // posted, and not acknowledged yet
+  Passage& operator+=(const Passage& other) {
+    passed_bytes += other.passed_bytes;
+    held_bytes += other.held_bytes;
+    return *this;
+  }
+};
 
 // The frames that wait for one socket. Payloads are written from where they lie. Not thread safe.
 class SendQueue {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -57,6 +59,11 @@ void tune_connection(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+size_t unacknowledged_bytes(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 std::string describe_loss(int error_number) {

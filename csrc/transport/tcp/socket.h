@@ -2,6 +2,7 @@
 // Non-blocking stream sockets, closed by their owner and on exec.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,9 @@ Result<Fd> listen_at(const Address& address);
 Fd begin_connect(const Address& address, int* error_number);
 // No delay for small frames; a peer's machine that is gone is noticed within about 20 s.
 void tune_connection(int socket);
+
+// What was written and the peer has not acknowledged yet; 0 when the system does not say.
+size_t unacknowledged_bytes(int socket);
 
 // What became of a connection, in words: "connection refused", "connection closed", ...
 std::string describe_loss(int error_number);

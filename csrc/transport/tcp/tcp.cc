@@ -48,6 +48,11 @@ Result<std::unique_ptr<Channel>> TcpGroup::channel(Node peer, const std::string&
   return std::unique_ptr<Channel>(std::make_unique<TcpChannel>(membership_, peer));
 }
 
+CardRates TcpGroup::take_rates() {
+  const auto lock = membership_->enter();
+  return lock ? membership_->meter().take() : CardRates{};
+}
+
 void TcpGroup::leave() { membership_->leave(); }
 
 void TcpGroup::wait_for_last_words(Deadline deadline) { membership_->wait_for_last_words(deadline); }

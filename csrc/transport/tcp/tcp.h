@@ -31,6 +31,12 @@ struct TcpOptions {
 };
 inline constexpr int kMaxTcpConnections = 16;
 
+// Bytes per second, headers of TCP and below not counted. 0: not enough was seen.
+struct CardRates {
+  double up_bytes_per_s = 0;
+  double down_bytes_per_s = 0;
+};
+
 // One process's part of one group. Thread safety: all functions from any thread.
 class TcpGroup {
  public:
@@ -39,6 +45,10 @@ class TcpGroup {
 
   // The wire to `peer`, who listens at `address`. Once per peer. kInvalidArgument when that is no address.
   Result<std::unique_ptr<Channel>> channel(Node peer, const std::string& address);
+  // What this group's connections have achieved since the last call, all together, while they were busy: what the
+  // card passes, or less where peers' cards, or other processes and groups on this one, set the pace. So values
+  // tell by their change, while the work is the same. Less than two megabytes or so leave them at 0.
+  CardRates take_rates();
   // Closes all channels and refuses new connections; the sink is not touched any more once this returns. Also
   // happens when the first channel is destroyed. REQUIRES: the sink's mutex is not held, and the sink still lives
   // unless this has happened already.
