@@ -36,11 +36,13 @@ struct Introduction {
   std::string group_id;
   std::vector<int64_t> global_ranks;  // by group rank; empty when the group is the whole job
   std::string known_as = "braid";     // the name it is shown by in profiles
+  std::optional<StatedLinks> stated;  // by the file that BRAID_LINKS names
 };
 
 class Backend final : public ::c10d::Backend {
  public:
-  // Meets the other ranks through the store, with options from the environment.
+  // Meets the other ranks through the store, with options from the environment,
+  // and what the introduction has of them.
   static c10::intrusive_ptr<Backend> create(Introduction introduction);
   Backend(std::shared_ptr<Communicator> group, Introduction introduction);
   ~Backend() override;

@@ -13,13 +13,14 @@ namespace {
 
 constexpr int kWireVersion = 2;
 
-constexpr std::array<std::pair<const char*, std::string Card::*>, 7> kFields = {{
+constexpr std::array<std::pair<const char*, std::string Card::*>, 8> kFields = {{
     {"settings", &Card::settings},
     {"host", &Card::host},
     {"cores", &Card::cores},
     {"shm", &Card::shm},
     {"tcp", &Card::tcp},
     {"nonce", &Card::nonce},
+    {"rates", &Card::rates},
     {"secret", &Card::secret},
 }};
 
@@ -62,7 +63,8 @@ std::string host_identity(const Options& options) {
 std::string shared_settings(const Options& options) {
   return "wire format " + std::to_string(kWireVersion) + ", BRAID_ALGORITHM=" + options.algorithm +
          ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
-         ", BRAID_WINDOW=" + std::to_string(options.window) + ", BRAID_LINKS=" + options.links;
+         ", BRAID_WINDOW=" + std::to_string(options.window) +
+         ", BRAID_LINKS=" + (options.stated ? in_words(*options.stated) : options.links);
 }
 
 }  // namespace braid

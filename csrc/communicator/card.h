@@ -16,6 +16,7 @@ struct Card {
   std::string shm;       // how to reach its shared memory; empty: not offered
   std::string tcp;       // its listener; empty: not offered
   std::string nonce;     // random, of this meeting alone
+  std::string rates;     // of its host's network card, where a file states the links; else empty
   std::string secret;    // rank 0's card: what members prove to know when they connect
 
   bool operator==(const Card&) const = default;

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which algorithm carries an operation.
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "communicator/survey.h"
+#include "communicator/tuning.h"
 
 namespace braid {
 namespace {
 
-// Memory of one host, and where links are not measured a gigabit network. Equal on all ranks, so all choose alike.
-constexpr Link kBoard{1.3e-6, 1.5e-10};
-constexpr Link kWithinHost{2e-6, 1.5e-10};
-constexpr Link kBetweenHosts{5e-5, 8e-9};
-// What a message costs the processors of both sides on its way through TCP.
-constexpr double kCardOverhead_s = 3e-5;
-// What a family is given over those behind it in the table, as links are shared and their rates noisy.
-constexpr double kMargin = 0.1;
 constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
 // A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two messages
 // of the smallest chunks, nor more than is needed on any network.
@@ -26,17 +18,10 @@ constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
 
-// What each owner has of the vector; empty where all have the same.
-std::vector<double> parts_of(const std::vector<uint64_t>& shares) {
-  std::vector<double> parts(shares.begin(), shares.end());
-  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
-  for (double& part : parts) part /= sum;
-  return parts;
-}
-
 }  // namespace
 
 Result<Topology> Group::learn_links() {
+  if (options_.stated) return stated_topology(wires_.hosts, kWithinHost, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, kWithinHost, kBetweenHosts);
   const auto known = engine_->links().recall(wires_.host_names, wires_.hosts, kWithinHost);
   auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, kWithinHost, known ? to_text(*known) : "",
@@ -47,33 +32,21 @@ Result<Topology> Group::learn_links() {
 }
 
 Status Group::make_tuner() {
-  TunerOptions tuner;
-  tuner.algorithm = options_.algorithm;
-  Link within_host = kWithinHost;
-  if (wires_.board) {
-    tuner.rates.writes_once = true;
-    // Ranks that share a core work one after another; and a round needs all of them, each of which has others before
-    // it. That the latter goes with the square is fitted to two and four ranks per core.
-    const double sharers = std::max(wires_.ranks_per_core, 1.0);
-    within_host = {kBoard.alpha_s * sharers * sharers, kBoard.beta_s_per_byte * sharers};
-    tuner.rates.overhead_s *= sharers;
-    tuner.rates.reduce_s_per_byte *= sharers;
+  if (options_.stated && !options_.stated->problem.empty()) {
+    return {Code::kInvalidArgument, options_.stated->problem};
   }
-  Topology topology(wires_.hosts, within_host, kBetweenHosts);
+  if (is_links_file(options_.links) && !options_.stated) {
+    return {Code::kInvalidArgument, "BRAID_LINKS=" + options_.links + ": nobody has read that file"};
+  }
+  Topology topology(wires_.hosts, link_inside({wires_.board != nullptr, wires_.ranks_per_core}), kBetweenHosts);
   if (topology.host_count() > 1) {
     auto learned = learn_links();
     if (!learned.ok()) return learned.status();
     topology = std::move(learned).value();
     limit_credit(topology);
-    tuner.rates.card_overhead_s = kCardOverhead_s;
-    tuner.margin = kMargin;
   }
-  if (!wires_.board) {  // boards cut otherwise, and their constants were fitted to whole operations
-    tuner.chunk_bytes = options_.chunk_bytes;
-    tuner.window = options_.window;
-  }
-  auto made = Tuner::create(std::move(topology), std::move(tuner));
-  if (!made.ok()) return made.status().within("BRAID_ALGORITHM");
+  auto made = tuner_for(std::move(topology), options_);
+  if (!made.ok()) return made.status();
   tuner_ = std::move(made).value();
   return {};
 }
@@ -123,17 +96,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
 }
 
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) {
-  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes: a size is never negative");
-  const bool reduces = is_reduction(kind) && kind != CollectiveKind::kBarrier;
-  if (reduces && !is_defined(dtype, op)) return Status(Code::kInvalidArgument, undefined_text(dtype, op));
-  if (kind == CollectiveKind::kBarrier) bytes = 0;
-  const Collective collective{kind, ranks_, has_root(kind) ? root : 0};
-  const auto made = tuner_->explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes);
-  if (!made.ok()) return made.status();
-  const Choice& choice = made.value();
-  return Explanation{std::string(name_of(kind)), choice.family, choice.predicted_s,
-                     choice.runners_up,          choice.reason, parts_of(choice.shares),
-                     choice.chunk_bytes};
+  return braid::explain(*tuner_, ranks_, kind, dtype, op, root, bytes);
 }
 
 }  // namespace braid

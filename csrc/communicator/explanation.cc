@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/explanation.h"
 
+#include <numeric>
 #include <string_view>
 
 #include "base/dtype.h"
+#include "communicator/checks.h"
 #include "communicator/communicator.h"
+#include "schedule/segments.h"
+#include "tuner/tuner.h"
 
 namespace braid {
 namespace {
@@ -16,17 +20,61 @@ Status unknown(const char* what, const std::string& name, int count) {
   return {Code::kInvalidArgument, text};
 }
 
-}  // namespace
+// What each owner has of the vector; empty where all have the same.
+std::vector<double> parts_of(const std::vector<uint64_t>& shares) {
+  std::vector<double> parts(shares.begin(), shares.end());
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  for (double& part : parts) part /= sum;
+  return parts;
+}
 
-Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
-                            const std::string& op, Node root, int64_t bytes) {
+template <class Explain>
+Result<Explanation> explain_names(const std::string& collective, const std::string& dtype, const std::string& op,
+                                  const Explain& explain) {
   const auto kind = collective_from_name(collective);
   const auto element = dtype_from_name(dtype);
   const auto reduction = reduce_op_from_name(op);
   if (!kind) return unknown<CollectiveKind>("collective", collective, kCollectiveKindCount);
   if (!element) return unknown<DType>("dtype", dtype, kDTypeCount);
   if (!reduction) return unknown<ReduceOp>("reduction", op, kReduceOpCount);
-  return group.explain(*kind, *element, *reduction, root, bytes);
+  return explain(*kind, *element, *reduction);
+}
+
+}  // namespace
+
+Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType dtype, ReduceOp op, Node root,
+                            int64_t bytes) {
+  if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes: a size is never negative");
+  const bool reduces = is_reduction(kind) && kind != CollectiveKind::kBarrier;
+  if (reduces && !is_defined(dtype, op)) return Status(Code::kInvalidArgument, undefined_text(dtype, op));
+  if (kind == CollectiveKind::kBarrier) bytes = 0;
+  const Collective collective{kind, ranks, has_root(kind) ? root : 0};
+  const auto made = tuner.explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes);
+  if (!made.ok()) return made.status();
+  const Choice& choice = made.value();
+  const Schedule& schedule = choice.schedule->schedule();
+  return Explanation{std::string(name_of(kind)),
+                     choice.family,
+                     choice.predicted_s,
+                     choice.runners_up,
+                     choice.reason,
+                     parts_of(choice.shares),
+                     choice.chunk_bytes,
+                     choice.chunk_bytes > 0 ? segments_of(schedule, bytes, choice.chunk_bytes) : 1};
+}
+
+Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
+                            const std::string& op, Node root, int64_t bytes) {
+  return explain_names(collective, dtype, op, [&](CollectiveKind kind, DType element, ReduceOp reduction) {
+    return group.explain(kind, element, reduction, root, bytes);
+  });
+}
+
+Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,
+                            const std::string& op, Node root, int64_t bytes) {
+  return explain_names(collective, dtype, op, [&](CollectiveKind kind, DType element, ReduceOp reduction) {
+    return explain(tuner, tuner.topology().nodes(), kind, element, reduction, root, bytes);
+  });
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "schedule/collective.h"
 #include "tuner/candidate.h"
@@ -14,6 +15,7 @@
 namespace braid {
 
 class Communicator;
+class Tuner;
 
 struct Explanation {
   std::string collective;
@@ -23,11 +25,18 @@ struct Explanation {
   std::string reason;                 // one line
   std::vector<double> shares;         // of the vector: per rank, in families of hosts per host; empty: equal ones
   int64_t chunk_bytes = 0;            // aimed at for a chunk of one segment; 0: not cut
+  int64_t segments = 1;               // into which it is cut so
 };
 
-// Communicator::explain() for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for
-// others.
+// What a group of so many ranks with this tuner would choose, the other nodes of its topology being aggregators;
+// Communicator::explain() says what the arguments and errors are.
+Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType dtype, ReduceOp op, Node root,
+                            int64_t bytes);
+
+// The same for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for others.
 Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
+                            const std::string& op, Node root, int64_t bytes);
+Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,
                             const std::string& op, Node root, int64_t bytes);
 
 // As a Python dict. A template, because the two Python modules have each their own pybind11.
@@ -48,6 +57,7 @@ Dict dict_of(const Explanation& explanation) {
   dict["reason"] = explanation.reason;
   dict["shares"] = explanation.shares;
   dict["chunk_bytes"] = explanation.chunk_bytes;
+  dict["segments"] = explanation.segments;
   return dict;
 }
 

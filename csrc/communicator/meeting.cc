@@ -43,6 +43,7 @@ Result<Card> make_card(const Meeting& m, EngineImpl& engine, Wires& wires) {
   card.settings = shared_settings(m.options);
   card.host = host_identity(m.options);
   card.cores = usable_cores();
+  if (m.options.stated) card.rates = to_text(m.options.stated->card);
   auto nonce = random_hex(kNonceBytes);
   if (!nonce.ok()) return nonce.status();
   card.nonce = std::move(nonce).value();
@@ -88,6 +89,17 @@ std::vector<int> number_hosts(const std::vector<Card>& cards) {
     hosts.push_back(static_cast<int>(found - seen.begin()));
   }
   return hosts;
+}
+
+// What each rank has stated of its host's card; settings are equal, so that all have stated something or none.
+Result<std::vector<Topology::Card>> stated_rates(const Options& options, const std::vector<Card>& cards) {
+  std::vector<Topology::Card> rates;
+  for (size_t rank = 0; options.stated && rank < cards.size(); ++rank) {
+    auto one = network_card_from_text(cards[rank].rates);
+    if (!one.ok()) return one.status().within("the card of rank " + std::to_string(rank));
+    rates.push_back(one.value());
+  }
+  return rates;
 }
 
 // How many ranks share a core of this rank's host.
@@ -210,6 +222,9 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   const std::vector<Card>& cards = introduction.value().cards;
   wires.hosts = number_hosts(cards);
   for (const Card& card : cards) wires.host_names.push_back(card.host);
+  auto rates = stated_rates(options, cards);
+  if (!rates.ok()) return rates.status();
+  wires.rates = std::move(rates).value();
   wires.ranks_per_core = expect_neighbours(engine, wires.hosts, cards, rank);
 
   auto reaches = probe_host(m, introduction.value(), wires.shm.get());

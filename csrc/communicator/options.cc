@@ -15,6 +15,8 @@ std::string cache_dir() {
 
 }  // namespace
 
+bool is_links_file(const std::string& links) { return links.ends_with(".toml"); }
+
 Result<Options> options_from_env() {
   Options options;
   options.algorithm = env_string("BRAID_ALGORITHM").value_or("");
@@ -22,8 +24,10 @@ Result<Options> options_from_env() {
   options.interface = env_string("BRAID_INTERFACE").value_or("");
   options.host = env_string("BRAID_HOST").value_or("");
   options.links = env_string("BRAID_LINKS").value_or("");
-  if (!options.links.empty() && options.links != "measure" && options.links != "assume") {
-    return Status(Code::kInvalidArgument, "BRAID_LINKS=" + options.links + ": expected \"measure\" or \"assume\"");
+  if (!options.links.empty() && options.links != "measure" && options.links != "assume" &&
+      !is_links_file(options.links)) {
+    return Status(Code::kInvalidArgument,
+                  "BRAID_LINKS=" + options.links + ": expected \"measure\", \"assume\" or a file named *.toml");
   }
   options.cache_dir = cache_dir();
   options.reach = env_string("MASTER_ADDR").value_or("");

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "communicator/stated_links.h"
 
 namespace braid {
 
@@ -17,7 +19,10 @@ struct Options {
   std::string interface;                 // TCP: interface name or local address to listen on; "" chooses
   std::string reach;                     // TCP: a host all ranks reach; the route to it chooses the interface
   std::string host;                      // overrides what tells hosts apart (emulated hosts)
-  std::string links;         // (*) between hosts: "" what was found today, "measure", "assume" ordinary ones
+  // (*) between hosts: "" what was found today, "measure", "assume" ordinary ones, or a file that states them. The
+  // core reads no such files: what it says is in `stated`.
+  std::string links;
+  std::optional<StatedLinks> stated;
   std::string cache_dir;     // where what was measured is remembered; "": nowhere
   int tcp_connections = 2;   // per peer and direction
   int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
@@ -25,10 +30,13 @@ struct Options {
   int window = 4;            // (*) segments in flight: what they cost is part of the choice
 };
 
+// Whether BRAID_LINKS names a file, which ends in .toml.
+bool is_links_file(const std::string& links);
+
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST,
 // BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES and BRAID_WINDOW; `reach` is MASTER_ADDR,
 // `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid. kInvalidArgument names the variable that
-// makes no sense.
+// makes no sense. `stated` is left to the caller.
 Result<Options> options_from_env();
 
 }  // namespace braid

@@ -50,10 +50,12 @@ Operation operation_of(const std::string& collective, const std::string& dtype, 
 
 std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, int rank, int size,
                                                              const std::string& name, milliseconds timeout,
-                                                             const std::string& reach) {
+                                                             const std::string& reach,
+                                                             const std::optional<StatedNumbers>& links) {
   auto options = options_from_env();
   raise_if_failed(options.status());
   options.value().timeout = timeout;
+  options.value().stated = stated_links_of(links);
   if (!reach.empty()) options.value().reach = reach;
   const auto meeting = std::make_shared<PythonStore>(std::move(store));
   auto group = [&] {

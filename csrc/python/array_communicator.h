@@ -9,6 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,10 @@ class ArrayCommunicator {
   ArrayCommunicator& operator=(const ArrayCommunicator&) = delete;
 
   // Meets the others through `store`, an object with set(key, bytes) and get(key, timeout_s) -> bytes that raises
-  // TimeoutError. What else the store raises comes out of here.
+  // TimeoutError. What else the store raises comes out of here. `links` is what a file named by BRAID_LINKS states.
   static std::unique_ptr<ArrayCommunicator> create(py::object store, int rank, int size, const std::string& name,
-                                                   milliseconds timeout, const std::string& reach);
+                                                   milliseconds timeout, const std::string& reach,
+                                                   const std::optional<StatedNumbers>& links);
 
   Node rank() const { return rank_; }
   int ranks() const { return ranks_; }

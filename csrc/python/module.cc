@@ -44,4 +44,5 @@ PYBIND11_MODULE(_core, m) {
   braid::bind_cost(m);
   braid::bind_quick_method(m);
   braid::bind_schedule(m);
+  braid::bind_tuner(m);
 }

@@ -105,6 +105,19 @@ class Parser {
 
 }  // namespace
 
+std::string to_text(const Topology::Card& card) {
+  return "up_s_per_byte=" + number_text(card.up_s_per_byte) +
+         " down_s_per_byte=" + number_text(card.down_s_per_byte);
+}
+
+Result<Topology::Card> network_card_from_text(std::string_view text) {
+  Cursor line(text);
+  Topology::Card card;
+  if (parse_card(line, &card) && !line.at_end()) line.fail("the end of the line");
+  if (line.failed()) return Status(Code::kInvalidArgument, line.expected());
+  return card;
+}
+
 std::string to_text(const Topology& topology) {
   std::string text = "topology";
   for (int node = 0; node < topology.nodes(); ++node) {
@@ -113,8 +126,7 @@ std::string to_text(const Topology& topology) {
   text += "\nwithin" + link_text(topology.within_host());
   text += "between" + link_text(topology.between_hosts());
   for (const auto& [host, card] : topology.special_cards()) {
-    text += "card " + std::to_string(host) + " up_s_per_byte=" + number_text(card.up_s_per_byte) +
-            " down_s_per_byte=" + number_text(card.down_s_per_byte) + "\n";
+    text += "card " + std::to_string(host) + " " + to_text(card) + "\n";
   }
   for (const auto& [ends, link] : topology.special_links()) {
     text += "link " + std::to_string(ends.first) + " -> " + std::to_string(ends.second) + link_text(link);

@@ -90,5 +90,8 @@ Topology one_host(int nodes);
 std::string to_text(const Topology& topology);
 // kInvalidArgument with the line number and what was expected there.
 Result<Topology> topology_from_text(std::string_view text);
+// A card alone: "up_s_per_byte=4e-08 down_s_per_byte=8e-09". Round-trips, too.
+std::string to_text(const Topology::Card& card);
+Result<Topology::Card> network_card_from_text(std::string_view text);
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 
 #include "communicator/checks.h"
 #include "communicator/ranks.h"
+#include "communicator/tuning.h"
 
 namespace braid::testing {
 namespace {
@@ -63,6 +64,44 @@ TEST(Explain, PredictsTheExactSizeAndChoosesForItsClass) {
     EXPECT_EQ(of(CollectiveKind::kAllToAll, 0).family, of(CollectiveKind::kAllToAll, 1 << 26).family);
     EXPECT_LT(of(CollectiveKind::kAllToAll, 0).predicted_s, of(CollectiveKind::kAllToAll, 1 << 26).predicted_s);
     EXPECT_EQ(of(CollectiveKind::kBarrier, 0).predicted_s, of(CollectiveKind::kBarrier, 1 << 26).predicted_s);
+  });
+}
+
+// The topology's text is all that a choice depends on, besides the settings.
+TEST(Explain, IsTheSameWithoutTheGroup) {
+  const auto compare = [](Communicator& group, const Options& options) {
+    auto tuner = tuner_for(topology_from_text(group.topology_text()).value(), options);
+    ASSERT_TRUE(tuner.ok()) << tuner.status().message();
+    for (const char* collective : {"all_reduce", "all_gather", "broadcast", "barrier", "scatter"}) {
+      for (const int64_t bytes : {int64_t{0}, int64_t{1000}, int64_t{1} << 20, int64_t{50'000'000}}) {
+        const auto there = explain(group, collective, "float32", "sum", 1, bytes);
+        const auto here = explain(*tuner.value(), collective, "float32", "sum", 1, bytes);
+        ASSERT_TRUE(there.ok() && here.ok()) << there.status().message() << here.status().message();
+        EXPECT_EQ(there.value().reason, here.value().reason);
+        EXPECT_EQ(there.value().predicted_s, here.value().predicted_s) << there.value().reason;
+        EXPECT_EQ(there.value().shares, here.value().shares);
+        EXPECT_EQ(there.value().chunk_bytes, here.value().chunk_bytes);
+        EXPECT_EQ(there.value().segments, here.value().segments);
+      }
+    }
+  };
+  for (const Wire& wire : wires()) {
+    for (const int ranks : {2, 9}) {  // perhaps with several ranks per core
+      const Options options = options_for(wire);
+      on_all_ranks(ranks, options, [&](Communicator& group) { compare(group, options); });
+    }
+  }
+  Options options = options_for({"all", "shm,tcp", true});
+  options.links = "net.toml";
+  at_all_places(3, options, [&](const Place& place) {
+    Place here = place;
+    here.options.host = place.rank < 2 ? "a" : "b";
+    const double s_per_byte = place.rank < 2 ? 8e-9 : 4e-8;
+    here.options.stated = StatedLinks{"", "d", {5e-5, 8e-9}, {s_per_byte, s_per_byte}};
+    auto group = here.form("test");
+    ASSERT_TRUE(group.ok()) << group.status().message();
+    compare(*group.value(), options);
+    group.value()->shutdown();
   });
 }
 
