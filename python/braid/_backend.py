@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid import _monitored, _names, _stats
 from braid._adapter import load_adapter
+from braid._links import stated_links
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
@@ -33,6 +34,7 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
         options.group_id,
         members,
         _names.name_in_profiles(),
+        stated_links(),
     )
     _stats.watch(options.group_id, backend, members[options.group_rank])
     return backend

@@ -15,6 +15,7 @@ import numpy as np
 
 from braid import _calls, _core
 from braid._collectives import Collectives
+from braid._links import stated_links
 from braid._messages import Messages
 from braid._rendezvous import Meeting, meet
 from braid._request import checked_timeout
@@ -69,7 +70,9 @@ class Communicator(Collectives, Messages):
         with contextlib.ExitStack() as undo:
             undo.callback(meeting.store.close)
             _take(meeting, name, undo)
-            self._core = _core.Communicator(meeting.store, *self._place, name, timeout_s, meeting.reach)
+            self._core = _core.Communicator(
+                meeting.store, *self._place, name, timeout_s, meeting.reach, stated_links()
+            )
             undo.callback(self._core.close)
             # Until all ranks are past the meeting its place must stay as it is. From here on rank 0 may leave, and
             # the same name be used again.
@@ -152,11 +155,11 @@ class Communicator(Collectives, Messages):
         Returns:
             A dict: ``collective``, ``family`` (the algorithm), ``predicted_s``, ``runners_up`` (a list of dicts
             with ``family`` and ``predicted_s``, cheapest first), ``reason``, one line, ``shares`` (what each rank,
-            in hierarchical families each host, owns of the vector; empty when all own the same), and
-            ``chunk_bytes`` (how finely it is cut; 0: not at all). Predictions are for
-            `nbytes`. The choice itself, and the times in its reason, are made for the next power of two; for
-            all_to_all, gather and scatter, of whose size ranks know only their part, for the smallest size. So a
-            runner-up may have the shorter prediction.
+            in hierarchical families each host, owns of the vector; empty when all own the same),
+            ``chunk_bytes`` (how finely it is cut; 0: not at all), and ``segments`` (into how many). Predictions
+            are for `nbytes`. The choice itself, and the times in its reason, are made for the next power of two;
+            for all_to_all, gather and scatter, of whose size ranks know only their part, for the smallest size. So
+            a runner-up may have the shorter prediction.
 
         Raises:
             ValueError: a name, size or root that there is not, or an op that the dtype has not.

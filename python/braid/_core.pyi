@@ -34,6 +34,12 @@ def optimal_split(
     pull: float = 1.0,
 ) -> tuple[float, list[float]]: ...
 def shares_on(topology: str, aggregators: int = 0, of_hosts: bool = False) -> list[int]: ...
+
+assumed_between: tuple[float, float]
+
+def stated_topology(
+    hosts: Sequence[int], alpha_s: float, beta_s_per_byte: float, cards: Sequence[tuple[float, float]]
+) -> str: ...
 def rehearse(
     text: str,
     inputs: Sequence[Sequence[Buffer]],
@@ -56,7 +62,14 @@ class Request:
 
 class Communicator:
     def __init__(
-        self, store: _Store, rank: int, size: int, name: str, timeout_s: float | None, reach: str
+        self,
+        store: _Store,
+        rank: int,
+        size: int,
+        name: str,
+        timeout_s: float | None,
+        reach: str,
+        links: tuple[str, str, float, float, float, float] | None = None,
     ) -> None: ...
     def run(
         self,
@@ -92,6 +105,10 @@ class Communicator:
     def topology(self) -> str: ...
     def wires(self) -> list[str]: ...
     def close(self) -> None: ...
+
+class Tuner:
+    def __init__(self, topology: str, algorithm: str = "") -> None: ...
+    def explain(self, collective: str, dtype: str, op: str, root: int, nbytes: int, /) -> dict[str, Any]: ...
 
 def quick(method: _Method, /) -> _Method: ...
 def leave_all_groups(reason: str) -> None: ...

@@ -2,11 +2,11 @@
 """What a lab is asked for, in words."""
 
 import pytest
+from braid._rates import rate_text
 from braid.cli import main
 from braid.cli.lab import _parse_event
 from braid.lab import HostSpec, LabError, parse_hosts, parse_ranks_per_host, parse_rate
 from braid.lab.namespaces import tbf
-from braid.lab.spec import rate_text
 
 pytestmark = pytest.mark.unit
 

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from braid._adapter import ensure_adapter
+from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError
 
 TAKEOVER = "gloo,nccl,mpi,none"
@@ -25,7 +26,7 @@ def run(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[--nproc N] [--takeover LIST] [TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
+            metavar="[--nproc N] [--takeover LIST] [--links FILE] [TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
             help="`braid run --help` lists torchrun's options.",
         ),
     ] = None,
@@ -35,6 +36,8 @@ def run(
     taken = _takeover_names(options.takeover)
     ranks = _rank_count(options)
     _check_script(options)
+    if options.links:
+        os.environ["BRAID_LINKS"] = checked_links(options.links)
 
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     os.environ["BRAID_TAKEOVER"] = ",".join(taken)
@@ -55,7 +58,8 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser: ArgumentParser = get_args_parser()
     parser.prog = "braid run"
-    parser.usage = "braid run [--nproc N] [--takeover LIST] [torchrun options] (script | -m module) [arguments]"
+    own = "[--nproc N] [--takeover LIST] [--links FILE]"
+    parser.usage = f"braid run {own} [torchrun options] (script | -m module) [arguments]"
     parser.description = "torchrun, with the backends that the script asks for carried by braid."
     parser.add_argument(
         "--nproc", dest="nproc_per_node", default=SUPPRESS, metavar="N", help="Short for --nproc-per-node."
@@ -66,6 +70,14 @@ def _parse(arguments: list[str]) -> Namespace:
         metavar="LIST",
         help="Backends to carry, comma separated; none is for calls that name no backend. "
         f"Default: {TAKEOVER}. An empty list takes over nothing.",
+    )
+
+    parser.add_argument(
+        "--links",
+        default="",
+        metavar="FILE.toml",
+        help="How fast the hosts' network cards are, for jobs of several hosts; on each node a file that says the "
+        "same. Also measure or assume. Default: what BRAID_LINKS says; else links are measured, once a day.",
     )
 
     def error(message: str) -> NoReturn:

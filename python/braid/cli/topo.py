@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``braid topo``: what joins the hosts of a job, as it was measured."""
+"""``braid topo``: what joins the hosts of a job, as it was measured or as a file has it."""
 
-import os
 import re
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,9 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from braid.cli.errors import CommandError
-from braid.cli.lab_options import RanksPerHost
-from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host
+from braid._links import LinksFile
+from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source, load_links
 
 _BAR = 30
 _NUMBERS = re.compile(r"alpha_s=(\S+) beta_s_per_byte=(\S+)")
@@ -47,42 +44,28 @@ class Cluster:
 
 
 def topo(
-    lab: Annotated[
-        str,
-        typer.Option(
-            help="Look at emulated hosts, as `braid lab` makes them: 3x1gbit,1x200mbit.", metavar="HOSTS"
-        ),
-    ] = "",
+    lab: LabHosts = "",
     ranks_per_host: RanksPerHost = "1",
+    links: Links = "",
+    text: Annotated[
+        bool, typer.Option("--text", help="Print what `braid explain --topology` and programs read, and no table.")
+    ] = False,
 ) -> int:
     """Measure the links between the hosts of a job, and show them.
 
     Start it as the job is started, with torchrun --no-python or any launcher that sets RANK, WORLD_SIZE,
-    MASTER_ADDR and MASTER_PORT; or in a lab. The first rank prints.
+    MASTER_ADDR and MASTER_PORT; or in a lab. The first rank prints. With --links nothing is measured: it shows the
+    hosts of a job, or of a lab, with the rates that the file has for them; with neither, the hosts of the file.
     """
-    if not lab:
-        _as_rank()
-        return 0
-    try:
-        specs = parse_hosts(lab)
-        counts = parse_ranks_per_host(ranks_per_host, len(specs))
-        command = [sys.executable, "-m", "braid.cli", "topo"]
-        with Lab(specs) as cluster, Job(environments(cluster, counts), command) as job:
-            return max(abs(code) for code in job.wait())
-    except LabError as error:
-        raise CommandError(f"--lab: {error}") from error
-
-
-def _as_rank() -> None:
-    from braid import Communicator
-
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if missing := [name for name in names if name not in os.environ]:
-        raise CommandError(f"{', '.join(missing)} not set: start it with a launcher, as torchrun, or use --lab")
-    with Communicator("env://", name="topo", timeout_s=120) as comm:
-        if comm.rank == 0:
-            show(Cluster.parse(comm.topology()))
-        comm.barrier()
+    source = Source(lab, ranks_per_host, links)
+    if source.is_links_alone and not text:
+        show_file(load_links(links))
+    elif (found := source.text()) is not None:
+        if text:
+            print(found, end="")
+        else:
+            show(Cluster.parse(found))
+    return 0
 
 
 def show(cluster: Cluster) -> None:
@@ -91,15 +74,27 @@ def show(cluster: Cluster) -> None:
     if len(cluster.ranks) == 1:
         console.print(f"one host with {cluster.ranks[0]} ranks: no link is between hosts")
         return
-    most = max(max(card) for card in cluster.cards)
-    table = Table(
-        title=f"{sum(cluster.ranks)} ranks on {len(cluster.ranks)} hosts, {cluster.latency_us:.0f} us apart"
-    )
-    for column in ("host", "ranks", "up Mbit/s", "", "down Mbit/s", ""):
+    title = f"{sum(cluster.ranks)} ranks on {len(cluster.ranks)} hosts, {cluster.latency_us:.0f} us apart"
+    rows = [[str(host), str(ranks)] for host, ranks in enumerate(cluster.ranks)]
+    console.print(_table(title, ["host", "ranks"], rows, cluster.cards))
+
+
+def show_file(file: LinksFile) -> None:
+    """Print the table of a file of links, its hosts by name."""
+    cards = [*file.hosts.values(), file.usual]
+    rows = [[name] for name in (*file.hosts, "any other")]
+    rates = [(card.up / 1e6, card.down / 1e6) for card in cards]
+    Console(highlight=False).print(_table(f"hosts {1e6 * file.latency_s:.0f} us apart", ["host"], rows, rates))
+
+
+def _table(title: str, columns: list[str], rows: list[list[str]], cards: list[tuple[float, float]]) -> Table:
+    most = max(max(card) for card in cards)
+    table = Table(title=title)
+    for column in (*columns, "up Mbit/s", "", "down Mbit/s", ""):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
-    for host, (ranks, (up, down)) in enumerate(zip(cluster.ranks, cluster.cards, strict=True)):
-        table.add_row(str(host), str(ranks), f"{up:.0f}", _bar(up / most), f"{down:.0f}", _bar(down / most))
-    console.print(table)
+    for row, (up, down) in zip(rows, cards, strict=True):
+        table.add_row(*row, f"{up:.0f}", _bar(up / most), f"{down:.0f}", _bar(down / most))
+    return table
 
 
 def _bar(part: float) -> str:

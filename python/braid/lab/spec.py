@@ -4,9 +4,10 @@
 import re
 from dataclasses import dataclass
 
+from braid import _rates
+from braid._rates import rate_text
+
 MOST_HOSTS = 64
-_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
 _GROUP = re.compile(r"(?:(\d+)x)?([^@]+?)(?:@(\d+)%)?", re.IGNORECASE)
 
 
@@ -34,21 +35,12 @@ def parse_rate(text: str) -> float:
     """Return the bits per second that "200mbit" or "1.5gbit/s" says.
 
     Raises:
-        LabError: it is no rate, or not above 0.
+        LabError: it is no rate, or below 10 kbit/s.
     """
-    match = _RATE.fullmatch(text.strip())
-    rate = float(match[1]) * _UNITS[match[2].lower()] if match else 0.0
-    if rate < 1e4:
-        raise LabError(f"{text!r} is no rate: expected 10kbit or more, as in 200mbit or 1gbit")
-    return rate
-
-
-def rate_text(bits_per_s: float) -> str:
-    """Return a rate as parse_rate() reads it: "200mbit"."""
-    for unit in ("g", "m", "k"):
-        if bits_per_s >= _UNITS[unit]:
-            return f"{bits_per_s / _UNITS[unit]:.6g}{unit}bit"
-    return f"{bits_per_s:.6g}bit"
+    try:
+        return _rates.parse_rate(text)
+    except ValueError as error:
+        raise LabError(str(error)) from None
 
 
 def parse_hosts(text: str) -> list[HostSpec]:

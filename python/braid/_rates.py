@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates of network cards as people write them: "200mbit"."""
+
+import re
+
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
+_LEAST = 1e4
+
+
+def parse_rate(text: str) -> float:
+    """Return the bits per second that "200mbit" or "1.5gbit/s" says.
+
+    Raises:
+        ValueError: it is no rate, or below 10 kbit/s.
+    """
+    match = _RATE.fullmatch(text.strip())
+    rate = float(match[1]) * _UNITS[match[2].lower()] if match else 0.0
+    if rate < _LEAST:
+        raise ValueError(f"{text!r} is no rate: expected 10kbit or more, as in 200mbit or 1gbit")
+    return rate
+
+
+def rate_text(bits_per_s: float) -> str:
+    """Return a rate as parse_rate() reads it: "200mbit"."""
+    for unit in ("g", "m", "k"):
+        if bits_per_s >= _UNITS[unit]:
+            return f"{bits_per_s / _UNITS[unit]:.6g}{unit}bit"
+    return f"{bits_per_s:.6g}bit"
