@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a group says that it would choose, through NumPy and through torch, is what it then does."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import braid
@@ -9,11 +11,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from arrays import join
+from braid._bench.ddp.buckets import Gradient, buckets_of
+from braid.cli import main
+from braid.lab import unavailable
 from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
 
-KEYS = ["collective", "family", "predicted_s", "runners_up", "reason", "shares", "chunk_bytes"]
+KEYS = ["collective", "family", "predicted_s", "runners_up", "reason", "shares", "chunk_bytes", "segments"]
 
 
 def family_used(stats: list[dict[str, Any]], collective: str) -> str:
@@ -51,6 +56,19 @@ def explain_tensors(rank: Rank) -> dict[str, Any]:
     with pytest.raises(ValueError, match="-8 bytes"):
         backend.explain("all_reduce", -8)
     return told
+
+
+def cut_gradients(rank: Rank) -> None:
+    module = torch.nn.Sequential(*(torch.nn.Linear(700, 700) for _ in range(40)))
+    for cap in (None, 7):
+        ddp = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=cap)
+        for _ in range(4):  # the third knows what the second has made of the first
+            ddp(torch.ones(1, 700)).sum().backward()
+        names = [name for name, _ in module.named_parameters()]
+        gradients = [Gradient(name, tuple(module.get_parameter(name).shape), "float32") for name in names]
+        sizes = [str(bucket.bytes) for bucket in buckets_of(gradients, cap)]
+        assert len(sizes) > 2
+        assert ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(", ") == sizes
 
 
 def refuse(rank: Rank) -> None:
@@ -92,6 +110,28 @@ def test_what_is_forced(explain: Any) -> None:
         assert told["family"] == "ring"
         assert told["runners_up"] == []
         assert "forced" in told["reason"]
+
+
+def test_buckets_are_those_of_ddp() -> None:
+    run_ranks(cut_gradients, 1)
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}")
+def test_explain_asks_a_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, again = tmp_path / "found.json", tmp_path / "again.json"
+    asked = ["explain", "all_reduce", "--sizes", "64,16M"]
+    assert main([*asked, "--lab", "1gbit,200mbit,1gbit", "--json", str(found)]) == 0
+    assert "all_reduce, 3 ranks on 3 hosts" in capsys.readouterr().out
+    document = json.loads(found.read_text())
+    small, large = document["operations"]
+    assert (small["bytes"], large["bytes"]) == (64, 16 << 20)
+    assert small["predicted_s"] < large["predicted_s"]
+    assert large["family"] == "direct"
+    assert large["shares"][1] < large["shares"][0]  # as measured
+    topology = tmp_path / "cluster.txt"
+    topology.write_text(document["topology"])
+    assert main([*asked, "--topology", str(topology), "--json", str(again)]) == 0
+    assert json.loads(again.read_text()) == document
 
 
 def test_wrong_arguments() -> None:
