@@ -16,12 +16,13 @@ namespace braid::adapter {
 
 c10::intrusive_ptr<Backend> Backend::create(Introduction introduction) {
   const WithoutGil without_gil;
-  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as, stated] = introduction;
+  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as, servers, stated] = introduction;
   const Members members{rank, global_ranks};
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "braid: rank ", rank, " is none of a group of ", size);
   auto options = options_from_env();
   raise_if_failed(options.status(), members);
   options.value().timeout = timeout;
+  if (servers) options.value().servers = std::make_shared<C10dStore>(servers);
   options.value().stated = stated;
   auto group = make_group(std::make_shared<C10dStore>(store), rank, size, group_id, options.value());
   raise_if_failed(group.status(), members);

@@ -34,9 +34,10 @@ struct Introduction {
   int size = 1;
   milliseconds timeout = kBackendDefaultTimeout;  // for the meeting, and then for operations
   std::string group_id;
-  std::vector<int64_t> global_ranks;  // by group rank; empty when the group is the whole job
-  std::string known_as = "braid";     // the name it is shown by in profiles
-  std::optional<StatedLinks> stated;  // by the file that BRAID_LINKS names
+  std::vector<int64_t> global_ranks;          // by group rank; empty when the group is the whole job
+  std::string known_as = "braid";             // the name it is shown by in profiles
+  c10::intrusive_ptr<::c10d::Store> servers;  // where aggregators register; null: none may join
+  std::optional<StatedLinks> stated;          // by the file that BRAID_LINKS names
 };
 
 class Backend final : public ::c10d::Backend {

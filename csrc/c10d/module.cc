@@ -85,12 +85,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "create_backend",
       [](const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
          const std::string& group_id, const std::vector<int64_t>& global_ranks, const std::string& known_as,
+         const c10::intrusive_ptr<::c10d::Store>& servers,
          const std::optional<braid::StatedNumbers>& links) -> c10::intrusive_ptr<::c10d::Backend> {
-        return Backend::create(
-            {store, rank, size, timeout, group_id, global_ranks, known_as, braid::stated_links_of(links)});
+        return Backend::create({store, rank, size, timeout, group_id, global_ranks, known_as, servers,
+                                braid::stated_links_of(links)});
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_id"),
-      py::arg("global_ranks"), py::arg("known_as") = "braid", py::arg("links") = py::none(),
-      py::call_guard<py::gil_scoped_release>(),
+      py::arg("global_ranks"), py::arg("known_as") = "braid", py::arg("servers") = nullptr,
+      py::arg("links") = py::none(), py::call_guard<py::gil_scoped_release>(),
       "Meets the other ranks through the store and returns the group's backend.");
 }

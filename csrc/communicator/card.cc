@@ -64,7 +64,9 @@ std::string shared_settings(const Options& options) {
   return "wire format " + std::to_string(kWireVersion) + ", BRAID_ALGORITHM=" + options.algorithm +
          ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
          ", BRAID_WINDOW=" + std::to_string(options.window) +
-         ", BRAID_LINKS=" + (options.stated ? in_words(*options.stated) : options.links);
+         ", BRAID_LINKS=" + (options.stated ? in_words(*options.stated) : options.links) + ", " +
+         std::to_string(options.aggregators) +
+         " aggregators, BRAID_SERVERS=" + (options.await_servers < 0 ? "" : std::to_string(options.await_servers));
 }
 
 }  // namespace braid

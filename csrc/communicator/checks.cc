@@ -124,7 +124,8 @@ int64_t agreed_bytes(const Operation& operation) {
     for (const auto& block : blocks) bytes += block.size();
     return static_cast<int64_t>(bytes);
   };
-  return is_size_agreed(operation.kind) ? std::max(sum(operation.inputs), sum(operation.outputs)) : 0;
+  if (!is_size_agreed(operation.kind)) return 0;
+  return std::max({sum(operation.inputs), sum(operation.outputs), static_cast<int64_t>(operation.bytes)});
 }
 
 }  // namespace braid

@@ -20,10 +20,10 @@ constexpr double kMostCredit = 4 * 1024 * 1024;
 
 }  // namespace
 
-Result<Topology> Group::learn_links() {
+Result<Topology> Group::learn_links(bool again) {
   if (options_.stated) return stated_topology(wires_.hosts, kWithinHost, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, kWithinHost, kBetweenHosts);
-  const auto known = engine_->links().recall(wires_.host_names, wires_.hosts, kWithinHost);
+  const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_names, wires_.hosts, kWithinHost);
   auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, kWithinHost, known ? to_text(*known) : "",
                       deadline_after(options_.timeout));
   if (!found.ok()) return found.status().within("measuring the links between hosts");
@@ -31,7 +31,7 @@ Result<Topology> Group::learn_links() {
   return std::move(found).value().topology;
 }
 
-Status Group::make_tuner() {
+Status Group::make_tuner(bool again) {
   if (options_.stated && !options_.stated->problem.empty()) {
     return {Code::kInvalidArgument, options_.stated->problem};
   }
@@ -40,14 +40,17 @@ Status Group::make_tuner() {
   }
   Topology topology(wires_.hosts, link_inside({wires_.board != nullptr, wires_.ranks_per_core}), kBetweenHosts);
   if (topology.host_count() > 1) {
-    auto learned = learn_links();
+    auto learned = learn_links(again);
     if (!learned.ok()) return learned.status();
     topology = std::move(learned).value();
     limit_credit(topology);
   }
   auto made = tuner_for(std::move(topology), options_);
   if (!made.ok()) return made.status();
+  const std::lock_guard lock(mutex_);
   tuner_ = std::move(made).value();
+  last_route_ = {};
+  if (again) plan_.fetch_add(1, std::memory_order_release);
   return {};
 }
 
@@ -69,12 +72,16 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   asked.op = static_cast<uint8_t>(operation.op);
   asked.root = has_root(operation.kind) ? operation.root : 0;
   asked.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  std::shared_ptr<Tuner> tuner;
+  int plan = 0;
   {
     const std::lock_guard lock(mutex_);
     if (last_route_.route != nullptr && last_route_.asked == asked) return last_route_.route;
+    tuner = tuner_;
+    plan = plan_.load(std::memory_order_relaxed);
   }
   const Collective collective{operation.kind, ranks_, asked.root};
-  auto choice = tuner_->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes));
+  auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes));
   if (!choice.ok()) return choice.status();
   const SharedSchedule& schedule = choice.value()->schedule;
 
@@ -83,6 +90,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   Route& route = found->second;
   if (is_new) {
     route.schedule = schedule;
+    route.plan = plan;
     const auto chunk_bytes = static_cast<size_t>(choice.value()->chunk_bytes);
     route.chunk_bytes = chunk_bytes > 0 ? chunk_bytes : kChunkBytes;
     route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
@@ -91,12 +99,19 @@ Result<const Route*> Group::route_for(const Operation& operation) {
       route.shared = plan_shared(*schedule, host);
     }
   }
-  last_route_ = {asked, &route};
+  if (plan == plan_.load(std::memory_order_relaxed)) last_route_ = {asked, &route};
   return &route;
 }
 
+std::shared_ptr<Tuner> Group::tuner() const {
+  const std::lock_guard lock(mutex_);
+  return tuner_;
+}
+
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) {
-  return braid::explain(*tuner_, ranks_, kind, dtype, op, root, bytes);
+  const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? team() : nullptr;
+  const bool through_team = with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
+  return braid::explain(through_team ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);
 }
 
 }  // namespace braid

@@ -37,6 +37,7 @@ struct Operation {
   Node root = 0;
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
+  size_t bytes = 0;         // of the vector, on an aggregator, which has no blocks
   milliseconds timeout{0};  // 0: the group's
   // After so long in the calling thread the operation is handed to the progress thread; 0: never. For callers who
   // must look up now and then, as Python must for signals.

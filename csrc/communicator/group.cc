@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "communicator/checks.h"
+#include "communicator/review.h"
 #include "communicator/tasks.h"
 
 namespace braid {
@@ -28,6 +29,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
     return Status(Code::kInvalidArgument, "chunk_bytes is " + std::to_string(options.chunk_bytes) +
                                               ", expected a positive multiple of 64, or 0");
   }
+  if (options.aggregators < 0 || options.aggregators >= ranks) {
+    return Status(Code::kInvalidArgument, std::to_string(options.aggregators) + " aggregators in a group of " +
+                                              std::to_string(ranks) + ": expected at least one rank besides");
+  }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   if (Status bad = group->meet_others(*store); !bad.ok()) {
     return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
@@ -35,26 +40,35 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
   return std::shared_ptr<Communicator>(std::move(group));
 }
 
-Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int ranks, std::string name, const Options& options)
+Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::string name, const Options& options)
     : engine_(std::move(engine)),
       rank_(rank),
-      ranks_(ranks),
+      nodes_(nodes),
+      ranks_(nodes - options.aggregators),
       name_(std::move(name)),
       options_(options),
-      mailbox_(rank, ranks, engine_->bell()),
-      matching_(mailbox_, ranks),
+      mailbox_(rank, nodes, engine_->bell()),
+      registry_(options.servers),
+      matching_(mailbox_, nodes),
       timeout_(options.timeout) {}
 
 Group::~Group() {
   mailbox_.close();
+  queue_.clear();                       // a review may be under way, and ends now
   if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
 }
 
 Status Group::meet_others(Store& store) {
   // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
-  if (Status bad = meet(*engine_, store, rank_, ranks_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
+  if (Status bad = meet(*engine_, store, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
-  return make_tuner();
+  if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone
+  if (Status bad = make_tuner(); !bad.ok()) return bad;
+  const bool is_on_several_hosts = tuner()->topology().host_count() > 1;
+  const bool may_change = options_.links.empty() || options_.links == "measure";
+  is_reviewed_ = is_on_several_hosts && options_.aggregators == 0 && (may_change || options_.servers);
+  static_cast<void>(seen_rates());  // of measuring the links
+  return is_reviewed_ && options_.servers ? review(true) : Status();
 }
 
 // ---- collectives
@@ -94,6 +108,9 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
     operation =
         Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
   }
+  if (operation.kind != CollectiveKind::kAllReduce && options_.aggregators > 0) {
+    return Status(Code::kUnsupported, std::string(name_of(operation.kind)) + " in a group with aggregators");
+  }
   const auto route = route_for(operation);
   if (!route.ok()) return route.status();
 
@@ -101,11 +118,16 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   const milliseconds inline_for = operation.inline_for;
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
+  const bool review_due = is_review_due_locked(operation);
   auto task =
       std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
   if (watched) task->make_work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
+  if (review_due) {
+    queue_.push_back(std::make_shared<ReviewTask>(*this));
+    carry_queue_locked();
+  }
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();
@@ -125,12 +147,16 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
     task->make_work();
     queue_.push_back(task);
   }
+  carry_queue_locked();
+  return task;
+}
+
+void Group::carry_queue_locked() {
   if (!std::exchange(queue_is_carried_, true)) {
     engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
   } else {
     ring(engine_->bell());
   }
-  return task;
 }
 
 Group::Turn Group::turn_of_queue() {
@@ -177,7 +203,7 @@ Status Group::disagreement(uint64_t sequence, uint64_t before) const {
 std::vector<Node> Group::missing(uint64_t sequence) {
   std::vector<Node> nodes;
   const std::vector<int64_t> streams = mailbox_.peer_streams();
-  for (Node node = 0; node < ranks_; ++node) {
+  for (Node node = 0; node < nodes_; ++node) {
     if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence))
       nodes.push_back(node);
   }
@@ -205,7 +231,7 @@ Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milli
   const bool from_any = !message.sends && peer == kAnyNode;
   const std::string name = std::string(message.sends ? "send to " : "recv from ") +
                            (from_any ? "any rank" : "rank " + std::to_string(peer));
-  if (from_any ? ranks_ == 1 : peer < 0 || peer >= ranks_ || peer == rank_) {
+  if (from_any ? nodes_ == 1 : peer < 0 || peer >= nodes_ || peer == rank_) {
     return Status(Code::kInvalidArgument, name + ": rank " + std::to_string(rank_) + " of " +
                                               std::to_string(ranks_) + " can only name another rank");
   }
@@ -256,6 +282,7 @@ uint64_t Group::sequence() const {
 }
 
 void Group::abort(const std::string& reason) {
+  if (const auto with_aggregators = team()) with_aggregators->abort(reason);
   mailbox_.fail({Code::kAborted, "rank " + std::to_string(rank_) + " aborted the group: " + reason, rank_});
 }
 
@@ -266,6 +293,13 @@ void Group::shutdown() {
     ended_.wait_for(lock, kShutdownTime,
                     [this] { return queue_.empty() && !inline_running_ && open_messages_ == 0; });
   }
+  std::vector<std::shared_ptr<Group>> teams;
+  {
+    const std::lock_guard lock(mutex_);
+    teams = std::exchange(retired_, {});
+    if (team_) teams.push_back(std::exchange(team_, nullptr));
+  }
+  for (const auto& with_aggregators : teams) with_aggregators->shutdown();
   mailbox_.close();
   if (!wires_.tcp) return;
   wires_.tcp->leave();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -12,9 +13,12 @@
 #include <vector>
 
 #include "communicator/communicator.h"
+#include "communicator/detour.h"
 #include "communicator/engine_impl.h"
+#include "communicator/link_watch.h"
 #include "communicator/matching.h"
 #include "communicator/meeting.h"
+#include "communicator/registry.h"
 #include "communicator/statistics.h"
 #include "executor/execution.h"
 #include "executor/shared_execution.h"
@@ -23,6 +27,7 @@
 namespace braid {
 
 class CollectiveTask;
+class Parley;
 
 // A point-to-point message, to speak of it.
 struct Message {
@@ -37,6 +42,7 @@ struct Route {
   SharedSchedule schedule;
   SharedPlan shared;       // over the boards, if possible; else through the mailbox
   size_t chunk_bytes = 0;  // through the mailbox
+  int plan = 0;            // of the group, at that time
   Statistics::Row* counters = nullptr;
 };
 
@@ -44,7 +50,8 @@ struct Route {
 // by the progress thread or, when it came to an idle group, by its caller.
 class Group final : public Communicator, public std::enable_shared_from_this<Group> {
  public:
-  Group(std::shared_ptr<EngineImpl> engine, Node rank, int ranks, std::string name, const Options& options);
+  // `nodes`: the ranks, and after them options.aggregators.
+  Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::string name, const Options& options);
   ~Group() override;
 
   Status meet_others(Store& store);
@@ -63,7 +70,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Status failure() const override;
   std::vector<OperationStats> stats() const override { return statistics_.snapshot(); }
   Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) override;
-  std::string topology_text() const override { return to_text(tuner_->topology()); }
+  std::string topology_text() const override { return to_text(tuner()->topology()); }
   std::vector<std::string> describe_wires() const override { return wires_.descriptions; }
 
   // For tasks.
@@ -85,22 +92,47 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::vector<Node> missing(uint64_t sequence);
   // Both seen at one moment: an operation that its caller hands over goes before the head.
   struct Turn {
-    std::shared_ptr<CollectiveTask> head;  // null, and the queue no longer carried, when it is empty
-    bool must_wait = false;                // an operation is carried by its caller
+    std::shared_ptr<Task> head;  // null, and the queue no longer carried, when it is empty
+    bool must_wait = false;      // an operation is carried by its caller
   };
   Turn turn_of_queue();
   void pop_head();
+  // Grows when the ranks plan anew, between two collectives, the same two on all ranks.
+  int plan() const { return plan_.load(std::memory_order_acquire); }
+  // Its route, which lives as long as the group.
+  Result<const Route*> route_for(const Operation& operation);
+  // Through the aggregators, when that is faster; else null. All ranks decide alike.
+  std::unique_ptr<Detour> detour_for(const Operation& operation, uint64_t sequence);
+  // As all ranks have voted: the aggregators are of no use any more, and `why` is what this rank saw. Or they part in
+  // good order.
+  void dismiss_team(const Status& why, bool parts = false);
+  Statistics::Row& detour_counters() { return *detour_counters_; }
+  // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
+  // Blocks; a failure fails the group. `first`: when it forms.
+  Status review(bool first);
   // Whether the receive has got its message by now; if it never will, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);
   void message_ended(uint32_t tag, const Request* request);
 
  private:
   // What joins the hosts: found before, measured now, or assumed.
-  Result<Topology> learn_links();
-  Status make_tuner();
+  Result<Topology> learn_links(bool again);
+  Status make_tuner(bool again = false);
   void limit_credit(const Topology& topology);
-  // Its route, which lives as long as the group.
-  Result<const Route*> route_for(const Operation& operation);
+  std::shared_ptr<Tuner> tuner() const;
+  std::shared_ptr<Group> team() const;
+  // Counts the operation; whether a review is due before it.
+  bool is_review_due_locked(const Operation& operation);
+  void carry_queue_locked();
+  // By the first rank: what all do. `seen` has what each rank's card has passed lately.
+  std::string decide(bool first, const std::vector<SeenRates>& seen);
+  std::string decide_on_servers(bool first);
+  Status measure_again();
+  SeenRates seen_rates();
+  Status form_team(int aggregators, const std::string& name, Parley& parley);
+  // Of an all_reduce; with the team, with a part for what it costs besides.
+  double predicted_s(DType dtype, ReduceOp op, int64_t bytes);
+  bool is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
   // Which start() may go on: the group's failure, or that it was shut down.
@@ -112,19 +144,31 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
 
   const std::shared_ptr<EngineImpl> engine_;
   const Node rank_;
-  const int ranks_;
+  const int nodes_;
+  const int ranks_;  // the nodes but for aggregators
   const std::string name_;
   const Options options_;
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
   Statistics statistics_;
-  std::unique_ptr<Tuner> tuner_;
+  bool is_reviewed_ = false;          // several hosts, whose links may change, or that others may join
+  LinkWatch link_watch_;              // on the first rank
+  Registry registry_;                 // on the first rank
+  std::vector<std::string> waiting_;  // its newcomers that were not asked yet
+  Statistics::Row* detour_counters_ = nullptr;
+  std::atomic<int> plan_{0};
   SharedWorkspace workspace_;
   uint32_t polled_at_ = 0;  // rings of the doorbell before the last poll; the head of the queue's
   bool has_polled_ = false;
 
   mutable std::mutex mutex_;
-  std::deque<std::shared_ptr<CollectiveTask>> queue_;
+  std::shared_ptr<Tuner> tuner_;
+  std::shared_ptr<Group> team_;                  // with aggregators
+  std::vector<std::shared_ptr<Group>> retired_;  // teams that have failed
+  int team_aggregators_ = 0;
+  size_t unreviewed_ = 0;  // large all_reduces since the last review
+  size_t unreviewed_bytes_ = 0;
+  std::deque<std::shared_ptr<Task>> queue_;
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;

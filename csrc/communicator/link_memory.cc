@@ -91,6 +91,16 @@ void LinkMemory::keep(const std::vector<std::string>& names, const Topology& top
   write_file();
 }
 
+void LinkMemory::forget(const std::vector<std::string>& names) {
+  const std::lock_guard lock(mutex_);
+  read_file();
+  std::erase_if(clusters_, [&](const auto& cluster) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return cluster.second.contains(key_for(name)); });
+  });
+  write_file();
+}
+
 void LinkMemory::read_file() {
   if (std::exchange(has_read_, true) || file_.empty()) return;
   std::ifstream file(file_);

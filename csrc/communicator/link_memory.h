@@ -26,6 +26,8 @@ class LinkMemory {
   std::optional<Topology> recall(const std::vector<std::string>& names, const std::vector<int>& hosts,
                                  Link within_host);
   void keep(const std::vector<std::string>& names, const Topology& topology);
+  // All that was found with any of these hosts: their links have changed.
+  void forget(const std::vector<std::string>& names);
 
  private:
   struct Entry {

@@ -50,6 +50,10 @@ Result<Options> options_from_env() {
   if (!window.ok()) return window.status();
   options.window = static_cast<int>(window.value());
 
+  const auto servers = env_integer("BRAID_SERVERS", options.await_servers, 0, kMostServers);
+  if (!servers.ok()) return servers.status();
+  options.await_servers = static_cast<int>(servers.value());
+
   const auto copy = env_integer("BRAID_SINGLE_COPY", 1, 0, 1);
   if (!copy.ok()) return copy.status();
   options.single_copy = copy.value() == 1;

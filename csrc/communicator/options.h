@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "communicator/stated_links.h"
+#include "communicator/store.h"
 
 namespace braid {
+
+// How many aggregators a job may have.
+inline constexpr int kMostServers = 64;
 
 // Settings of one group. Those marked (*) must be equal on all ranks; group creation checks it.
 struct Options {
@@ -28,13 +33,18 @@ struct Options {
   int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
   int64_t chunk_bytes = 0;   // (*) pipelining grain: a chunk of one segment; 0 chooses
   int window = 4;            // (*) segments in flight: what they cost is part of the choice
+  int aggregators = 0;       // (*) so many of the group's last nodes only add up
+  // Where aggregators register that would join the group later, a store of its own; null: none may. The first rank
+  // waits for so many of them before the group is ready.
+  std::shared_ptr<Store> servers;
+  int await_servers = -1;  // -1: none may join
 };
 
 // Whether BRAID_LINKS names a file, which ends in .toml.
 bool is_links_file(const std::string& links);
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST,
-// BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES and BRAID_WINDOW; `reach` is MASTER_ADDR,
+// BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES, BRAID_WINDOW and BRAID_SERVERS; `reach` is MASTER_ADDR,
 // `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid. kInvalidArgument names the variable that
 // makes no sense. `stated` is left to the caller.
 Result<Options> options_from_env();

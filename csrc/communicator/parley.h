@@ -2,8 +2,10 @@
 // Blocking messages between the ranks of a group beside its operations: for what they settle before or between them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -15,7 +17,7 @@ namespace braid {
 // those of collectives, which count streams from 1.
 class Parley {
  public:
-  // When the deadline passes, the group fails with kTimeout: the ranks "did not finish <what> in time".
+  // When the deadline passes, the group fails with kTimeout, which says what was not finished, and who was waited for.
   Parley(Mailbox& mailbox, DoorbellWord& bell, std::string what, Deadline deadline)
       : mailbox_(mailbox), bell_(bell), what_(std::move(what)), deadline_(deadline) {}
 
@@ -32,22 +34,29 @@ class Parley {
   Status send(Node to, uint64_t number, ConstBytes bytes) {
     Request request;
     start_send(to, number, bytes, &request);
-    return wait_for(request);
+    return wait_for(request, to);
   }
   Status recv(Node from, uint64_t number, Bytes bytes) {
     Request request;
     start_recv(from, number, bytes, &request);
-    return wait_for(request);
+    return wait_for(request, from);
   }
+
+  // One step each, for all of a group's ranks 0..ranks-1. The first rank's text, on all of them; and the text that the
+  // first rank makes of what all say, in words of one size: words[r] is rank r's.
+  using Words = std::vector<std::vector<std::byte>>;
+  Result<std::string> tell(Node rank, int ranks, std::string text);
+  Result<std::string> consult(Node rank, int ranks, ConstBytes word,
+                              const std::function<std::string(const Words&)>& decide);
 
   // Until `done` says so, which is asked after everything that moved. After a failure no request is left open.
   template <class Done>
-  Status wait(Done done) {
+  Status wait(Done done, Node on = kAnyNode) {
     Waiter waiter(bell_);
     while (!done()) {
       if (mailbox_.has_ended()) return mailbox_.end();
       if (Clock::now() >= deadline_) {
-        mailbox_.fail({Code::kTimeout, "the ranks did not finish " + what_ + " in time"});
+        mailbox_.fail({Code::kTimeout, late_text(on), on});
         return mailbox_.end();
       }
       mailbox_.poll() ? waiter.moved() : waiter.idle(Clock::now() + milliseconds(1));
@@ -59,10 +68,11 @@ class Parley {
   static constexpr uint64_t kStream = 0;
 
   Tag tag(uint64_t number) const { return {kStream, step_ << 32 | number}; }
-  Status wait_for(Request& request) {
-    Status bad = wait([&] { return request.done(); });
+  Status wait_for(Request& request, Node peer) {
+    Status bad = wait([&] { return request.done(); }, peer);
     return bad.ok() ? request.status() : bad;
   }
+  std::string late_text(Node on) const;
 
   Mailbox& mailbox_;
   DoorbellWord& bell_;

@@ -23,7 +23,7 @@ constexpr milliseconds kLeastTime{80};
 constexpr milliseconds kMostTime{400};
 constexpr int kEnoughPieces = 48;
 
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+double span_s(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Counts what passes, from the end of the warm-up to its last event; and says how many lanes that deserves.
 class Meter {
@@ -38,8 +38,7 @@ class Meter {
       if (spent < kBurst) return;
       ++warm_up_pieces_;
       if (spent < kFirstLook) return;
-      const double in_flight =
-          static_cast<double>(warm_up_pieces_) * (seconds(kInFlight) / seconds(spent - kBurst));
+      const double in_flight = static_cast<double>(warm_up_pieces_) * (span_s(kInFlight) / span_s(spent - kBurst));
       lanes_ = std::clamp(static_cast<size_t>(in_flight), lanes_, kMostLanes);
     } else {
       ++pieces_;
@@ -53,7 +52,7 @@ class Meter {
   }
   size_t lanes() const { return lanes_; }
   double bytes_per_s() const {
-    const double spent_s = seconds(to_ - from_);
+    const double spent_s = span_s(to_ - from_);
     return spent_s > 0 ? static_cast<double>(pieces_ * kPieceBytes) / spent_s : 0.0;
   }
 

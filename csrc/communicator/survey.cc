@@ -37,7 +37,7 @@ class Surveyor {
   }
 
   Result<Survey> run(Link within_host, const std::string& known) {
-    auto told = tell(known);
+    auto told = parley_.tell(rank_, nodes(), known);
     if (!told.ok()) return told.status();
     if (!told.value().empty()) return read(told.value(), false);
     std::vector<double> found;  // per pass and host: up, down; as far as this rank has seen
@@ -54,6 +54,7 @@ class Surveyor {
   }
 
  private:
+  int nodes() const { return static_cast<int>(hosts_.size()); }
   bool is_leader() const { return leaders_[static_cast<size_t>(hosts_[static_cast<size_t>(rank_)])] == rank_; }
 
   // The first leader plays ball with every other, one after another.
@@ -101,7 +102,7 @@ class Surveyor {
     } else if (is_leader()) {
       if (Status bad = parley_.send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
     }
-    auto told = tell(std::move(text));
+    auto told = parley_.tell(rank_, nodes(), std::move(text));
     return told.ok() ? read(told.value(), true) : told.status();
   }
 
@@ -109,23 +110,6 @@ class Surveyor {
     auto topology = topology_from_text(text);
     if (!topology.ok()) return topology.status();
     return Survey{std::move(topology).value(), measured};
-  }
-
-  // The first rank's text, on all ranks.
-  Result<std::string> tell(std::string text) {
-    parley_.next_step();
-    uint64_t size = text.size();
-    for (Node node = 1; node < static_cast<Node>(hosts_.size()); ++node) {
-      if (rank_ != 0 && rank_ != node) continue;
-      const auto pass = [&](uint64_t number, Bytes bytes) {
-        return rank_ == 0 ? parley_.send(node, number, bytes) : parley_.recv(0, number, bytes);
-      };
-      if (Status bad = pass(0, std::as_writable_bytes(std::span(&size, 1))); !bad.ok()) return bad;
-      text.resize(size);
-      if (size == 0) continue;
-      if (Status bad = pass(1, std::as_writable_bytes(std::span(text))); !bad.ok()) return bad;
-    }
-    return text;
   }
 
   // A probe in which nothing could be counted leaves the card as fast as the fastest.

@@ -19,7 +19,7 @@ size_t memory_bytes(const Operation& operation) {
   size_t in = 0, out = 0;
   for (const ConstBytes& block : operation.inputs) in += block.size();
   for (const Bytes& block : operation.outputs) out += block.size();
-  return std::max(in, out);
+  return std::max({in, out, operation.bytes});
 }
 
 Intent intent_for(const Operation& operation, const Route& route) {
@@ -60,7 +60,7 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       sequence_(sequence),
       operation_(std::move(operation)),
       bytes_(memory_bytes(operation_)),
-      route_(route),
+      route_(&route),
       intent_(intent_for(operation_, route)),
       started_(started),
       deadline_(deadline) {}
@@ -68,7 +68,7 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
 // What it gives back needs neither the task nor the operation's memory.
 Work::Describe CollectiveTask::describe() const {
   return [sequence = sequence_, kind = operation_.kind, op = operation_.op, dtype = operation_.dtype,
-          root = operation_.root, bytes = bytes_, schedule = route_.schedule] {
+          root = operation_.root, bytes = bytes_, schedule = route_->schedule] {
     std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
     if (kind == CollectiveKind::kBarrier) return text;
     text += " (";
@@ -83,23 +83,40 @@ void CollectiveTask::make_work() {
   if (!work_) work_ = std::make_shared<Work>(describe(), sequence_, started_);
 }
 
-void CollectiveTask::begin() {
+Status CollectiveTask::begin() {
   if (!begun_) begun_ = Clock::now();
+  if (route_->plan != group_.plan()) {  // all ranks have planned anew since it was started
+    const auto route = group_.route_for(operation_);
+    if (!route.ok()) return route.status();
+    route_ = route.value();
+    intent_ = intent_for(operation_, *route_);
+  }
   if (operation_.kind == CollectiveKind::kBarrier) {
     // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
-    token_.resize(static_cast<size_t>(route_.schedule->schedule().chunks));
+    token_.resize(static_cast<size_t>(route_->schedule->schedule().chunks));
     operation_.inputs = {token_};
     operation_.outputs = {token_};
   }
-  group_.announce(sequence_, intent_, !route_.shared.possible);
-  Operands operands{operation_.dtype, operation_.op, std::move(operation_.inputs), std::move(operation_.outputs)};
-  if (route_.shared.possible) {
-    running_.emplace<SharedExecution>(route_.schedule, route_.shared, group_.rank(), std::move(operands),
+  group_.announce(sequence_, intent_, !route_->shared.possible);
+  detour_ = group_.detour_for(operation_, sequence_);
+  if (detour_) {
+    running_ = detour_.get();
+  } else {
+    begin_alone();
+  }
+  return {};
+}
+
+void CollectiveTask::begin_alone() {
+  Operands operands{operation_.dtype, operation_.op, std::move(operation_.inputs), std::move(operation_.outputs),
+                    operation_.bytes};
+  if (route_->shared.possible) {
+    running_.emplace<SharedExecution>(route_->schedule, route_->shared, group_.rank(), std::move(operands),
                                       *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
                                       group_.workspace());
   } else {
-    const ExecutionOptions options{route_.chunk_bytes, group_.options().window};
-    running_.emplace<Execution>(route_.schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
+    const ExecutionOptions options{route_->chunk_bytes, group_.options().window};
+    running_.emplace<Execution>(route_->schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
                                 group_.engine().pool(), options);
   }
 }
@@ -107,8 +124,9 @@ void CollectiveTask::begin() {
 Task::Step CollectiveTask::advance(bool before_sleep) {
   if (!begun()) {
     if (group_.mailbox().has_ended()) return finish(group_.mailbox().end());
-    begin();
+    if (Status bad = begin(); !bad.ok()) return finish(std::move(bad));
   }
+  if (auto** detour = std::get_if<Detour*>(&running_)) return advance_detour(**detour);
   if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared, before_sleep);
   const bool moved = group_.mailbox().poll();
   auto& execution = std::get<Execution>(running_);
@@ -117,6 +135,21 @@ Task::Step CollectiveTask::advance(bool before_sleep) {
     if (Status other = group_.disagreement(sequence_); !other.ok()) group_.mailbox().fail(other);
   }
   return wait_or_give_up(moved);
+}
+
+Task::Step CollectiveTask::advance_detour(Detour& detour) {
+  const bool moved = group_.mailbox().poll();
+  if (group_.mailbox().has_ended()) {
+    const Status why = group_.mailbox().end();
+    return detour.abandon(why) ? finish(why) : Step::kIdle;
+  }
+  if (!detour.advance()) return wait_or_give_up(moved);
+  if (!detour.status().ok()) return finish(detour.status());
+  if (detour.carried()) return finish({});
+  group_.dismiss_team(detour.trouble());
+  operation_ = detour.operation();
+  begin_alone();
+  return Step::kMoved;
 }
 
 Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool before_sleep) {
@@ -170,12 +203,17 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
   } else if (asked_ && Clock::now() >= answers_due_) {
     std::vector<Node> missing;
     Status late = timed_out(&missing);
+    if (auto** detour = std::get_if<Detour*>(&running_)) {
+      group_.mailbox().fail(late);
+      if (!(*detour)->abandon(late)) return Step::kIdle;
+    }
     return finish(std::move(late), std::move(missing));
   }
   return moved ? Step::kMoved : Step::kIdle;
 }
 
 std::string CollectiveTask::waiting_for() const {
+  if (std::holds_alternative<Detour*>(running_)) return "the aggregators and what other ranks say of them";
   if (const auto* shared = std::get_if<SharedExecution>(&running_)) return shared->waiting_for(3);
   return std::get<Execution>(running_).waiting_for(3);
 }
@@ -194,12 +232,11 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
 
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
-  if (!route_.shared.possible) group_.mailbox().end(sequence_);
-  running_.emplace<std::monostate>();
+  if (!route_->shared.possible) group_.mailbox().end(sequence_);
   const auto now = Clock::now();
-  if (status.ok()) {
-    group_.statistics().record(*route_.counters, bytes_, std::chrono::duration<double>(now - *begun_).count());
-  }
+  if (status.ok()) record(now);
+  running_.emplace<std::monostate>();
+  detour_.reset();
   if (!status.ok()) status = status.within(what() + " failed");
   if (work_) {
     work_->finish(std::move(status), std::move(missing), now);
@@ -207,6 +244,11 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
     outcome_ = std::move(status);
   }
   return Step::kDone;
+}
+
+void CollectiveTask::record(Clock::time_point now) {
+  Statistics::Row& row = std::holds_alternative<Detour*>(running_) ? group_.detour_counters() : *route_->counters;
+  group_.statistics().record(row, bytes_, std::chrono::duration<double>(now - *begun_).count());
 }
 
 // Without a match no request will finish: then the group's own end is this task's.

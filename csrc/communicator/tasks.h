@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "communicator/detour.h"
 #include "communicator/group.h"
 #include "communicator/progress.h"
 #include "executor/shared_execution.h"
@@ -33,7 +34,9 @@ class CollectiveTask final : public Task {
   const std::optional<Status>& outcome() const { return outcome_; }
 
  private:
-  void begin();
+  Status begin();
+  void begin_alone();
+  Step advance_detour(Detour& detour);
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
   Step advance_shared(SharedExecution& execution, bool before_sleep);
   // After an advance over the boards that moved nothing: what the boards do not tell.
@@ -43,20 +46,22 @@ class CollectiveTask final : public Task {
   Work::Describe describe() const;
   // By value: the execution, which may hold the status, ends here.
   Step finish(Status status, std::vector<Node> missing = {});
+  void record(Clock::time_point now);
   Status timed_out(std::vector<Node>* missing) const;
 
   Group& group_;
   const uint64_t sequence_;
   Operation operation_;  // until it begins
   const size_t bytes_;
-  const Route& route_;
+  const Route* route_;  // of the plan that holds when its turn has come
   Intent intent_;
   std::vector<std::byte> token_;  // what a barrier passes around
   std::shared_ptr<Work> work_;
   std::optional<Status> outcome_;
   const Clock::time_point started_;
   const Deadline deadline_;
-  std::variant<std::monostate, Execution, SharedExecution> running_;
+  std::unique_ptr<Detour> detour_;  // gone through, or tried in vain: then it still has the input
+  std::variant<std::monostate, Detour*, Execution, SharedExecution> running_;
   unsigned idle_ = 0;                       // advances in a row that moved nothing
   std::optional<Clock::time_point> begun_;  // its turn came
   bool asked_ = false;                      // after the deadline: which ranks are not here?

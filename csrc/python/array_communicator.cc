@@ -51,12 +51,14 @@ Operation operation_of(const std::string& collective, const std::string& dtype, 
 std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, int rank, int size,
                                                              const std::string& name, milliseconds timeout,
                                                              const std::string& reach,
-                                                             const std::optional<StatedNumbers>& links) {
+                                                             const std::optional<StatedNumbers>& links,
+                                                             py::object servers) {
   auto options = options_from_env();
   raise_if_failed(options.status());
   options.value().timeout = timeout;
   options.value().stated = stated_links_of(links);
   if (!reach.empty()) options.value().reach = reach;
+  if (!servers.is_none()) options.value().servers = std::make_shared<PythonStore>(std::move(servers));
   const auto meeting = std::make_shared<PythonStore>(std::move(store));
   auto group = [&] {
     const py::gil_scoped_release release;

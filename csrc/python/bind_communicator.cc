@@ -71,12 +71,12 @@ void bind_communicator(py::module_& m) {
   py::class_<ArrayCommunicator>(m, "Communicator")
       .def(py::init([](py::object store, int rank, int size, const std::string& name,
                        std::optional<double> timeout_s, const std::string& reach,
-                       const std::optional<StatedNumbers>& links) {
+                       const std::optional<StatedNumbers>& links, py::object servers) {
              return ArrayCommunicator::create(std::move(store), rank, size, name, milliseconds_of(timeout_s),
-                                              reach, links);
+                                              reach, links, std::move(servers));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("timeout_s"),
-           py::arg("reach"), py::arg("links") = py::none())
+           py::arg("reach"), py::arg("links") = py::none(), py::arg("servers") = py::none())
       .def("run",
            [](ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
               const std::string& op, int root, py::object input, Counts in, py::object output, Counts out) {

@@ -44,5 +44,6 @@ PYBIND11_MODULE(_core, m) {
   braid::bind_cost(m);
   braid::bind_quick_method(m);
   braid::bind_schedule(m);
+  braid::bind_server(m);
   braid::bind_tuner(m);
 }

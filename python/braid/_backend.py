@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a c10d Backend for one process group. Imported when the first group is created, not before."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from braid import _monitored, _names, _stats
@@ -9,6 +10,18 @@ from braid._links import stated_links
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
+
+
+def _store_for_servers(options: "_DistributedBackendOptions") -> Any:
+    """Return the store of the whole job, where aggregators find its default group; None unless they may join."""
+    if "BRAID_SERVERS" not in os.environ or options.global_ranks_in_group:
+        return None
+    from torch.distributed import PrefixStore
+
+    store = options.store
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store
 
 
 def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":
@@ -34,6 +47,7 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
         options.group_id,
         members,
         _names.name_in_profiles(),
+        _store_for_servers(options),
         stated_links(),
     )
     _stats.watch(options.group_id, backend, members[options.group_rank])

@@ -61,17 +61,20 @@ class Communicator(Collectives, Messages):
     ) -> None:
         """Meet the other ranks; returns when all are there."""
         limit_s = checked_timeout(timeout_s)
-        self._join(meet(where, rank, size, limit_s), name, limit_s)
+        self._join(meet(where, rank, size, limit_s), name, limit_s, with_servers="BRAID_SERVERS" in os.environ)
 
-    def _join(self, meeting: Meeting, name: str, timeout_s: float | None) -> None:
+    def _join(self, meeting: Meeting, name: str, timeout_s: float | None, *, with_servers: bool = False) -> None:
         self._meeting, self._name, self._timeout_s = meeting, name, timeout_s
         self._place = meeting.rank, meeting.size
         self._splits = 0
         with contextlib.ExitStack() as undo:
             undo.callback(meeting.store.close)
             _take(meeting, name, undo)
+            servers = meeting.store.again() if with_servers else None
+            if servers is not None:
+                undo.callback(servers.close)
             self._core = _core.Communicator(
-                meeting.store, *self._place, name, timeout_s, meeting.reach, stated_links()
+                meeting.store, *self._place, name, timeout_s, meeting.reach, stated_links(), servers
             )
             undo.callback(self._core.close)
             # Until all ranks are past the meeting its place must stay as it is. From here on rank 0 may leave, and

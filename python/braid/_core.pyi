@@ -70,6 +70,7 @@ class Communicator:
         timeout_s: float | None,
         reach: str,
         links: tuple[str, str, float, float, float, float] | None = None,
+        servers: _Store | None = None,
     ) -> None: ...
     def run(
         self,
@@ -112,4 +113,11 @@ class Tuner:
 
 def quick(method: _Method, /) -> _Method: ...
 def leave_all_groups(reason: str) -> None: ...
+def serve(
+    store: _Store,
+    reach: str,
+    links: tuple[str, str, float, float, float, float] | None,
+    stopped: Callable[[], bool],
+    say: Callable[[str], Any],
+) -> None: ...
 def stats() -> list[dict[str, Any]]: ...

@@ -4,14 +4,16 @@
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from braid._errors import CommunicatorError
 from braid._rendezvous.mpi import meet_through_mpi
 from braid._rendezvous.stores import FolderStore, KeyValueStore, Store, UserStore
 from braid._rendezvous.tcp import TcpStore
 
-__all__ = ["KeyValueStore", "Meeting", "Store", "meet"]
+__all__ = ["KeyValueStore", "Meeting", "Store", "join_store", "meet"]
 
 _WAYS = "'tcp://host:port', 'env://', 'file:///folder', a store with set, get and wait, or an mpi4py communicator"
 
@@ -51,13 +53,51 @@ def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None
     raise TypeError(f"ranks cannot meet at a {type(where).__name__}; give {_WAYS}")
 
 
+def join_store(where: str, timeout_s: float) -> tuple[KeyValueStore, str]:
+    """Return the store of a job that this process has no rank in, and a host that the job's ranks reach.
+
+    Args:
+        where: ``"tcp://host:port"`` or ``"file:///folder"``, as ``braid.Communicator`` takes them, or
+            ``"host:port"``, where torch's own store listens: MASTER_ADDR and MASTER_PORT of the job.
+        timeout_s: how long to try to reach it.
+
+    Raises:
+        ValueError: it is none of these.
+        CommunicatorError: there is no such store.
+    """
+    parts = urlsplit(where)
+    if parts.scheme == "file":
+        return FolderStore(_folder(where)), ""
+    if parts.scheme == "tcp":
+        host, port = _host_and_port(where)
+        return TcpStore.at(host, port, listen=False, timeout_s=timeout_s), host
+    if "://" in where:
+        raise ValueError(f"{where!r} is no job's store; give 'host:port', 'tcp://host:port' or 'file:///folder'")
+    host, port = _host_and_port(f"tcp://{where}")
+    return _store_of_torch(host, port, timeout_s), host
+
+
+def _store_of_torch(host: str, port: int, timeout_s: float) -> KeyValueStore:
+    from torch.distributed import DistError, TCPStore
+
+    try:
+        return UserStore(TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s)))
+    except (DistError, RuntimeError) as error:
+        raise CommunicatorError(f"no job's store answers at {host}:{port} within {timeout_s:g} s") from error
+
+
+def _folder(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc or not parts.path.startswith("/"):
+        raise ValueError(f"{url!r}: expected three slashes and an absolute path, as in 'file:///scratch/meet'")
+    return parts.path
+
+
 def _meet_at(url: str, place: tuple[int, int], timeout_s: float | None) -> Meeting:
     rank, size = place
     parts = urlsplit(url)
     if parts.scheme == "file":
-        if parts.netloc or not parts.path.startswith("/"):
-            raise ValueError(f"{url!r}: expected three slashes and an absolute path, as in 'file:///scratch/meet'")
-        return Meeting(FolderStore(parts.path), rank, size, place=url)
+        return Meeting(FolderStore(_folder(url)), rank, size, place=url)
     if parts.scheme == "tcp":
         host, port = _host_and_port(url)
     elif url == "env://":

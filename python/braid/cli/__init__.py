@@ -6,7 +6,7 @@ import sys
 import typer
 
 from braid._adapter import AdapterError
-from braid.cli import bench, build, explain, info, lab, run, topo
+from braid.cli import bench, build, explain, info, lab, run, server, topo
 from braid.cli.errors import CommandError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command()(build.build)
 app.command(context_settings=run.CONTEXT)(run.run)
 app.command(context_settings=lab.CONTEXT)(lab.lab)
 app.command()(topo.topo)
+app.command()(server.server)
 app.command()(explain.explain)
 app.add_typer(bench.app)
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/detour.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace braid {
+
+std::array<std::byte, kOrderBytes> to_bytes(const Order& order) {
+  std::array<std::byte, kOrderBytes> bytes{};
+  bytes[0] = std::byte{order.kind};
+  bytes[1] = std::byte{order.dtype};
+  bytes[2] = std::byte{order.op};
+  std::memcpy(bytes.data() + 8, &order.bytes, sizeof order.bytes);
+  std::memcpy(bytes.data() + 16, &order.timeout_ms, sizeof order.timeout_ms);
+  return bytes;
+}
+
+std::optional<Order> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes) {
+  Order order{static_cast<uint8_t>(bytes[0]), static_cast<uint8_t>(bytes[1]), static_cast<uint8_t>(bytes[2])};
+  std::memcpy(&order.bytes, bytes.data() + 8, sizeof order.bytes);
+  std::memcpy(&order.timeout_ms, bytes.data() + 16, sizeof order.timeout_ms);
+  const bool known = order.kind < kCollectiveKindCount && order.dtype < kDTypeCount && order.op < kReduceOpCount;
+  if (!known || order.timeout_ms < 0) return std::nullopt;
+  return order;
+}
+
+Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mailbox, Node rank, int ranks,
+               uint64_t sequence, Operation operation, Pool& pool, milliseconds patience)
+    : team_(std::move(team)),
+      mailbox_(mailbox),
+      rank_(rank),
+      ranks_(ranks),
+      sequence_(sequence),
+      operation_(std::move(operation)) {
+  ConstBytes& input = operation_.inputs[0];
+  if (!input.empty() && input.data() == operation_.outputs[0].data()) {
+    kept_ = pool.take(input.size());
+    std::memcpy(kept_.data(), input.data(), input.size());
+    input = {kept_.data(), input.size()};
+  }
+  order_ = to_bytes({static_cast<uint8_t>(operation_.kind), static_cast<uint8_t>(operation_.dtype),
+                     static_cast<uint8_t>(operation_.op), input.size(), patience.count()});
+  const auto began = [&](Result<std::shared_ptr<Work>> work) {
+    if (work.ok()) {
+      works_.push_back(std::move(work).value());
+    } else if (trouble_.ok()) {
+      trouble_ = work.status();
+    }
+  };
+  for (Node node = ranks; rank == 0 && node < ranks + aggregators; ++node) {
+    began(team_->send(node, kOrderTag, order_, patience));
+  }
+  Operation asked = operation_;
+  asked.timeout = patience;
+  began(team_->start(std::move(asked), false));
+}
+
+bool Detour::team_is_done() const {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
+}
+
+bool Detour::advance() {
+  if (!vote_) {
+    if (!team_is_done()) return false;
+    for (const auto& work : works_) {
+      if (trouble_.ok()) trouble_ = work->status();
+    }
+    vote_.emplace(mailbox_, rank_, ranks_, sequence_, trouble_.ok());
+  }
+  return vote_->advance();
+}
+
+bool Detour::abandon(const Status& why) {
+  if (!std::exchange(abandoned_, true)) team_->abort(why.message());
+  return team_is_done();
+}
+
+}  // namespace braid

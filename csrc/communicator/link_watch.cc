@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/link_watch.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+constexpr double kDrift = 0.2;
+constexpr int kMostLooks = 64;
+
+}  // namespace
+
+bool LinkWatch::look(Watched& card, double seen) const {
+  if (seen <= 0) return false;
+  if (card.usual <= 0) {
+    card.usual = seen;
+    return false;
+  }
+  const bool off = seen < card.usual * (1 - kDrift) || seen > card.usual * (1 + kDrift);
+  card.looks_off = off ? card.looks_off + 1 : 0;
+  return card.looks_off >= looks_needed_;
+}
+
+bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts) {
+  cards_.resize(2 * hosts.size());
+  bool drifted = false;
+  for (size_t i = 0; i < cards_.size(); ++i) {
+    drifted |= look(cards_[i], i % 2 == 0 ? hosts[i / 2].up : hosts[i / 2].down);
+  }
+  return drifted;
+}
+
+void LinkWatch::measured_again(bool had_changed) {
+  cards_.clear();
+  looks_needed_ = had_changed ? 2 : std::min(2 * looks_needed_, kMostLooks);
+}
+
+}  // namespace braid

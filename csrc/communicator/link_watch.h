@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What network cards were seen to pass while they worked, review by review: has it changed so much that the links
+// should be measured again?
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace braid {
+
+// What a card passed while it was busy, in bytes per second; 0 where not enough was seen to tell.
+struct SeenRates {
+  double up = 0;
+  double down = 0;
+};
+
+// Working rates depend on the plan as well as on the card, so each is compared with what it was right after the links
+// were last measured, and not with what was measured then. One look that is off may be anything; two in a row are not.
+class LinkWatch {
+ public:
+  // One entry per host. True when a card has been more than 20 % off in as many looks in a row as it takes.
+  bool has_drifted(const std::vector<SeenRates>& hosts);
+  // The links were measured again. Where they had not changed after all, it takes twice as many looks from now on.
+  void measured_again(bool had_changed);
+
+ private:
+  struct Watched {
+    double usual = 0;  // 0: nothing yet
+    int looks_off = 0;
+  };
+  // Whether it has been off often enough.
+  bool look(Watched& card, double seen) const;
+
+  std::vector<Watched> cards_;  // per host: up, down
+  int looks_needed_ = 2;
+};
+
+}  // namespace braid

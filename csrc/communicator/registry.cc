@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/registry.h"
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+#include <utility>
+
+#include "base/random.h"
+#include "base/sha256.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kTicketBytes = 12;
+// A key that is not there yet is asked for so long.
+constexpr milliseconds kGlance{1};
+// How long two that took the same slot at once need to see it.
+constexpr milliseconds kSettleTime{50};
+// After yes: the first rank waits for others to say it, too.
+constexpr milliseconds kPlaceTime{30'000};
+
+std::string key(const char* what, const std::string& of) {
+  return "braid/servers/" + std::string(what) + "/" + of;
+}
+std::string slot_key(int slot) { return key("slot", std::to_string(slot)); }
+
+// One field per line; the group's name, which may hold anything but a line's end, last.
+std::string to_text(const Appointment& a) {
+  return std::to_string(a.ranks) + "\n" + std::to_string(a.aggregators) + "\n" + std::to_string(a.index) + "\n" +
+         std::to_string(a.chunk_bytes) + "\n" + std::to_string(a.window) + "\n" + a.links + "\n" + a.group;
+}
+
+std::optional<Appointment> appointment_from_text(std::string_view text) {
+  const auto line = [&] {
+    const std::string_view found = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), found.size() + 1));
+    return found;
+  };
+  bool bad = false;
+  const auto number = [&](auto& value) {
+    const std::string_view digits = line();
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    bad |= error != std::errc() || end != digits.data() + digits.size() || digits.empty();
+  };
+  Appointment a;
+  number(a.ranks);
+  number(a.aggregators);
+  number(a.index);
+  number(a.chunk_bytes);
+  number(a.window);
+  a.links = line();
+  a.group = line();
+  if (bad || a.ranks < 1 || a.aggregators < 1 || a.index < 0 || a.index >= a.aggregators || a.group.empty()) {
+    return std::nullopt;
+  }
+  return a;
+}
+
+milliseconds left(Deadline deadline) {
+  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(1));
+}
+
+}  // namespace
+
+std::vector<std::string> Registry::newcomers() {
+  std::vector<std::string> tickets;
+  for (int slot = 0; slot < kMostServers; ++slot) {
+    const auto ticket = store_->get(slot_key(slot), kGlance);
+    if (!ticket.ok()) break;
+    if (!ticket.value().empty() && seen_.insert(ticket.value()).second) tickets.push_back(ticket.value());
+  }
+  return tickets;
+}
+
+std::vector<std::string> Registry::ask(const std::vector<std::string>& tickets, Deadline deadline) {
+  std::vector<std::string> willing;
+  for (const std::string& ticket : tickets) static_cast<void>(store_->set(key("ask", ticket), "join?"));
+  for (const std::string& ticket : tickets) {
+    if (store_->get(key("yes", ticket), left(deadline)).ok()) willing.push_back(ticket);
+  }
+  return willing;
+}
+
+Status Registry::appoint(const std::vector<std::string>& tickets, Appointment appointment) {
+  appointment.aggregators = static_cast<int>(tickets.size());
+  for (const std::string& ticket : tickets) {
+    if (Status bad = store_->set(key("place", ticket), to_text(appointment)); !bad.ok()) return bad;
+    ++appointment.index;
+  }
+  return {};
+}
+
+Status Candidacy::offer() {
+  std::vector<std::byte> random(kTicketBytes);
+  if (Status bad = fill_random(random); !bad.ok()) return bad;
+  ticket_ = hex(random);
+  return slot_ < 0 ? take_slot(ticket_) : store_->set(slot_key(slot_), ticket_);
+}
+
+Status Candidacy::take_slot(const std::string& ticket) {
+  for (int slot = 0; slot < kMostServers; ++slot) {
+    const auto holder = store_->get(slot_key(slot), kGlance);
+    if (!holder.ok() && holder.status().code() != Code::kTimeout) return holder.status();
+    if (holder.ok() && !holder.value().empty()) continue;
+    if (Status bad = store_->set(slot_key(slot), ticket); !bad.ok()) return bad;
+    std::this_thread::sleep_for(kSettleTime);
+    const auto now = store_->get(slot_key(slot), kGlance);
+    if (now.ok() && now.value() == ticket) {
+      slot_ = slot;
+      return {};
+    }
+  }
+  return {Code::kUnsupported,
+          "all " + std::to_string(kMostServers) + " places for aggregators have been taken in this job"};
+}
+
+Result<Candidacy::Answer> Candidacy::await(Deadline deadline, Appointment* appointment) {
+  const auto asked = store_->get(key("ask", ticket_), left(deadline));
+  if (!asked.ok()) {
+    if (asked.status().code() == Code::kTimeout) return Answer::kNotAsked;
+    return asked.status();
+  }
+  if (Status bad = store_->set(key("yes", ticket_), "yes"); !bad.ok()) return bad;
+  const auto place = store_->get(key("place", ticket_), kPlaceTime);
+  if (!place.ok()) {
+    if (place.status().code() == Code::kTimeout) return Answer::kPassedOver;
+    return place.status();
+  }
+  const auto read = appointment_from_text(place.value());
+  if (!read) return Answer::kPassedOver;
+  *appointment = *read;
+  return Answer::kAppointed;
+}
+
+void Candidacy::withdraw() {
+  if (slot_ >= 0) static_cast<void>(store_->set(slot_key(slot_), ""));
+}
+
+}  // namespace braid

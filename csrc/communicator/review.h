@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Now and then, between two collectives and on all ranks between the same two, the ranks look up: has what a network
+// card passes changed, has an aggregator come? All hear what the first rank makes of it, and do it.
+#pragma once
+
+#include <atomic>
+#include <thread>
+
+#include "communicator/group.h"
+#include "communicator/progress.h"
+
+namespace braid {
+
+// A place in the group's queue. The review is done by a thread of its own, for it waits for others: the progress
+// thread has other groups to carry.
+class ReviewTask final : public Task {
+ public:
+  explicit ReviewTask(Group& group) : group_(group) {}
+  ~ReviewTask() override;
+
+  Step advance(bool before_sleep) override;
+  Deadline deadline() const override { return kNoDeadline; }
+
+ private:
+  Group& group_;
+  std::thread thread_;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace braid
