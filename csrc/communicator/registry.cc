@@ -18,7 +18,7 @@ constexpr milliseconds kGlance{1};
 // How long two that took the same slot at once need to see it.
 constexpr milliseconds kSettleTime{50};
 // After yes: the first rank waits for others to say it, too.
-constexpr milliseconds kPlaceTime{30'000};
+constexpr milliseconds kPlaceTime{120'000};
 
 std::string key(const char* what, const std::string& of) {
   return "braid/servers/" + std::string(what) + "/" + of;

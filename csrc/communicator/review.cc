@@ -156,24 +156,20 @@ Status Group::measure_again() {
 }
 
 std::string Group::decide_on_servers(bool first) {
-  std::vector<std::string> tickets = registry_.newcomers();
+  for (std::string& ticket : registry_.newcomers()) waiting_.push_back(std::move(ticket));
+  if (team()) return waiting_.empty() ? kNothing : kPart;  // those who are in it come back for a larger one
+  auto willing = registry_.ask(std::exchange(waiting_, {}), Clock::now() + kAnswerWithin);
   const auto awaited = static_cast<size_t>(first ? std::max(options_.await_servers, 0) : 0);
-  const Deadline deadline =
-      Clock::now() + std::min(kAwaitServers, options_.timeout.count() > 0 ? options_.timeout : kAwaitServers);
-  while (tickets.size() < awaited && Clock::now() < deadline) {
+  const Deadline deadline = Clock::now() + kAwaitServers;
+  while (willing.size() < awaited && Clock::now() < deadline) {
     std::this_thread::sleep_for(kLookAgain);
-    for (std::string& ticket : registry_.newcomers()) tickets.push_back(std::move(ticket));
+    const auto more = registry_.ask(registry_.newcomers(), Clock::now() + kAnswerWithin);
+    willing.insert(willing.end(), more.begin(), more.end());
   }
-  if (tickets.size() < awaited) {
-    log(LogLevel::kWarning, "group \"" + name_ + "\": only " + std::to_string(tickets.size()) + " of " +
-                                aggregators_text(static_cast<int>(awaited)) +
-                                " have come; going on without the others");
+  if (willing.size() < awaited) {
+    log(LogLevel::kWarning, "group \"" + name_ + "\": only " + std::to_string(willing.size()) + " of " +
+                                aggregators_text(static_cast<int>(awaited)) + " have come; going on");
   }
-  waiting_.insert(waiting_.end(), tickets.begin(), tickets.end());
-  if (waiting_.empty()) return kNothing;
-  // Those who are in a team come back for a larger one.
-  if (team()) return kPart;
-  const auto willing = registry_.ask(std::exchange(waiting_, {}), Clock::now() + kAnswerWithin);
   if (willing.empty()) return kNothing;
   Appointment appointment;
   appointment.group = name_ + "/servers/" + willing[0];
@@ -235,6 +231,7 @@ bool Group::is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes)
 }
 
 std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t sequence) {
+  if (!options_.servers) return nullptr;  // as for nearly all groups: no lock is taken
   const std::shared_ptr<Group> with = team();
   if (!with || operation.kind != CollectiveKind::kAllReduce) return nullptr;
   const int64_t bytes = agreed_bytes(operation);

@@ -83,12 +83,13 @@ void check_operands(const Schedule& schedule, const std::vector<Operands>& opera
 
 void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<py::buffer>>& inputs,
                         const std::vector<std::vector<py::buffer>>& outputs, const std::string& dtype,
-                        const std::string& op, size_t chunk_bytes, int window, bool single_copy) {
+                        const std::string& op, size_t chunk_bytes, int window, bool single_copy, double delay_s) {
   const auto element = dtype_from_name(dtype);
   const auto operation = reduce_op_from_name(op);
   if (!element) throw py::value_error("unknown dtype \"" + dtype + "\"");
   if (!operation) throw py::value_error("unknown reduction \"" + op + "\"");
   if (chunk_bytes == 0 || chunk_bytes % 64 != 0) throw py::value_error("chunk_bytes must be a multiple of 64");
+  if (!(delay_s >= 0 && delay_s <= 10)) throw py::value_error("delay_s must lie between 0 and 10");
   if (inputs.size() != outputs.size()) throw py::value_error("inputs and outputs name different numbers of ranks");
   const auto schedule = verified(text);
   if (is_reduction(schedule->schedule().collective.kind) && !is_defined(*element, *operation)) {
@@ -105,6 +106,7 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
   RehearsalOptions options;
   options.execution = {chunk_bytes, window};
   options.loopback.read_peers = single_copy;
+  options.loopback.delay = std::chrono::microseconds(static_cast<int64_t>(1e6 * delay_s));
   Status status;
   {
     const py::gil_scoped_release release;
@@ -129,9 +131,10 @@ void bind_schedule(py::module_& m) {
   m.def(
       "rehearse", &rehearse_on_arrays, py::arg("text"), py::arg("inputs"), py::arg("outputs"), py::arg("dtype"),
       py::arg("op") = "sum", py::arg("chunk_bytes") = 256 * 1024, py::arg("window") = 4,
-      py::arg("single_copy") = false,
+      py::arg("single_copy") = false, py::arg("delay_s") = 0.0,
       "Run a schedule with one thread per node on one-dimensional arrays: per rank a list of input and a list of "
-      "output blocks. Raises ValueError for a wrong schedule or wrong arrays.");
+      "output blocks. Every frame takes delay_s seconds on its way. Raises ValueError for a wrong schedule or "
+      "wrong arrays.");
 }
 
 }  // namespace braid

@@ -49,6 +49,7 @@ def rehearse(
     chunk_bytes: int = 262144,
     window: int = 4,
     single_copy: bool = False,
+    delay_s: float = 0.0,
 ) -> None: ...
 
 class _Store(Protocol):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -361,6 +362,22 @@ def test_half_precision_averages_do_not_overflow() -> None:
             np.testing.assert_array_equal(arrays[rank][0], np.full(100, 40000, np.float16))
 
 
+def test_latency_counts_by_the_message_after_another() -> None:
+    # The most that can be between two messages of one rank: a ring waits 2(n-1) times, doubling log2 n times.
+    delay_s, ranks = 0.02, 4
+    took = {}
+    for family in ("ring", "doubling"):
+        arrays = [[np.full(8, rank, np.float32)] for rank in range(ranks)]
+        begun = time.monotonic()
+        text = _core.plan("all_reduce", family, ranks)
+        _core.rehearse(text, arrays, arrays, "float32", delay_s=delay_s)
+        took[family] = time.monotonic() - begun
+        for rank in range(ranks):
+            np.testing.assert_array_equal(arrays[rank][0], np.full(8, 6, np.float32))
+    assert took["ring"] >= 6 * delay_s
+    assert took["doubling"] >= 2 * delay_s
+
+
 def test_wrong_calls_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="no family"):
         _core.plan("all_reduce", "carousel", 4)
@@ -379,5 +396,7 @@ def test_wrong_calls_are_refused_in_words() -> None:
         _core.rehearse(text, [], [], "float32")
     with pytest.raises(ValueError, match="bxor is not defined for float32, only sum"):
         _core.rehearse(text, [], [], "float32", "bxor")
+    with pytest.raises(ValueError, match="delay_s must lie between 0 and 10"):
+        _core.rehearse(text, [], [], "float32", delay_s=-1.0)
     with pytest.raises(ValueError, match="cannot exchange messages with itself"):
         _core.verify(text.replace("-> r1", "-> r0"))

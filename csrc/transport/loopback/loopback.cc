@@ -13,14 +13,20 @@ class LoopbackChannel final : public Channel {
   LoopbackChannel(LoopbackHub& hub, Node rank, Node peer, FrameSink& sink)
       : hub_(hub), out_(hub.queue(rank, peer)), in_(hub.queue(peer, rank)), peer_(peer), sink_(sink) {}
 
+  ~LoopbackChannel() override {  // the delay line may still deliver, and must not ring then
+    const std::lock_guard lock(in_.mutex);
+    in_.reader_bell = nullptr;
+  }
+
   const ChannelTraits& traits() const override { return hub_.traits_; }
 
   void post(const Frame& frame, ConstBytes payload, Request* request) override {
-    {
-      const std::lock_guard lock(out_.mutex);
-      out_.packets.push_back({frame, {payload.begin(), payload.end()}});
-      if (out_.reader_bell != nullptr) ring(*out_.reader_bell);
-    }
+    hub_.line_.send(
+        [&out = out_, packet = LoopbackHub::Packet{frame, {payload.begin(), payload.end()}}]() mutable {
+          const std::lock_guard lock(out.mutex);
+          out.packets.push_back(std::move(packet));
+          if (out.reader_bell != nullptr) ring(*out.reader_bell);
+        });
     if (request != nullptr) sink_.written(request);
   }
 
@@ -83,7 +89,8 @@ LoopbackHub::LoopbackHub(int ranks, LoopbackOptions options)
               .piece_bytes = options.piece_bytes,
               .peer_reads = options.read_peers,
               .reads_peer = options.read_peers,
-              .has_card = options.has_card} {
+              .has_card = options.has_card},
+      line_(options.delay) {
   for (int i = 0; i < ranks * ranks; ++i) queues_.push_back(std::make_unique<Queue>());
 }
 
@@ -96,10 +103,11 @@ std::unique_ptr<Channel> LoopbackHub::channel(Node rank, Node peer, FrameSink& s
 
 void LoopbackHub::kill(Node rank) {
   for (Node peer = 0; peer < ranks_; ++peer) {
-    Queue& out = queue(rank, peer);
-    const std::lock_guard lock(out.mutex);
-    out.closed = true;
-    if (out.reader_bell != nullptr) ring(*out.reader_bell);
+    line_.send([&out = queue(rank, peer)] {
+      const std::lock_guard lock(out.mutex);
+      out.closed = true;
+      if (out.reader_bell != nullptr) ring(*out.reader_bell);
+    });
   }
 }
 

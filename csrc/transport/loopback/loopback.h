@@ -2,6 +2,7 @@
 // Wires between mailboxes of one process: for tests, where ranks are threads. Frames are copied through queues.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -9,14 +10,16 @@
 
 #include "transport/channel.h"
 #include "transport/doorbell.h"
+#include "transport/loopback/delay_line.h"
 
 namespace braid {
 
 struct LoopbackOptions {
   size_t eager_bytes = 1024;
   size_t piece_bytes = 16 * 1024;
-  bool read_peers = false;  // single copy: large messages are read out of the sender's memory
-  bool has_card = false;    // as if it led to another host: large messages are received on credit
+  bool read_peers = false;             // single copy: large messages are read out of the sender's memory
+  bool has_card = false;               // as if it led to another host: large messages are received on credit
+  std::chrono::microseconds delay{0};  // of every frame, each way: latency; single copies have none
 };
 
 // The switch that joins the ranks of one group. Outlives the channels.
@@ -47,6 +50,7 @@ class LoopbackHub {
   const int ranks_;
   const ChannelTraits traits_;
   std::vector<std::unique_ptr<Queue>> queues_;
+  DelayLine line_;  // after the queues, into which it delivers
 };
 
 }  // namespace braid

@@ -27,16 +27,44 @@ class LoopbackGroup final : public TestGroup {
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
 };
 
-Wire loopback(const std::string& name, bool read_peers) {
-  return {name, [read_peers](int ranks) {
+Wire loopback(const std::string& name, bool read_peers, std::chrono::microseconds delay = {}) {
+  return {name, [read_peers, delay](int ranks) {
             LoopbackOptions options;
             options.read_peers = read_peers;
+            options.delay = delay;
             return std::make_unique<LoopbackGroup>(ranks, options);
           }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Loopback, TransportContract,
-                         ::testing::Values(loopback("pieces", false), loopback("single_copy", true)), wire_name);
+                         ::testing::Values(loopback("pieces", false), loopback("single_copy", true),
+                                           loopback("delayed", false, std::chrono::microseconds(200))),
+                         wire_name);
+
+TEST(LoopbackTest, ADelayIsWaitedFor) {
+  constexpr milliseconds kDelay{30};
+  LoopbackGroup group(2, {.delay = kDelay});
+  const auto data = pattern(100, 3);
+  std::vector<std::byte> there(100), back(100);
+  Request sent, got, returned;
+  const auto begun = Clock::now();
+  group.mailbox(1).recv(0, {1, 0}, there, &got);
+  group.mailbox(0).recv(1, {1, 0}, back, &returned);
+  group.mailbox(0).send(1, {1, 0}, data, &sent);
+  EXPECT_TRUE(wait(group, 1, got).ok());
+  EXPECT_GE(Clock::now() - begun, kDelay);
+  group.mailbox(1).send(0, {1, 0}, there, &sent);
+  EXPECT_TRUE(wait(group, 0, returned).ok());
+  EXPECT_GE(Clock::now() - begun, 2 * kDelay);
+  EXPECT_EQ(back, data);
+}
+
+TEST(LoopbackTest, WhatIsUnderWayMayBeLeft) {
+  LoopbackGroup group(2, {.delay = milliseconds(50)});
+  const auto data = pattern(100, 3);
+  Request sent;
+  group.mailbox(0).send(1, {1, 0}, data, &sent);
+}
 
 TEST(LoopbackTest, ADeadPeerIsSeenAfterWhatItHadSent) {
   LoopbackGroup group(2, {});
