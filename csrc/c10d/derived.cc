@@ -20,6 +20,7 @@ Introduction Backend::derived(const c10::intrusive_ptr<::c10d::Store>& store,
   const bool named = options && !options->group_name.empty() && options->group_name != introduction_.group_id;
   other.group_id = named ? options->group_name : introduction_.group_id + suffix;
   other.global_ranks.clear();
+  other.servers = {};  // aggregators join the default group alone
   return other;
 }
 

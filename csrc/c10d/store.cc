@@ -3,12 +3,19 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <thread>
 #include <vector>
 
 namespace braid::adapter {
 namespace {
+
+// A wait this long is left to the store.
+constexpr milliseconds kShort{1000};
+constexpr milliseconds kFirstPause{1};
+constexpr milliseconds kLastPause{20};
 
 std::string text_of(const std::exception& error) {
   if (const auto* with_backtrace = dynamic_cast<const c10::Error*>(&error)) {
@@ -31,7 +38,13 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 Result<std::string> C10dStore::get(const std::string& key, milliseconds timeout) {
   const Deadline deadline = deadline_after(timeout);
   try {
-    if (timeout.count() > 0) {
+    if (timeout > milliseconds(0) && timeout <= kShort) {
+      // Stores that wait on the client's side write a line about each wait that was in vain.
+      for (milliseconds pause = kFirstPause; !store_->check({key}); pause = std::min(2 * pause, kLastPause)) {
+        if (Clock::now() >= deadline) return Status(Code::kTimeout, "key '" + key + "' is not in the store");
+        std::this_thread::sleep_for(pause);
+      }
+    } else if (timeout.count() > 0) {
       store_->wait({key}, timeout);
     } else {
       store_->wait({key});

@@ -47,7 +47,6 @@ class Detour {
 
   // The mailbox has failed: ends the team. True once nothing uses the operation's memory any more.
   bool abandon(const Status& why);
-  const std::shared_ptr<Communicator>& team() const { return team_; }
 
  private:
   bool team_is_done() const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "communicator/checks.h"
 #include "communicator/review.h"
 #include "communicator/tasks.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr milliseconds kShutdownTime{5000};
 // How long it waits for peers to be told why the group failed.
 constexpr milliseconds kLastWordsTime{500};
+// How long a review that was under way needs to see that it is over.
+constexpr milliseconds kReviewEnds{1000};
 
 }  // namespace
 
@@ -48,13 +51,15 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
       name_(std::move(name)),
       options_(options),
       mailbox_(rank, nodes, engine_->bell()),
-      registry_(options.servers),
+      servers_(options.servers && options.await_servers >= 0
+                   ? std::make_shared<StoreUntil>(options.servers, [this] { return mailbox_.has_ended(); })
+                   : nullptr),
+      recruiter_(servers_),
       matching_(mailbox_, nodes),
       timeout_(options.timeout) {}
 
 Group::~Group() {
   mailbox_.close();
-  queue_.clear();                       // a review may be under way, and ends now
   if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
 }
 
@@ -66,9 +71,13 @@ Status Group::meet_others(Store& store) {
   if (Status bad = make_tuner(); !bad.ok()) return bad;
   const bool is_on_several_hosts = tuner()->topology().host_count() > 1;
   const bool may_change = options_.links.empty() || options_.links == "measure";
-  is_reviewed_ = is_on_several_hosts && options_.aggregators == 0 && (may_change || options_.servers);
+  is_reviewed_ = is_on_several_hosts && options_.aggregators == 0 && (may_change || servers_);
   static_cast<void>(seen_rates());  // of measuring the links
-  return is_reviewed_ && options_.servers ? review(true) : Status();
+  if (!servers_) return {};
+  if (is_reviewed_) return review(true, deadline_after(options_.timeout));
+  if (rank_ == 0)
+    log(LogLevel::kWarning, "group \"" + name_ + "\" is on one host: aggregators are of no use to it");
+  return {};
 }
 
 // ---- collectives
@@ -125,7 +134,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
   if (review_due) {
-    queue_.push_back(std::make_shared<ReviewTask>(*this));
+    queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
     carry_queue_locked();
   }
   if (inline_if_idle && queue_.empty() && !inline_running_) {
@@ -276,6 +285,11 @@ void Group::set_timeout(milliseconds timeout) {
   timeout_ = timeout;
 }
 
+milliseconds Group::timeout() const {
+  const std::lock_guard lock(mutex_);
+  return timeout_;
+}
+
 uint64_t Group::sequence() const {
   const std::lock_guard lock(mutex_);
   return sequence_;
@@ -293,14 +307,13 @@ void Group::shutdown() {
     ended_.wait_for(lock, kShutdownTime,
                     [this] { return queue_.empty() && !inline_running_ && open_messages_ == 0; });
   }
-  std::vector<std::shared_ptr<Group>> teams;
-  {
-    const std::lock_guard lock(mutex_);
-    teams = std::exchange(retired_, {});
-    if (team_) teams.push_back(std::exchange(team_, nullptr));
-  }
-  for (const auto& with_aggregators : teams) with_aggregators->shutdown();
+  if (const auto with_aggregators = team()) with_aggregators->shutdown();
+  shut_down_retired();
   mailbox_.close();
+  {
+    std::unique_lock lock(mutex_);  // a review sees it
+    ended_.wait_for(lock, kReviewEnds, [this] { return queue_.empty(); });
+  }
   if (!wires_.tcp) return;
   wires_.tcp->leave();
   wires_.tcp->wait_for_last_words(deadline_after(kLastWordsTime));

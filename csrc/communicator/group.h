@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,8 +19,9 @@
 #include "communicator/link_watch.h"
 #include "communicator/matching.h"
 #include "communicator/meeting.h"
-#include "communicator/registry.h"
+#include "communicator/recruiter.h"
 #include "communicator/statistics.h"
+#include "communicator/store_until.h"
 #include "executor/execution.h"
 #include "executor/shared_execution.h"
 #include "tuner/tuner.h"
@@ -109,7 +111,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics::Row& detour_counters() { return *detour_counters_; }
   // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
   // Blocks; a failure fails the group. `first`: when it forms.
-  Status review(bool first);
+  Status review(bool first, Deadline deadline);
+  milliseconds timeout() const;
   // Whether the receive has got its message by now; if it never will, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);
   void message_ended(uint32_t tag, const Request* request);
@@ -129,9 +132,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::string decide_on_servers(bool first);
   Status measure_again();
   SeenRates seen_rates();
-  Status form_team(int aggregators, const std::string& name, Parley& parley);
+  Status form_team(int aggregators, const std::string& name);
+  void shut_down_retired();
   // Of an all_reduce; with the team, with a part for what it costs besides.
-  double predicted_s(DType dtype, ReduceOp op, int64_t bytes);
+  std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes);
   bool is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
@@ -151,10 +155,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
   Statistics statistics_;
-  bool is_reviewed_ = false;          // several hosts, whose links may change, or that others may join
-  LinkWatch link_watch_;              // on the first rank
-  Registry registry_;                 // on the first rank
-  std::vector<std::string> waiting_;  // its newcomers that were not asked yet
+  bool is_reviewed_ = false;              // several hosts, whose links may change, or that others may join
+  LinkWatch link_watch_;                  // on the first rank
+  const std::shared_ptr<Store> servers_;  // null: no aggregators may join
+  Recruiter recruiter_;                   // on the first rank
   Statistics::Row* detour_counters_ = nullptr;
   std::atomic<int> plan_{0};
   SharedWorkspace workspace_;
@@ -166,6 +170,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::shared_ptr<Group> team_;                  // with aggregators
   std::vector<std::shared_ptr<Group>> retired_;  // teams that have failed
   int team_aggregators_ = 0;
+  size_t team_operations_ = 0;
+  bool review_due_ = false;
   size_t unreviewed_ = 0;  // large all_reduces since the last review
   size_t unreviewed_bytes_ = 0;
   std::deque<std::shared_ptr<Task>> queue_;

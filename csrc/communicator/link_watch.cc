@@ -32,7 +32,7 @@ bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts) {
 }
 
 void LinkWatch::measured_again(bool had_changed) {
-  cards_.clear();
+  forget();
   looks_needed_ = had_changed ? 2 : std::min(2 * looks_needed_, kMostLooks);
 }
 

@@ -20,6 +20,8 @@ class LinkWatch {
  public:
   // One entry per host. True when a card has been more than 20 % off in as many looks in a row as it takes.
   bool has_drifted(const std::vector<SeenRates>& hosts);
+  // The work has changed: what was seen so far is no measure any more.
+  void forget() { cards_.clear(); }
   // The links were measured again. Where they had not changed after all, it takes twice as many looks from now on.
   void measured_again(bool had_changed);
 

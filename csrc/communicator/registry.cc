@@ -63,21 +63,28 @@ milliseconds left(Deadline deadline) {
 
 }  // namespace
 
-std::vector<std::string> Registry::newcomers() {
+Result<std::vector<std::string>> Registry::newcomers() {
   std::vector<std::string> tickets;
   for (int slot = 0; slot < kMostServers; ++slot) {
     const auto ticket = store_->get(slot_key(slot), kGlance);
-    if (!ticket.ok()) break;
+    if (!ticket.ok()) {
+      if (ticket.status().code() == Code::kTimeout) break;
+      return ticket.status();
+    }
     if (!ticket.value().empty() && seen_.insert(ticket.value()).second) tickets.push_back(ticket.value());
   }
   return tickets;
 }
 
 std::vector<std::string> Registry::ask(const std::vector<std::string>& tickets, Deadline deadline) {
+  std::vector<std::byte> random(kTicketBytes);
+  if (!fill_random(random).ok()) return {};
+  const std::string question = hex(random);
   std::vector<std::string> willing;
-  for (const std::string& ticket : tickets) static_cast<void>(store_->set(key("ask", ticket), "join?"));
+  for (const std::string& ticket : tickets) static_cast<void>(store_->set(key("ask", ticket), question));
   for (const std::string& ticket : tickets) {
-    if (store_->get(key("yes", ticket), left(deadline)).ok()) willing.push_back(ticket);
+    const auto answer = store_->get(key("yes", ticket), left(deadline));
+    if (answer.ok() && answer.value() == question) willing.push_back(ticket);
   }
   return willing;
 }
@@ -95,6 +102,7 @@ Status Candidacy::offer() {
   std::vector<std::byte> random(kTicketBytes);
   if (Status bad = fill_random(random); !bad.ok()) return bad;
   ticket_ = hex(random);
+  answered_ = false;
   return slot_ < 0 ? take_slot(ticket_) : store_->set(slot_key(slot_), ticket_);
 }
 
@@ -116,25 +124,39 @@ Status Candidacy::take_slot(const std::string& ticket) {
 }
 
 Result<Candidacy::Answer> Candidacy::await(Deadline deadline, Appointment* appointment) {
-  const auto asked = store_->get(key("ask", ticket_), left(deadline));
-  if (!asked.ok()) {
-    if (asked.status().code() == Code::kTimeout) return Answer::kNotAsked;
-    return asked.status();
+  if (!answered_) {
+    const auto asked = store_->get(key("ask", ticket_), left(deadline));
+    if (!asked.ok()) {
+      if (asked.status().code() != Code::kTimeout) return asked.status();
+      if (Status bad = keep_slot(); !bad.ok()) return bad;
+      return Answer::kNotYet;
+    }
+    withdraw();  // no other group need ask
+    if (Status bad = store_->set(key("yes", ticket_), asked.value()); !bad.ok()) return bad;
+    answered_ = true;
+    place_due_ = Clock::now() + kPlaceTime;
   }
-  if (Status bad = store_->set(key("yes", ticket_), "yes"); !bad.ok()) return bad;
-  const auto place = store_->get(key("place", ticket_), kPlaceTime);
+  const auto place = store_->get(key("place", ticket_), left(deadline));
   if (!place.ok()) {
-    if (place.status().code() == Code::kTimeout) return Answer::kPassedOver;
-    return place.status();
+    if (place.status().code() != Code::kTimeout) return place.status();
+    return Clock::now() < place_due_ ? Answer::kNotYet : Answer::kPassedOver;
   }
   const auto read = appointment_from_text(place.value());
-  if (!read) return Answer::kPassedOver;
+  if (!read) return Answer::kUnreadable;
   *appointment = *read;
   return Answer::kAppointed;
 }
 
+Status Candidacy::keep_slot() {
+  const auto holder = store_->get(slot_key(slot_), kGlance);
+  if (!holder.ok() || holder.value() == ticket_) return {};
+  slot_ = -1;
+  return take_slot(ticket_);
+}
+
 void Candidacy::withdraw() {
   if (slot_ >= 0) static_cast<void>(store_->set(slot_key(slot_), ""));
+  slot_ = -1;  // another may take it
 }
 
 }  // namespace braid

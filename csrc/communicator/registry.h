@@ -3,8 +3,8 @@
 // both reach, and that serves one job.
 //
 //   braid/servers/slot/<k>         the ticket of aggregator k while it is free, "" when it has left; k = 0, 1, ...
-//   braid/servers/ask/<ticket>     set by the first rank
-//   braid/servers/yes/<ticket>     set by the aggregator in answer: it lives
+//   braid/servers/ask/<ticket>     set by the first rank: a word of its own
+//   braid/servers/yes/<ticket>     set by the aggregator in answer, to that word: it lives, and nobody else has asked it
 //   braid/servers/place/<ticket>   set by the first rank: which group, and which of its aggregators
 //
 // A ticket is random, and used up by being asked: an aggregator that is free again has a new one.
@@ -41,8 +41,8 @@ class Registry {
  public:
   explicit Registry(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Tickets that were not there when this was last called; none where the store fails.
-  std::vector<std::string> newcomers();
+  // Tickets that were not there when this was last called. What the store failed with.
+  Result<std::vector<std::string>> newcomers();
   // Those who answer before the deadline.
   std::vector<std::string> ask(const std::vector<std::string>& tickets, Deadline deadline);
   // In this order; `appointment` is all but the index.
@@ -58,19 +58,24 @@ class Candidacy {
  public:
   explicit Candidacy(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Says that this aggregator is free, under a new ticket; takes a slot with the first call. kUnsupported when all are taken.
+  // Says that this aggregator is free, under a new ticket; takes a slot if it has none. kUnsupported when all are taken.
   Status offer();
-  // The appointment; none when nobody has asked before the deadline, or another was preferred: offer() again.
-  enum class Answer { kNotAsked, kPassedOver, kAppointed };
+  // kNotYet: by the deadline nobody has said more; await() again. kPassedOver: offer() again, and so after kUnreadable,
+  // when a group of another version has asked.
+  enum class Answer { kNotYet, kPassedOver, kUnreadable, kAppointed };
   Result<Answer> await(Deadline deadline, Appointment* appointment);
   void withdraw();
 
  private:
   Status take_slot(const std::string& ticket);
+  // One that took it at the same time, and was slow, may have it now: then another.
+  Status keep_slot();
 
   const std::shared_ptr<Store> store_;
   int slot_ = -1;
   std::string ticket_;
+  bool answered_ = false;  // who has asked; then the place is due
+  Deadline place_due_{};
 };
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -20,19 +21,10 @@ constexpr size_t kReviewedBytes = 256 * 1024;
 constexpr size_t kReviewEvery = 4;
 constexpr size_t kReviewEveryBytes = 8 * 1024 * 1024;
 constexpr uint64_t kReviewSteps = 1 << 24;  // behind those of a survey
-// How long an aggregator that was asked has to answer, and how long a team has to form, links measured and all.
-constexpr milliseconds kAnswerWithin{2000};
-constexpr milliseconds kTeamForms{60'000};
-// How long the first rank waits for aggregators when the group forms.
+// How long the first rank waits for aggregators when the group forms; and a part of the group's timeout at most, within
+// which the others expect to hear of it.
 constexpr milliseconds kAwaitServers{60'000};
-constexpr milliseconds kLookAgain{50};
-// A team that takes so much longer than predicted, and this long at least, has lost somebody.
-constexpr double kPatience = 20;
-constexpr double kLeastPatience_s = 30;
-// What the vote, and a copy of the input, take besides what is predicted of the team; which must pay.
-constexpr double kVoteRounds = 4;
-constexpr double kCopy_s_per_byte = 1.5e-10;
-constexpr double kWorthIt = 0.95;
+constexpr int kAwaitServersPart = 2;
 
 // Cards that differ by so much from what they were have changed.
 constexpr double kChanged = 0.15;
@@ -58,8 +50,20 @@ std::string changes_text(const Topology& before, const Topology& after) {
   return text;
 }
 
-std::string aggregators_text(int count) {
-  return std::to_string(count) + (count == 1 ? " aggregator" : " aggregators");
+// What hosts have passed. One with a rank that has not seen enough to tell has not, either.
+std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
+  std::vector<SeenRates> seen(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
+  std::vector<bool> is_first(seen.size(), true);
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const auto host = static_cast<size_t>(hosts[rank]);
+    const auto add = [first = is_first[host]](double& sum, double part) {
+      sum = part > 0 && (first || sum > 0) ? sum + part : 0;
+    };
+    add(seen[host].up, of_ranks[rank].up);
+    add(seen[host].down, of_ranks[rank].down);
+    is_first[host] = false;
+  }
+  return seen;
 }
 
 constexpr const char* kNothing = "go on";
@@ -75,7 +79,13 @@ ReviewTask::~ReviewTask() {
 Task::Step ReviewTask::advance(bool) {
   if (!thread_.joinable()) {
     thread_ = std::thread([this] {
-      if (Status bad = group_.review(false); !bad.ok()) group_.mailbox().fail(bad);
+      Status bad;
+      try {
+        bad = group_.review(false, deadline_);
+      } catch (const std::exception& error) {  // there is no memory, say
+        bad = {Code::kSystem, error.what()};
+      }
+      if (!bad.ok()) group_.mailbox().fail(bad);
       done_.store(true, std::memory_order_release);
       ring(group_.engine().bell());
     });
@@ -86,19 +96,31 @@ Task::Step ReviewTask::advance(bool) {
   return Step::kDone;
 }
 
+// What comes before an operation depends on the operations before it alone, on which the ranks have agreed: if they do
+// not agree on this one, it shall say so.
 bool Group::is_review_due_locked(const Operation& operation) {
-  if (!is_reviewed_ || operation.kind != CollectiveKind::kAllReduce) return false;
+  if (!is_reviewed_) return false;
+  const bool due = std::exchange(review_due_, false);
   const auto bytes = static_cast<size_t>(agreed_bytes(operation));
-  if (bytes < kReviewedBytes) return false;
-  ++unreviewed_;
-  unreviewed_bytes_ += bytes;
-  if (unreviewed_ < kReviewEvery || unreviewed_bytes_ < kReviewEveryBytes) return false;
-  unreviewed_ = unreviewed_bytes_ = 0;
-  return true;
+  if (operation.kind == CollectiveKind::kAllReduce && bytes >= kReviewedBytes) {
+    ++unreviewed_;
+    unreviewed_bytes_ += bytes;
+    review_due_ = unreviewed_ >= kReviewEvery && unreviewed_bytes_ >= kReviewEveryBytes;
+    if (review_due_) unreviewed_ = unreviewed_bytes_ = 0;
+  }
+  return due;
 }
 
-Status Group::review(bool first) {
-  Parley parley(mailbox_, engine_->bell(), "reviewing their links", deadline_after(options_.timeout));
+Status Group::review(bool first, Deadline deadline) {
+  shut_down_retired();
+  if (first && rank_ == 0) {
+    const milliseconds limit = options_.timeout / kAwaitServersPart;
+    const Deadline until = Clock::now() + (limit.count() > 0 ? std::min(kAwaitServers, limit) : kAwaitServers);
+    Status bad = recruiter_.await(static_cast<size_t>(options_.await_servers), until,
+                                  [this] { return mailbox_.has_ended(); });
+    if (!bad.ok()) return bad.within("looking for aggregators");
+  }
+  Parley parley(mailbox_, engine_->bell(), "reviewing their links", deadline);
   parley.go_to_step(kReviewSteps);
   const SeenRates mine = seen_rates();
   const auto told =
@@ -118,26 +140,27 @@ Status Group::review(bool first) {
   int aggregators = 0;  // "2 world/servers/0123": the group to form
   const auto [rest, error] = std::from_chars(verdict.data(), verdict.data() + verdict.size(), aggregators);
   if (error != std::errc() || aggregators < 1) return {};
-  return form_team(aggregators, std::string(rest + 1, verdict.data() + verdict.size()), parley);
+  return form_team(aggregators, std::string(rest + 1, verdict.data() + verdict.size()));
 }
 
 std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
-  if (!first && (options_.links.empty() || options_.links == "measure")) {
-    std::vector<SeenRates> hosts(static_cast<size_t>(tuner()->topology().host_count()));
-    for (size_t rank = 0; rank < seen.size(); ++rank) {
-      SeenRates& host = hosts[static_cast<size_t>(wires_.hosts[rank])];
-      host.up += seen[rank].up;
-      host.down += seen[rank].down;
-    }
-    if (link_watch_.has_drifted(hosts)) return kMeasure;
-  }
-  return options_.servers ? decide_on_servers(first) : kNothing;
+  const bool may_change = options_.links.empty() || options_.links == "measure";
+  if (!first && may_change && link_watch_.has_drifted(by_host(wires_.hosts, seen))) return kMeasure;
+  return servers_ ? decide_on_servers(first) : kNothing;
 }
 
+// Of the group's own connections and its team's.
 SeenRates Group::seen_rates() {
-  if (!wires_.tcp) return {};
-  const CardRates rates = wires_.tcp->take_rates();
-  return {rates.up_bytes_per_s, rates.down_bytes_per_s};
+  SeenRates seen;
+  if (wires_.tcp) {
+    const CardRates rates = wires_.tcp->take_rates();
+    seen = {rates.up_bytes_per_s, rates.down_bytes_per_s};
+  }
+  if (const auto with_aggregators = team()) {
+    const SeenRates more = with_aggregators->seen_rates();
+    seen = {seen.up + more.up, seen.down + more.down};
+  }
+  return seen;
 }
 
 Status Group::measure_again() {
@@ -156,19 +179,12 @@ Status Group::measure_again() {
 }
 
 std::string Group::decide_on_servers(bool first) {
-  for (std::string& ticket : registry_.newcomers()) waiting_.push_back(std::move(ticket));
-  if (team()) return waiting_.empty() ? kNothing : kPart;  // those who are in it come back for a larger one
-  auto willing = registry_.ask(std::exchange(waiting_, {}), Clock::now() + kAnswerWithin);
-  const auto awaited = static_cast<size_t>(first ? std::max(options_.await_servers, 0) : 0);
-  const Deadline deadline = Clock::now() + kAwaitServers;
-  while (willing.size() < awaited && Clock::now() < deadline) {
-    std::this_thread::sleep_for(kLookAgain);
-    const auto more = registry_.ask(registry_.newcomers(), Clock::now() + kAnswerWithin);
-    willing.insert(willing.end(), more.begin(), more.end());
-  }
-  if (willing.size() < awaited) {
+  const int in_team = team() ? team_aggregators_ : 0;
+  if (in_team > 0) return recruiter_.wants_larger_team(static_cast<size_t>(in_team)) ? kPart : kNothing;
+  const auto willing = recruiter_.recruit();
+  if (first && willing.size() < static_cast<size_t>(options_.await_servers)) {
     log(LogLevel::kWarning, "group \"" + name_ + "\": only " + std::to_string(willing.size()) + " of " +
-                                aggregators_text(static_cast<int>(awaited)) + " have come; going on");
+                                std::to_string(options_.await_servers) + " aggregators have come; going on");
   }
   if (willing.empty()) return kNothing;
   Appointment appointment;
@@ -177,86 +193,8 @@ std::string Group::decide_on_servers(bool first) {
   appointment.chunk_bytes = options_.chunk_bytes;
   appointment.window = options_.window;
   appointment.links = options_.links;
-  if (!registry_.appoint(willing, appointment).ok()) return kNothing;
+  if (!recruiter_.appoint(willing, appointment).ok()) return kNothing;
   return std::to_string(willing.size()) + " " + appointment.group;
-}
-
-Status Group::form_team(int aggregators, const std::string& name, Parley& parley) {
-  Options options = options_;
-  options.algorithm.clear();
-  options.aggregators = aggregators;
-  options.servers = nullptr;
-  options.await_servers = -1;
-  options.timeout = kTeamForms;
-  auto made = Communicator::create(engine_, options_.servers, rank_, ranks_ + aggregators, name, options);
-  const std::byte came{made.ok()};
-  const auto told = parley.consult(rank_, ranks_, {&came, 1}, [](const Parley::Words& words) {
-    return std::all_of(words.begin(), words.end(), [](const auto& word) { return word[0] != std::byte{0}; })
-               ? std::string("all")
-               : std::string("not all");
-  });
-  if (!made.ok() && rank_ == 0) {
-    log(LogLevel::kWarning,
-        "group \"" + name_ + "\" could not take in its aggregators: " + made.status().message());
-  }
-  if (!told.ok()) return told.status();
-  if (told.value() != "all") {
-    if (made.ok()) made.value()->shutdown();
-    return {};
-  }
-  made.value()->set_timeout(options_.timeout);
-  detour_counters_ =
-      &statistics_.row(name_of(CollectiveKind::kAllReduce), "direct with " + aggregators_text(aggregators));
-  const std::lock_guard lock(mutex_);
-  team_ = std::static_pointer_cast<Group>(std::move(made).value());
-  team_aggregators_ = aggregators;
-  return {};
-}
-
-std::shared_ptr<Group> Group::team() const {
-  const std::lock_guard lock(mutex_);
-  return team_;
-}
-
-double Group::predicted_s(DType dtype, ReduceOp op, int64_t bytes) {
-  const auto choice = tuner()->choose({CollectiveKind::kAllReduce, ranks_, 0}, dtype, op, bytes);
-  return choice.ok() ? choice.value()->predicted_s : 0;
-}
-
-bool Group::is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes) {
-  if (!options_.algorithm.empty()) return false;  // what was forced is not replaced
-  const double extra_s =
-      kVoteRounds * tuner()->topology().between_hosts().alpha_s + static_cast<double>(bytes) * kCopy_s_per_byte;
-  return team.predicted_s(dtype, op, bytes) + extra_s < kWorthIt * predicted_s(dtype, op, bytes);
-}
-
-std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t sequence) {
-  if (!options_.servers) return nullptr;  // as for nearly all groups: no lock is taken
-  const std::shared_ptr<Group> with = team();
-  if (!with || operation.kind != CollectiveKind::kAllReduce) return nullptr;
-  const int64_t bytes = agreed_bytes(operation);
-  if (!is_faster_with(*with, operation.dtype, operation.op, bytes)) return nullptr;
-  const double expected_s = with->predicted_s(operation.dtype, operation.op, bytes);
-  milliseconds patience(static_cast<int64_t>(1000 * std::max(kLeastPatience_s, kPatience * expected_s)));
-  const milliseconds limit = operation.timeout.count() > 0 ? operation.timeout : options_.timeout;
-  if (limit.count() > 0) patience = std::min(patience, limit / 2);
-  return std::make_unique<Detour>(with, team_aggregators_, mailbox_, rank_, ranks_, sequence, operation,
-                                  engine_->pool(), patience);
-}
-
-void Group::dismiss_team(const Status& why, bool parts) {
-  std::shared_ptr<Group> team;
-  {
-    const std::lock_guard lock(mutex_);
-    team = std::exchange(team_, nullptr);
-    if (team) retired_.push_back(team);
-  }
-  if (!team) return;
-  if (rank_ == 0 && !parts) {
-    log(LogLevel::kWarning, "group \"" + name_ + "\" goes on without its " + aggregators_text(team_aggregators_) +
-                                ": " + (why.ok() ? "another rank has lost them" : why.message()));
-  }
-  team->abort("its ranks go on without aggregators");
 }
 
 }  // namespace braid

@@ -15,7 +15,8 @@ namespace braid {
 // thread has other groups to carry.
 class ReviewTask final : public Task {
  public:
-  explicit ReviewTask(Group& group) : group_(group) {}
+  // `deadline`: of the operation after it.
+  ReviewTask(Group& group, Deadline deadline) : group_(group), deadline_(deadline) {}
   ~ReviewTask() override;
 
   Step advance(bool before_sleep) override;
@@ -23,6 +24,7 @@ class ReviewTask final : public Task {
 
  private:
   Group& group_;
+  const Deadline deadline_;
   std::thread thread_;
   std::atomic<bool> done_{false};
 };

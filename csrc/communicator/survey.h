@@ -23,7 +23,7 @@ struct Survey {
 // The same on all ranks, to the last bit: the first rank puts it together. Hosts whose rates differ by less than a
 // noisy measurement tells apart are said to be alike. `hosts` has every rank's host, numbered by first appearance;
 // `within_host` is taken over as it is. `known` is for the first rank: a topology's text, which all then get without
-// any measuring; "" measures. REQUIRES: at least two hosts; nothing else uses the mailbox yet.
+// any measuring; "" measures. REQUIRES: at least two hosts. What else uses the cards meanwhile makes them look slower.
 Result<Survey> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
                       Link within_host, const std::string& known, Deadline deadline);
 

@@ -141,7 +141,7 @@ Task::Step CollectiveTask::advance_detour(Detour& detour) {
   const bool moved = group_.mailbox().poll();
   if (group_.mailbox().has_ended()) {
     const Status why = group_.mailbox().end();
-    return detour.abandon(why) ? finish(why) : Step::kIdle;
+    return detour.abandon(why) ? finish(why, missing_) : Step::kIdle;
   }
   if (!detour.advance()) return wait_or_give_up(moved);
   if (!detour.status().ok()) return finish(detour.status());
@@ -205,6 +205,7 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
     Status late = timed_out(&missing);
     if (auto** detour = std::get_if<Detour*>(&running_)) {
       group_.mailbox().fail(late);
+      missing_ = missing;
       if (!(*detour)->abandon(late)) return Step::kIdle;
     }
     return finish(std::move(late), std::move(missing));

@@ -65,6 +65,7 @@ class CollectiveTask final : public Task {
   unsigned idle_ = 0;                       // advances in a row that moved nothing
   std::optional<Clock::time_point> begun_;  // its turn came
   bool asked_ = false;                      // after the deadline: which ranks are not here?
+  std::vector<Node> missing_;               // when it has failed for that
   Deadline answers_due_;
 };
 

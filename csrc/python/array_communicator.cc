@@ -58,13 +58,15 @@ std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, i
   options.value().timeout = timeout;
   options.value().stated = stated_links_of(links);
   if (!reach.empty()) options.value().reach = reach;
-  if (!servers.is_none()) options.value().servers = std::make_shared<PythonStore>(std::move(servers));
+  const auto for_servers = servers.is_none() ? nullptr : std::make_shared<PythonStore>(std::move(servers));
+  options.value().servers = for_servers;
   const auto meeting = std::make_shared<PythonStore>(std::move(store));
   auto group = [&] {
     const py::gil_scoped_release release;
     return make_group(meeting, rank, size, name, options.value());
   }();
   meeting->raise_what_was_caught();
+  if (for_servers && !group.ok()) for_servers->raise_what_was_caught();
   raise_if_failed(group.status());
   return std::make_unique<ArrayCommunicator>(std::move(group).value());
 }

@@ -64,7 +64,7 @@ class Service {
   uint64_t done_ = 0;
 };
 
-// Joins, and works until it is over. False when it could not join.
+// Joins, and works until it is over. False when it could not join, or was of no use.
 bool work_for(const Appointment& place, const std::shared_ptr<Store>& store, Options options,
               const ServerCalls& calls) {
   options.algorithm.clear();
@@ -85,7 +85,7 @@ bool work_for(const Appointment& place, const std::shared_ptr<Store>& store, Opt
   Service service(std::move(group).value(), calls);
   const Status over = service.run();
   calls.say("over after " + std::to_string(service.done()) + " all_reduces: " + over.message());
-  return true;
+  return service.done() > 0;
 }
 
 }  // namespace
@@ -95,14 +95,14 @@ Status serve(const std::shared_ptr<Store>& store, const Options& options, const 
   milliseconds pause = kShortestPause;
   while (!calls.stopped()) {
     if (Status bad = candidacy.offer(); !bad.ok()) return bad;
-    auto answer = Result<Candidacy::Answer>(Candidacy::Answer::kNotAsked);
+    auto answer = Result<Candidacy::Answer>(Candidacy::Answer::kNotYet);
     Appointment place;
-    while (answer.ok() && answer.value() == Candidacy::Answer::kNotAsked && !calls.stopped()) {
+    while (answer.ok() && answer.value() == Candidacy::Answer::kNotYet && !calls.stopped()) {
       answer = candidacy.await(Clock::now() + kLookUp, &place);
     }
     if (!answer.ok()) return answer.status();
-    if (answer.value() != Candidacy::Answer::kAppointed) continue;
-    if (work_for(place, store, options, calls)) {
+    if (answer.value() == Candidacy::Answer::kNotYet || answer.value() == Candidacy::Answer::kPassedOver) continue;
+    if (answer.value() == Candidacy::Answer::kAppointed && work_for(place, store, options, calls)) {
       pause = kShortestPause;
     } else {  // ranks that try to take in who cannot come wait for it each time
       candidacy.withdraw();

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 def _store_for_servers(options: "_DistributedBackendOptions") -> Any:
     """Return the store of the whole job, where aggregators find its default group; None unless they may join."""
-    if "BRAID_SERVERS" not in os.environ or options.global_ranks_in_group:
+    if not os.environ.get("BRAID_SERVERS") or options.global_ranks_in_group:
         return None
     from torch.distributed import PrefixStore
 
     store = options.store
     while isinstance(store, PrefixStore):
         store = store.underlying_store
-    return store
+    # A connection of its own: a store lets others wait while one waits.
+    return store.clone() if hasattr(store, "clone") else store
 
 
 def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":

@@ -61,7 +61,9 @@ class Communicator(Collectives, Messages):
     ) -> None:
         """Meet the other ranks; returns when all are there."""
         limit_s = checked_timeout(timeout_s)
-        self._join(meet(where, rank, size, limit_s), name, limit_s, with_servers="BRAID_SERVERS" in os.environ)
+        self._join(
+            meet(where, rank, size, limit_s), name, limit_s, with_servers=bool(os.environ.get("BRAID_SERVERS"))
+        )
 
     def _join(self, meeting: Meeting, name: str, timeout_s: float | None, *, with_servers: bool = False) -> None:
         self._meeting, self._name, self._timeout_s = meeting, name, timeout_s
@@ -70,7 +72,7 @@ class Communicator(Collectives, Messages):
         with contextlib.ExitStack() as undo:
             undo.callback(meeting.store.close)
             _take(meeting, name, undo)
-            servers = meeting.store.again() if with_servers else None
+            servers = meeting.store.apart() if with_servers else None
             if servers is not None:
                 undo.callback(servers.close)
             self._core = _core.Communicator(

@@ -5,6 +5,7 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from braid._errors import CommunicatorError
 _SHORTEST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.02
 _SLICE_S = 0.2
+_SHORT_S = 1.0
 _LONGEST_NAME = 200
 
 
@@ -49,6 +51,10 @@ class KeyValueStore:
         """Return the same store for another communicator."""
         return self
 
+    def apart(self) -> "KeyValueStore":
+        """Return the same store for another thread: whoever waits there keeps nobody waiting here."""
+        return self.again()
+
     def rest(self) -> None:
         """Let go of what is only needed while ranks meet. The next call takes it up again."""
 
@@ -65,9 +71,17 @@ class UserStore(KeyValueStore):
     def set(self, key: str, value: bytes) -> None:
         self._store.set(key, value)
 
+    def apart(self) -> "KeyValueStore":
+        try:
+            return UserStore(self._store.clone())  # type: ignore[attr-defined]
+        except Exception:  # not all have it, and some have it and raise
+            return self
+
     def get(self, key: str, timeout_s: float) -> bytes:
         # Stores have no error of their own for a timeout, the clock tells. In slices, so that Ctrl-C gets through.
         deadline = time.monotonic() + timeout_s
+        if timeout_s <= _SHORT_S and callable(check := getattr(self._store, "check", None)):
+            return self._look(check, key, deadline)
         while True:
             begun = time.monotonic()
             slice_s = max(0.001, min(_SLICE_S, deadline - begun))
@@ -80,6 +94,16 @@ class UserStore(KeyValueStore):
                     raise TimeoutError(f"the store has no {key!r}") from error
                 if now - begun < slice_s * 0.9:
                     raise
+
+    def _look(self, check: Callable[[list[str]], bool], key: str, deadline: float) -> bytes:
+        # torch's stores write a line about each wait that was in vain.
+        pause_s = _SHORTEST_PAUSE_S
+        while not check([key]):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"the store has no {key!r}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return bytes(self._store.get(key))
 
 
 class FolderStore(KeyValueStore):

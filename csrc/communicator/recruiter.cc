@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/recruiter.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace braid {
+namespace {
+
+// How long an aggregator that was asked has to answer.
+constexpr milliseconds kAnswerWithin{2000};
+constexpr milliseconds kLookAgain{50};
+// How long those of a team that has parted take to come back, at most.
+constexpr milliseconds kComeBack{5000};
+// A team that did so much was a good one.
+constexpr size_t kGoodTeam = 64;
+constexpr int kMostPatience = 256;
+
+void append(std::vector<std::string>& all, std::vector<std::string> more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+}  // namespace
+
+Status Recruiter::await(size_t awaited, Deadline deadline, const std::function<bool()>& stopped) {
+  for (;;) {
+    auto newcomers = registry_.newcomers();
+    if (!newcomers.ok()) return newcomers.status();
+    append(willing_, registry_.ask(newcomers.value(), Clock::now() + kAnswerWithin));
+    if (willing_.size() >= awaited || Clock::now() >= deadline || stopped()) return {};
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+void Recruiter::look() {
+  auto newcomers = registry_.newcomers();
+  if (newcomers.ok()) append(waiting_, std::move(newcomers).value());  // a store that has gone brings nobody
+}
+
+bool Recruiter::wants_larger_team(size_t in_team) {
+  look();
+  if (waiting_.empty()) return false;
+  expected_ = in_team + waiting_.size();
+  expected_until_ = Clock::now() + kComeBack;
+  return true;
+}
+
+std::vector<std::string> Recruiter::recruit() {
+  look();
+  if (patience_ > 0) {
+    --patience_;
+    return {};
+  }
+  if (waiting_.size() < expected_ && Clock::now() < expected_until_) return {};
+  expected_ = 0;
+  append(willing_, registry_.ask(std::exchange(waiting_, {}), Clock::now() + kAnswerWithin));
+  return std::exchange(willing_, {});
+}
+
+void Recruiter::lost_team(size_t operations) {
+  if (operations >= kGoodTeam) next_patience_ = 1;
+  patience_ = next_patience_ - 1;
+  next_patience_ = std::min(2 * next_patience_, kMostPatience);
+}
+
+}  // namespace braid
