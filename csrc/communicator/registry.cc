@@ -74,10 +74,14 @@ std::vector<std::string> Registry::newcomers() {
 }
 
 std::vector<std::string> Registry::ask(const std::vector<std::string>& tickets, Deadline deadline) {
+  std::vector<std::byte> random(kTicketBytes);
+  if (!fill_random(random).ok()) return {};
+  const std::string question = hex(random);
   std::vector<std::string> willing;
-  for (const std::string& ticket : tickets) static_cast<void>(store_->set(key("ask", ticket), "join?"));
+  for (const std::string& ticket : tickets) static_cast<void>(store_->set(key("ask", ticket), question));
   for (const std::string& ticket : tickets) {
-    if (store_->get(key("yes", ticket), left(deadline)).ok()) willing.push_back(ticket);
+    const auto answer = store_->get(key("yes", ticket), left(deadline));
+    if (answer.ok() && answer.value() == question) willing.push_back(ticket);
   }
   return willing;
 }
@@ -118,10 +122,11 @@ Status Candidacy::take_slot(const std::string& ticket) {
 Result<Candidacy::Answer> Candidacy::await(Deadline deadline, Appointment* appointment) {
   const auto asked = store_->get(key("ask", ticket_), left(deadline));
   if (!asked.ok()) {
-    if (asked.status().code() == Code::kTimeout) return Answer::kNotAsked;
-    return asked.status();
+    if (asked.status().code() != Code::kTimeout) return asked.status();
+    if (Status bad = keep_slot(); !bad.ok()) return bad;
+    return Answer::kNotAsked;
   }
-  if (Status bad = store_->set(key("yes", ticket_), "yes"); !bad.ok()) return bad;
+  if (Status bad = store_->set(key("yes", ticket_), asked.value()); !bad.ok()) return bad;
   const auto place = store_->get(key("place", ticket_), kPlaceTime);
   if (!place.ok()) {
     if (place.status().code() == Code::kTimeout) return Answer::kPassedOver;
@@ -133,8 +138,16 @@ Result<Candidacy::Answer> Candidacy::await(Deadline deadline, Appointment* appoi
   return Answer::kAppointed;
 }
 
+Status Candidacy::keep_slot() {
+  const auto holder = store_->get(slot_key(slot_), kGlance);
+  if (!holder.ok() || holder.value() == ticket_) return {};
+  slot_ = -1;
+  return take_slot(ticket_);
+}
+
 void Candidacy::withdraw() {
   if (slot_ >= 0) static_cast<void>(store_->set(slot_key(slot_), ""));
+  slot_ = -1;  // another may take it
 }
 
 }  // namespace braid

@@ -3,8 +3,8 @@
 // both reach, and that serves one job.
 //
 //   braid/servers/slot/<k>         the ticket of aggregator k while it is free, "" when it has left; k = 0, 1, ...
-//   braid/servers/ask/<ticket>     set by the first rank
-//   braid/servers/yes/<ticket>     set by the aggregator in answer: it lives
+//   braid/servers/ask/<ticket>     set by the first rank: a word of its own
+//   braid/servers/yes/<ticket>     set by the aggregator in answer, to that word: it lives, and nobody else has asked it
 //   braid/servers/place/<ticket>   set by the first rank: which group, and which of its aggregators
 //
 // A ticket is random, and used up by being asked: an aggregator that is free again has a new one.
@@ -58,7 +58,7 @@ class Candidacy {
  public:
   explicit Candidacy(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Says that this aggregator is free, under a new ticket; takes a slot with the first call. kUnsupported when all are taken.
+  // Says that this aggregator is free, under a new ticket; takes a slot if it has none. kUnsupported when all are taken.
   Status offer();
   // The appointment; none when nobody has asked before the deadline, or another was preferred: offer() again.
   enum class Answer { kNotAsked, kPassedOver, kAppointed };
@@ -67,6 +67,8 @@ class Candidacy {
 
  private:
   Status take_slot(const std::string& ticket);
+  // One that took it at the same time, and was slow, may have it now: then another.
+  Status keep_slot();
 
   const std::shared_ptr<Store> store_;
   int slot_ = -1;
