@@ -26,6 +26,9 @@ constexpr milliseconds kTeamForms{60'000};
 // How long the first rank waits for aggregators when the group forms.
 constexpr milliseconds kAwaitServers{60'000};
 constexpr milliseconds kLookAgain{50};
+// Both as parts of the group's timeout at most, within which the other ranks expect to hear how it ended.
+constexpr int kAwaitPart = 2;
+constexpr int kTeamFormsPart = 4;
 // A team that takes so much longer than predicted, and this long at least, has lost somebody.
 constexpr double kPatience = 20;
 constexpr double kLeastPatience_s = 30;
@@ -60,6 +63,10 @@ std::string changes_text(const Topology& before, const Topology& after) {
 
 std::string aggregators_text(int count) {
   return std::to_string(count) + (count == 1 ? " aggregator" : " aggregators");
+}
+
+milliseconds part_of(milliseconds timeout, int part, milliseconds limit) {
+  return timeout.count() > 0 ? std::min(timeout / part, limit) : limit;
 }
 
 constexpr const char* kNothing = "go on";
@@ -158,8 +165,7 @@ Status Group::measure_again() {
 std::string Group::decide_on_servers(bool first) {
   std::vector<std::string> tickets = registry_.newcomers();
   const auto awaited = static_cast<size_t>(first ? std::max(options_.await_servers, 0) : 0);
-  const Deadline deadline =
-      Clock::now() + std::min(kAwaitServers, options_.timeout.count() > 0 ? options_.timeout : kAwaitServers);
+  const Deadline deadline = Clock::now() + part_of(options_.timeout, kAwaitPart, kAwaitServers);
   while (tickets.size() < awaited && Clock::now() < deadline) {
     std::this_thread::sleep_for(kLookAgain);
     for (std::string& ticket : registry_.newcomers()) tickets.push_back(std::move(ticket));
@@ -191,7 +197,7 @@ Status Group::form_team(int aggregators, const std::string& name, Parley& parley
   options.aggregators = aggregators;
   options.servers = nullptr;
   options.await_servers = -1;
-  options.timeout = kTeamForms;
+  options.timeout = part_of(options_.timeout, kTeamFormsPart, kTeamForms);
   auto made = Communicator::create(engine_, options_.servers, rank_, ranks_ + aggregators, name, options);
   const std::byte came{made.ok()};
   const auto told = parley.consult(rank_, ranks_, {&came, 1}, [](const Parley::Words& words) {
@@ -244,7 +250,7 @@ std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t s
   const milliseconds limit = operation.timeout.count() > 0 ? operation.timeout : options_.timeout;
   if (limit.count() > 0) patience = std::min(patience, limit / 2);
   return std::make_unique<Detour>(with, team_aggregators_, mailbox_, rank_, ranks_, sequence, operation,
-                                  engine_->pool(), patience);
+                                  engine_->pool(), engine_->bell(), patience);
 }
 
 void Group::dismiss_team(const Status& why, bool parts) {
