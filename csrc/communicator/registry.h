@@ -4,7 +4,7 @@
 //
 //   braid/servers/slot/<k>         the ticket of aggregator k while it is free, "" when it has left; k = 0, 1, ...
 //   braid/servers/ask/<ticket>     set by the first rank: a word of its own
-//   braid/servers/yes/<ticket>     set by the aggregator in answer, to that word: it lives, and nobody else has asked it
+//   braid/servers/yes/<ticket>     set by the aggregator in answer, the same word: it lives, and is theirs
 //   braid/servers/place/<ticket>   set by the first rank: which group, and which of its aggregators
 //
 // A ticket is random, and used up by being asked: an aggregator that is free again has a new one.
@@ -58,7 +58,8 @@ class Candidacy {
  public:
   explicit Candidacy(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Says that this aggregator is free, under a new ticket; takes a slot if it has none. kUnsupported when all are taken.
+  // Says that this aggregator is free, under a new ticket; takes a slot if it has none. kUnsupported when
+  // all are taken.
   Status offer();
   // The appointment; none when nobody has asked before the deadline, or another was preferred: offer() again.
   enum class Answer { kNotAsked, kPassedOver, kAppointed };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aggregators as threads of the test's process, and groups of ranks, each on a host of its own, that they may join.
+// Aggregators as threads of the test, and groups of ranks, each on a host of its own, that they may join.
 #pragma once
 
 #include <atomic>
