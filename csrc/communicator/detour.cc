@@ -27,7 +27,7 @@ std::optional<Order> order_from_bytes(const std::array<std::byte, kOrderBytes>& 
 }
 
 Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mailbox, Node rank, int ranks,
-               uint64_t sequence, Operation operation, Pool& pool, milliseconds patience)
+               uint64_t sequence, Operation operation, Pool& pool, DoorbellWord& bell, milliseconds patience)
     : team_(std::move(team)),
       mailbox_(mailbox),
       rank_(rank),
@@ -44,6 +44,8 @@ Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mai
                      static_cast<uint8_t>(operation_.op), input.size(), patience.count()});
   const auto began = [&](Result<std::shared_ptr<Work>> work) {
     if (work.ok()) {
+      // It ends on another thread, a while after the ring that its last message made.
+      work.value()->on_done([&bell](const Status&) { ring(bell); });
       works_.push_back(std::move(work).value());
     } else if (trouble_.ok()) {
       trouble_ = work.status();

@@ -108,7 +108,7 @@ std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t s
   if (limit.count() > 0) patience = std::min(patience, limit / 2);
   ++team_operations_;
   return std::make_unique<Detour>(with, team_aggregators_, mailbox_, rank_, ranks_, sequence, operation,
-                                  engine_->pool(), patience);
+                                  engine_->pool(), engine_->bell(), patience);
 }
 
 void Group::dismiss_team(const Status& why, bool parts) {
