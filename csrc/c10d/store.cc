@@ -10,6 +10,9 @@
 namespace braid::adapter {
 namespace {
 
+// So short a wait is a look: torch's TCPStore prints two lines for every wait that was in vain.
+constexpr milliseconds kLook{1};
+
 std::string text_of(const std::exception& error) {
   if (const auto* with_backtrace = dynamic_cast<const c10::Error*>(&error)) {
     return with_backtrace->what_without_backtrace();
@@ -31,6 +34,7 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 Result<std::string> C10dStore::get(const std::string& key, milliseconds timeout) {
   const Deadline deadline = deadline_after(timeout);
   try {
+    if (timeout == kLook && !store_->check({key})) return Status(Code::kTimeout, "there is no key '" + key + "'");
     if (timeout.count() > 0) {
       store_->wait({key}, timeout);
     } else {

@@ -158,8 +158,9 @@ Status Group::measure_again() {
 std::string Group::decide_on_servers(bool first) {
   std::vector<std::string> tickets = registry_.newcomers();
   const auto awaited = static_cast<size_t>(first ? std::max(options_.await_servers, 0) : 0);
-  const Deadline deadline =
-      Clock::now() + std::min(kAwaitServers, options_.timeout.count() > 0 ? options_.timeout : kAwaitServers);
+  // The other ranks wait for the verdict, no longer than the group's timeout.
+  const milliseconds half = options_.timeout / 2;
+  const Deadline deadline = Clock::now() + (half.count() > 0 ? std::min(kAwaitServers, half) : kAwaitServers);
   while (tickets.size() < awaited && Clock::now() < deadline) {
     std::this_thread::sleep_for(kLookAgain);
     for (std::string& ticket : registry_.newcomers()) tickets.push_back(std::move(ticket));

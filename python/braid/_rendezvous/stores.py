@@ -15,6 +15,7 @@ from braid._errors import CommunicatorError
 _SHORTEST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.02
 _SLICE_S = 0.2
+_LOOK_S = 0.001  # so short a wait is a look
 _LONGEST_NAME = 200
 
 
@@ -66,6 +67,10 @@ class UserStore(KeyValueStore):
         self._store.set(key, value)
 
     def get(self, key: str, timeout_s: float) -> bytes:
+        # torch's TCPStore prints two lines for every wait that was in vain.
+        check = getattr(self._store, "check", None)
+        if timeout_s <= _LOOK_S and check is not None and not check([key]):
+            raise TimeoutError(f"the store has no {key!r}")
         # Stores have no error of their own for a timeout, the clock tells. In slices, so that Ctrl-C gets through.
         deadline = time.monotonic() + timeout_s
         while True:
