@@ -55,7 +55,8 @@ def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> Non
     assert job.returncode == 0, err
     assert out == f"['direct with {servers} aggregator{'s' if servers > 1 else ''}']\n"
     assert sum(line.endswith(f"of {servers} for 4 ranks") for line in err.splitlines()) == servers, err
-    assert all(line.startswith("braid") for line in err.splitlines()), err
+    assert "Traceback" not in err
+    assert "Exception" not in err
 
 
 def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
@@ -75,7 +76,8 @@ def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=60)
     assert job.returncode == 130, err
-    assert all(line.startswith("braid") for line in err.splitlines()), err
+    assert "Traceback" not in err
+    assert "Exception" not in err
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 

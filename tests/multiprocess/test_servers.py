@@ -33,7 +33,7 @@ def servers(lab: Lab, store: str, hosts: slice = slice(RANKS, None)) -> Iterator
         yield started
     finally:
         for server in started:
-            server.terminate()
+            send_signal(server, signal.SIGTERM)
             server.wait(10)
 
 
@@ -67,10 +67,9 @@ def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
             sent = [lab.sent_bytes(host) - was for host, was in zip(lab.hosts, before, strict=True)]
     assert len(shares) == RANKS + count
     assert min(shares[RANKS:]) > 0
-    nodes = RANKS + count
     for host, share in enumerate(shares):
         vectors = 1 + (RANKS - 2) * share if host < RANKS else RANKS * share
-        assert sent[host] == pytest.approx(vectors * NBYTES * done / PAYLOAD, rel=0.05), (host, shares, nodes)
+        assert sent[host] == pytest.approx(vectors * NBYTES * done / PAYLOAD, rel=0.05), (host, shares)
 
 
 @in_lab
@@ -163,7 +162,7 @@ def test_gradients_of_torch_go_through_one(tmp_path: Path) -> None:
 def test_the_job_starts_without_those_who_do_not_come(tmp_path: Path) -> None:
     code = """
         import sys, braid, numpy as np
-        with braid.Communicator("env://", timeout_s=2) as comm:
+        with braid.Communicator("env://", timeout_s=12) as comm:
             comm.all_reduce(np.ones(1 << 20, np.float32))
     """
     with Lab("2x100mbit") as lab, (tmp_path / "errors").open("w") as errors:

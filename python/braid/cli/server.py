@@ -44,9 +44,8 @@ def server(
 
     It ends with the job, or with Ctrl-C, or it dies: the ranks go on without it.
     """
-    os.environ.setdefault(
-        "TORCH_CPP_LOG_LEVEL", "ERROR"
-    )  # else torch's store tells of every wait that was in vain
+    # Else torch's store tells of every wait that was in vain.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         store, reach = join_store(join, timeout)
     except ValueError as error:
