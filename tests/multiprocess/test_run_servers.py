@@ -76,8 +76,6 @@ def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=60)
     assert job.returncode == 130, err
-    assert "Traceback" not in err
-    assert "Exception" not in err
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 

@@ -183,7 +183,7 @@ def test_the_job_starts_without_those_who_do_not_come(tmp_path: Path) -> None:
         ("http://node0:1", 2, "is no job's store"),
         ("file://folder", 2, "expected three slashes"),
         ("file://{file}", 1, "File exists"),
-        ("nowhere.invalid:29500", 1, "nobody listens there after 1 s (Temporary failure in name resolution)"),
+        ("nowhere.invalid:29500", 1, "nobody listens there after 1 s ("),
         ("localhost:1", 1, "nobody listens there after 1 s (Connection refused)"),
         ("tcp://localhost:1", 1, "nobody listens there after 1 s (Connection refused)"),
     ],
