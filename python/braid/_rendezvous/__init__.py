@@ -2,6 +2,8 @@
 """How ranks find each other: from what the user names to a key-value store that all of them reach."""
 
 import os
+import socket
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +17,7 @@ from braid._rendezvous.tcp import TcpStore
 
 __all__ = ["KeyValueStore", "Meeting", "Store", "join_store", "meet"]
 
+_PAUSE_S = 0.1
 _WAYS = "'tcp://host:port', 'env://', 'file:///folder', a store with set, get and wait, or an mpi4py communicator"
 
 
@@ -70,11 +73,30 @@ def join_store(where: str, timeout_s: float) -> tuple[KeyValueStore, str]:
         return FolderStore(_folder(where)), ""
     if parts.scheme == "tcp":
         host, port = _host_and_port(where)
+        _await_listener(host, port, timeout_s)
         return TcpStore.at(host, port, listen=False, timeout_s=timeout_s), host
     if "://" in where:
         raise ValueError(f"{where!r} is no job's store; give 'host:port', 'tcp://host:port' or 'file:///folder'")
-    host, port = _host_and_port(f"tcp://{where}")
+    try:
+        host, port = _host_and_port(f"tcp://{where}")
+    except ValueError as error:
+        raise ValueError(str(error).replace("tcp://", "")) from None
+    _await_listener(host, port, timeout_s)
     return _store_of_torch(host, port, timeout_s), host
+
+
+def _await_listener(host: str, port: int, timeout_s: float) -> None:
+    # torch's own waiting cannot be interrupted, and says much when it was in vain.
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection((host, port), max(0.01, deadline - time.monotonic())).close()
+            return
+        except OSError as error:
+            if time.monotonic() + _PAUSE_S >= deadline:
+                reason = error.strerror or str(error)
+                raise CommunicatorError(f"nobody listens there after {timeout_s:g} s ({reason})") from error
+        time.sleep(_PAUSE_S)
 
 
 def _store_of_torch(host: str, port: int, timeout_s: float) -> KeyValueStore:
@@ -83,7 +105,7 @@ def _store_of_torch(host: str, port: int, timeout_s: float) -> KeyValueStore:
     try:
         return UserStore(TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s)))
     except (DistError, RuntimeError) as error:
-        raise CommunicatorError(f"no job's store answers at {host}:{port} within {timeout_s:g} s") from error
+        raise CommunicatorError(f"what listens there is no store of torch ({error})".splitlines()[0]) from error
 
 
 def _folder(url: str) -> str:

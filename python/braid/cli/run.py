@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid run``: torchrun, with the backends that the script asks for carried by braid."""
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -14,6 +15,7 @@ import typer
 from braid._adapter import ensure_adapter
 from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError
+from braid.cli.own_servers import OwnServers, settle_store, tell_ranks
 
 TAKEOVER = "gloo,nccl,mpi,none"
 _KNOWN = ("gloo", "nccl", "mpi", "ucc", "xccl", "none")
@@ -26,7 +28,8 @@ def run(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[--nproc N] [--takeover LIST] [--links FILE] [TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
+            metavar="[--nproc N] [--takeover LIST] [--links FILE] [--servers N] [TORCHRUN OPTIONS] "
+            "SCRIPT|-m MODULE [ARGS]...",
             help="`braid run --help` lists torchrun's options.",
         ),
     ] = None,
@@ -34,10 +37,14 @@ def run(
     """Start a script on several ranks, as torchrun does, on braid instead of the backend it names."""
     options = _parse(arguments or [])
     taken = _takeover_names(options.takeover)
-    ranks = _rank_count(options)
+    ranks, nodes = _rank_count(options), _node_count(options)
     _check_script(options)
     if options.links:
         os.environ["BRAID_LINKS"] = checked_links(options.links)
+    store = ""
+    if options.servers:
+        store = settle_store(options, nodes)
+        tell_ranks(options.servers, nodes)
 
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     os.environ["BRAID_TAKEOVER"] = ",".join(taken)
@@ -50,7 +57,8 @@ def run(
             file=sys.stderr,
             flush=True,
         )
-    return _launch(options)
+    with OwnServers(options.servers, store) if store else contextlib.nullcontext():
+        return _launch(options)
 
 
 def _parse(arguments: list[str]) -> Namespace:
@@ -58,7 +66,7 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser: ArgumentParser = get_args_parser()
     parser.prog = "braid run"
-    own = "[--nproc N] [--takeover LIST] [--links FILE]"
+    own = "[--nproc N] [--takeover LIST] [--links FILE] [--servers N]"
     parser.usage = f"braid run {own} [torchrun options] (script | -m module) [arguments]"
     parser.description = "torchrun, with the backends that the script asks for carried by braid."
     parser.add_argument(
@@ -79,6 +87,16 @@ def _parse(arguments: list[str]) -> Namespace:
         help="How fast the hosts' network cards are, for jobs of several hosts; on each node a file that says the "
         "same. Also measure or assume. Default: what BRAID_LINKS says; else links are measured, once a day.",
     )
+    parser.add_argument(
+        "--servers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Also start N aggregators here, which can add up a share of large all_reduces. On hosts of ranks "
+        "they share the card with them, and get no share: this is to try them, with BRAID_HOST set by each rank. "
+        "Where machines are to spare, set BRAID_SERVERS and start `braid server` there. With --nnodes every node "
+        "starts N, and ranks wait for all, or as many as BRAID_SERVERS says. Default: none.",
+    )
 
     def error(message: str) -> NoReturn:
         raise CommandError("which script?" if "training_script" in message else message)
@@ -96,7 +114,7 @@ def _takeover_names(text: str) -> list[str]:
 
 
 def _rank_count(options: Namespace) -> int:
-    from torch.distributed.run import determine_local_world_size, parse_min_max_nnodes
+    from torch.distributed.run import determine_local_world_size
 
     try:
         count = int(determine_local_world_size(options.nproc_per_node))
@@ -104,13 +122,19 @@ def _rank_count(options: Namespace) -> int:
         raise CommandError(f"--nproc: {error}") from error
     if count < 1:
         raise CommandError(f"--nproc: expected at least 1, got {count}")
+    return count
+
+
+def _node_count(options: Namespace) -> int:
+    from torch.distributed.run import parse_min_max_nnodes
+
     try:
         low, high = parse_min_max_nnodes(options.nnodes)
     except (ValueError, RuntimeError) as error:
         raise CommandError(f"--nnodes: {error}") from error
     if not 0 < low <= high:
         raise CommandError(f"--nnodes: expected at least 1, got {options.nnodes}")
-    return count
+    return int(high)
 
 
 def _check_script(options: Namespace) -> None:

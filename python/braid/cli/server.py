@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid server``: an aggregator that helps a job's ranks to sum."""
 
+import os
 import signal
 import sys
 import threading
@@ -33,38 +34,46 @@ def server(
     """Help a job to sum: add up a share of every large all_reduce, on a machine that has no rank of it.
 
     A server has no data and trains nothing. It takes work off the network cards of the ranks, which pays when
-    those are what the job waits for. Start it before the ranks or while they run, as many as there are machines
-    to spare, one on each; the ranks look for them when BRAID_SERVERS is set, to the number to wait for at first, or 0:
+    those are what the job waits for, on three hosts or more. Start it before the ranks or while they run, one
+    on each machine to spare. Ranks look for servers if BRAID_SERVERS is set on all of them: to how many to await
+    at first, or to 0 where they may come later. On every host of ranks, and then on the machine to spare:
 
-        BRAID_SERVERS=1 torchrun ... train.py      and elsewhere      braid server --join node0:29500
+        BRAID_SERVERS=1 torchrun --master-addr node0 --master-port 29500 ... train.py
 
-    It ends with the job, or with Ctrl-C; the ranks go on without it.
+        braid server --join node0:29500
+
+    It ends with the job, or with Ctrl-C, or it dies: the ranks go on without it.
     """
-    stop = threading.Event()
-    joined = False
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    def say(line: str) -> None:
-        nonlocal joined
-        joined = True
-        print(f"braid server: {line}", file=sys.stderr, flush=True)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    # Else torch's store tells of every wait that was in vain.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         store, reach = join_store(join, timeout)
     except ValueError as error:
         raise CommandError(f"--join: {error}") from error
     except CommunicatorError as error:
         raise CommandError(f"--join {join}: {error}", 1) from error
+
+    stop = threading.Event()
+    joined = False
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, usual[signal.Signals(number)])  # who does not want to wait says so twice
+
+    def say(line: str) -> None:
+        nonlocal joined
+        joined = True
+        print(f"braid server: {line}", file=sys.stderr, flush=True)
+
+    usual = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         _core.serve(store, reach, stated_links(), stop.is_set, say)
     except Exception as error:
-        if not joined or stop.is_set():
+        if not joined and not stop.is_set():
             raise CommandError(f"--join {join}: {error}", 1) from error
         print("braid server: the job's store is gone; so is this server", file=sys.stderr)
     finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
         store.close()
     return 0

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid run --servers``: aggregators that live as long as the job, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from braid import cli
+from braid.lab.namespaces import children_of
+
+pytestmark = pytest.mark.multiprocess
+
+# Each rank says that it is a host of its own; the aggregator is on the host that it is really on.
+SCRIPT = """
+import os, sys, time
+os.environ["BRAID_HOST"] = "host-" + os.environ["RANK"]
+import braid, numpy as np
+with braid.Communicator("env://", timeout_s=60) as comm:
+    for _ in range(5):
+        x = np.full(1 << 20, comm.rank, np.float32)
+        comm.all_reduce(x)
+        assert (x == sum(range(comm.size))).all()
+    if comm.rank == 0:
+        print([row["family"] for row in comm.stats() if row["collective"] == "all_reduce"], flush=True)
+    if sys.argv[1:] == ["wait"]:
+        time.sleep(100)
+    sys.exit(3 if sys.argv[1:] == ["fail"] and comm.rank == 1 else 0)
+"""
+
+
+def start(folder: Path, *arguments: str, servers: int = 1) -> "subprocess.Popen[str]":
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    links = folder / "net.toml"
+    links.write_text('[between]\nrate = "100mbit"')
+    options = ["--takeover", "", "--nproc", "4", "--links", str(links), "--servers", str(servers)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "braid.cli", "run", *options, *arguments[1:], str(script), *arguments[:1]],
+        env={name: value for name, value in os.environ.items() if not name.startswith("BRAID_SERVERS")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> None:
+    job = start(tmp_path, servers=servers)
+    out, err = job.communicate(timeout=100)
+    assert job.returncode == 0, err
+    assert out == f"['direct with {servers} aggregator{'s' if servers > 1 else ''}']\n"
+    assert sum(line.endswith(f"of {servers} for 4 ranks") for line in err.splitlines()) == servers, err
+    assert "Traceback" not in err
+    assert "Exception" not in err
+
+
+def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
+    job = start(tmp_path, "fail", "--rdzv-endpoint=localhost:29533", "--master-port=29533")
+    _, err = job.communicate(timeout=100)  # until nobody holds its standard error: the server has ended, too
+    assert job.returncode == 3, err
+    assert "braid: rank 1 (process " in err
+
+
+def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
+    job = start(tmp_path, "wait")
+    assert job.stdout is not None
+    assert job.stdout.readline() == "['direct with 1 aggregator']\n"
+    children = children_of(job.pid)
+    assert len(children) == 5
+    time.sleep(0.2)
+    job.send_signal(signal.SIGINT)
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == 130, err
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--servers", "few"], "argument --servers: invalid int value: 'few'"),
+        (["--servers", "-1"], "--servers: expected 1 to 64 on all nodes together, got -1"),
+        (["--servers", "65"], "--servers: expected 1 to 64 on all nodes together, got 65"),
+        (["--servers", "20", "--nnodes", "4"], "--servers: expected 1 to 64 on all nodes together, got 80"),
+        (
+            ["--servers", "1", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29500"],
+            "--servers: with --rdzv-backend c10d it is not known beforehand where ranks meet; use --master-addr, "
+            "--master-port and --node-rank",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", *arguments, __file__]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"braid: {complaint}\n")

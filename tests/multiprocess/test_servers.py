@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregators: do they take load off the cards of the ranks, and do these get by when they come, leave or die?"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from braid import cli
+from braid.lab import Job, Lab, environments, unavailable
+from braid.lab.namespaces import send_signal
+from steps import Steps, start_server
+
+pytestmark = pytest.mark.multiprocess
+
+in_lab = pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}")
+NBYTES = 4 << 20
+RANKS = 4
+# What of a full-sized frame of Ethernet is TCP's: 1448 of 1514 bytes.
+PAYLOAD = 1448 / 1514
+
+
+@contextmanager
+def servers(lab: Lab, store: str, hosts: slice = slice(RANKS, None)) -> Iterator[list["subprocess.Popen[str]"]]:
+    started = [start_server(host, store) for host in lab.hosts[hosts]]
+    try:
+        yield started
+    finally:
+        for server in started:
+            send_signal(server, signal.SIGTERM)
+            server.wait(10)
+
+
+def is_helped(steps: Steps) -> bool:
+    told = steps.told()
+    return bool(told) and len(told[-1]["shares"]) > RANKS
+
+
+def has_gone_on_alone(steps: Steps) -> bool:
+    told = steps.told()
+    return bool(told) and len(told[-1]["shares"]) <= RANKS
+
+
+@in_lab
+@pytest.mark.parametrize("count", [1, 2])
+def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
+    repetitions = 4
+    with Lab(f"{RANKS + count}x100mbit") as lab:
+        ranks = [1] * RANKS + [0] * count
+        with (
+            Steps(lab, ranks, tmp_path, NBYTES, BRAID_SERVERS=str(count)) as steps,
+            servers(lab, steps.store),
+        ):
+            steps.hold()
+            before = [lab.sent_bytes(host) for host in lab.hosts]
+            steps.release()
+            steps.more(repetitions - 1)
+            steps.hold()
+            shares = steps.told()[-1]["shares"]
+            done = len(steps.told())
+            sent = [lab.sent_bytes(host) - was for host, was in zip(lab.hosts, before, strict=True)]
+    assert len(shares) == RANKS + count
+    assert min(shares[RANKS:]) > 0
+    for host, share in enumerate(shares):
+        vectors = 1 + (RANKS - 2) * share if host < RANKS else RANKS * share
+        assert sent[host] == pytest.approx(vectors * NBYTES * done / PAYLOAD, rel=0.05), (host, shares)
+
+
+@in_lab
+def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) -> None:
+    with Lab(f"{RANKS + 1}x100mbit") as lab:
+        with Steps(lab, [1] * RANKS + [0], tmp_path, NBYTES, BRAID_SERVERS="1") as steps:
+            with servers(lab, steps.store) as (server,):
+                steps.until(lambda: is_helped(steps))
+                steps.hold()
+                done = len(steps.told())
+                steps.release()
+                time.sleep(0.15)
+                send_signal(server, signal.SIGKILL)
+                assert len(steps.told()) == done, "not in the middle of a step"
+                assert server.wait(10) == -signal.SIGKILL
+            steps.more(1)
+            assert has_gone_on_alone(steps)
+            steps.more(2)
+        (line,) = steps.errors()
+        assert "goes on without its 1 aggregator" in line
+
+
+@in_lab
+def test_one_may_come_later_leave_and_come_again(tmp_path: Path) -> None:
+    with (
+        Lab(f"{RANKS + 1}x100mbit") as lab,
+        Steps(lab, [1] * RANKS + [0], tmp_path, NBYTES, BRAID_SERVERS="0") as steps,
+    ):
+        steps.more(1)
+        assert has_gone_on_alone(steps)
+        for time_round in (1, 2):
+            with servers(lab, steps.store) as (server,):
+                steps.until(lambda: is_helped(steps))
+                steps.hold()
+                send_signal(server, signal.SIGTERM)
+                assert server.wait(10) == 0
+                assert server.stderr is not None
+                lines = server.stderr.read()
+            assert lines.startswith(f"braid server: aggregator 1 of 1 for {RANKS} ranks\n")
+            steps.release()
+            steps.until(lambda: has_gone_on_alone(steps))
+            assert len(steps.errors()) == time_round
+
+
+TRAIN = """
+import os, sys
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("braid")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+alone, together = torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 1024)
+together.load_state_dict(alone.state_dict())
+ddp = DistributedDataParallel(together)
+models = [(alone, alone, slice(None)), (ddp, together, slice(rank, rank + 1))]
+for step in range(3):
+    batch = torch.randn(size, 1024)
+    for model, module, mine in models:
+        model(batch[mine]).square().mean().backward()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    torch.testing.assert_close(together.weight, alone.weight)
+rows = dist.group.WORLD._get_backend(torch.device("cpu")).stats()
+families = {row["family"] for row in rows if row["collective"] == "all_reduce" and row["bytes"] > 1e6}
+assert families == {"direct with 1 aggregator"}, rows
+dist.destroy_process_group()
+"""
+
+
+@in_lab
+def test_gradients_of_torch_go_through_one(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    with Lab(f"{RANKS + 1}x100mbit") as lab:
+        places = environments(lab, [1] * RANKS + [0])
+        own = places[0][1]
+        with (
+            servers(lab, f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}") as (server,),
+            Job(places, [sys.executable, str(script)], env={**os.environ, "BRAID_SERVERS": "1"}) as job,
+        ):
+            assert job.wait(120) == [0] * RANKS
+            assert server.wait(20) == 0
+            assert server.stderr is not None
+            assert "aggregator 1 of 1" in server.stderr.read()
+
+
+@in_lab
+def test_the_job_starts_without_those_who_do_not_come(tmp_path: Path) -> None:
+    code = """
+        import sys, braid, numpy as np
+        with braid.Communicator("env://", timeout_s=12) as comm:
+            comm.all_reduce(np.ones(1 << 20, np.float32))
+    """
+    with Lab("2x100mbit") as lab, (tmp_path / "errors").open("w") as errors:
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        environment = {**os.environ, "BRAID_SERVERS": "1"}
+        with Job(environments(lab, [1, 1]), command, env=environment, stderr=errors) as job:
+            assert job.wait(60) == [0, 0]
+    (line,) = (tmp_path / "errors").read_text().splitlines()
+    assert "only 0 of 1 aggregator have come" in line
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "complaint"),
+    [
+        ("nowhere", 2, "expected a host and a port"),
+        ("node0:none", 2, "node0:none"),
+        ("node0:70000", 2, "Port out of range"),
+        ("http://node0:1", 2, "is no job's store"),
+        ("file://folder", 2, "expected three slashes"),
+        ("file://{file}", 1, "File exists"),
+        ("nowhere.invalid:29500", 1, "nobody listens there after 1 s ("),
+        ("localhost:1", 1, "nobody listens there after 1 s (Connection refused)"),
+        ("tcp://localhost:1", 1, "nobody listens there after 1 s (Connection refused)"),
+    ],
+)
+def test_a_wrong_store_is_one_line(
+    store: str, code: int, complaint: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert cli.main(["server", "--timeout", "1", "--join", store.format(file=file)]) == code
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("braid: --join")
+    assert complaint in err
+    assert err.count("\n") == 1
