@@ -75,7 +75,8 @@ TEST_F(RegistryTest, WhoAnswersIsAppointed) {
   }
   Tickets tickets;
   while (tickets.size() < kServers) {
-    for (std::string& ticket : registry_.newcomers().value()) tickets.push_back(std::move(ticket));
+    auto newcomers = registry_.newcomers();
+    for (std::string& ticket : newcomers.value()) tickets.push_back(std::move(ticket));
   }
   tickets.insert(tickets.begin(), "dead");  // who is behind it has time all the same
   const Tickets willing = registry_.ask(tickets, soon());
