@@ -34,7 +34,7 @@ def server(
 
     A server has no data and trains nothing. It takes work off the network cards of the ranks, which pays when
     those are what the job waits for. Start it before the ranks or while they run, as many as there are machines
-    to spare, one on each; the ranks look for them when BRAID_SERVERS is set, to the number to wait for at first, or 0:
+    to spare, one on each; ranks look for them if BRAID_SERVERS is set, to 0 or the number to wait for at first:
 
         BRAID_SERVERS=1 torchrun ... train.py      and elsewhere      braid server --join node0:29500
 
