@@ -27,7 +27,7 @@ std::optional<Order> order_from_bytes(const std::array<std::byte, kOrderBytes>& 
 }
 
 Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mailbox, Node rank, int ranks,
-               uint64_t sequence, Operation operation, Pool& pool, milliseconds patience)
+               uint64_t sequence, Operation operation, Pool& pool, DoorbellWord& bell, milliseconds patience)
     : team_(std::move(team)),
       mailbox_(mailbox),
       rank_(rank),
@@ -45,6 +45,7 @@ Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mai
   const auto began = [&](Result<std::shared_ptr<Work>> work) {
     if (work.ok()) {
       works_.push_back(std::move(work).value());
+      works_.back()->on_done([&bell](const Status&) { ring(bell); });  // whoever carries this one may be asleep
     } else if (trouble_.ok()) {
       trouble_ = work.status();
     }

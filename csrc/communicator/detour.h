@@ -11,6 +11,7 @@
 #include "communicator/communicator.h"
 #include "communicator/vote.h"
 #include "memory/pool.h"
+#include "transport/doorbell.h"
 
 namespace braid {
 
@@ -33,7 +34,7 @@ class Detour {
   // `team`: nodes 0..ranks-1 are the ranks of `mailbox`, the others aggregators. An input that is also the output is
   // kept in memory of the pool, until the vote. A team that does not answer within `patience` has failed.
   Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mailbox, Node rank, int ranks,
-         uint64_t sequence, Operation operation, Pool& pool, milliseconds patience);
+         uint64_t sequence, Operation operation, Pool& pool, DoorbellWord& bell, milliseconds patience);
 
   // True when it is known what became of it, or the mailbox has failed.
   bool advance();

@@ -244,7 +244,7 @@ std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t s
   const milliseconds limit = operation.timeout.count() > 0 ? operation.timeout : options_.timeout;
   if (limit.count() > 0) patience = std::min(patience, limit / 2);
   return std::make_unique<Detour>(with, team_aggregators_, mailbox_, rank_, ranks_, sequence, operation,
-                                  engine_->pool(), patience);
+                                  engine_->pool(), engine_->bell(), patience);
 }
 
 void Group::dismiss_team(const Status& why, bool parts) {
