@@ -13,6 +13,7 @@ from pathlib import Path
 
 FOLDER = Path(os.path.relpath(Path(__file__).parent))  # of the checkout, wherever that is
 MIB = 1 << 20
+SECOND = "12500000"  # bytes: a second of a card of 100 Mbit/s
 # Of what a shaped card passes, the part that is not headers: measured with plain TCP.
 GOODPUT = 0.957
 
@@ -26,11 +27,20 @@ class Cluster:
     sizes: str = "64,16K,1M,16M"
     ranks_per_host: str = "1"
     seconds: float = 12.0
+    servers: str = ""  # hosts that only help to sum
+    api: str = "torch"
 
     @property
     def options(self) -> list[str]:
         more = [] if self.ranks_per_host == "1" else ["--ranks-per-host", self.ranks_per_host, "--round-robin"]
-        return ["--lab", self.hosts, *more]
+        if self.servers:
+            more = ["--servers", str(len(rates(self.servers)))]
+        return ["--lab", ",".join(filter(None, [self.hosts, self.servers])), "--api", self.api, *more]
+
+    @property
+    def title(self) -> str:
+        each = "" if self.ranks_per_host == "1" else f", {self.ranks_per_host} ranks each in turn"
+        return self.hosts + each + (f" and {self.servers} to help" if self.servers else "")
 
 
 CLUSTERS = [
@@ -39,15 +49,25 @@ CLUSTERS = [
     Cluster("equal_four", "4x1gbit"),
     Cluster("two_by_two", "2x1gbit", ranks_per_host="2"),
     Cluster("four_by_two", "4x300mbit", ranks_per_host="2"),
-    Cluster("three_fast_one_a_little_slower", "3x100mbit,1x80mbit", "64,16K,1M,4M", seconds=20),
+    Cluster("three_fast_one_a_little_slower", "3x100mbit,1x80mbit", f"64,16K,1M,4M,{SECOND}", seconds=20),
+    Cluster(
+        "three_fast_one_a_little_slower_helped",
+        "3x100mbit,1x80mbit",
+        SECOND,
+        seconds=20,
+        servers="1x100mbit",
+        api="array",
+    ),
+    Cluster("four_alone", "4x100mbit", "1M,4M"),
+    Cluster("four_helped", "4x100mbit", "1M,4M", servers="2x100mbit", api="array"),
 ]
 
 
-def rates(hosts: str) -> list[float]:
-    """Return the bytes per second of each host's card."""
+def rates(hosts: str) -> list[tuple[float, float]]:
+    """Return the bytes per second of each host's card, up and down."""
     from braid.lab import parse_hosts
 
-    return [min(host.up_bits_per_s, host.down_bits_per_s) / 8 for host in parse_hosts(hosts)]
+    return [(host.up_bits_per_s / 8, host.down_bits_per_s / 8) for host in parse_hosts(hosts)]
 
 
 def bound_s(cluster: Cluster, size: int) -> float:
@@ -56,9 +76,12 @@ def bound_s(cluster: Cluster, size: int) -> float:
     With one rank per host it is the T* of docs/algorithms.md, which no tree, ring or star can beat. With several
     it is the same for hosts that each speak for all their ranks.
     """
-    cards = rates(cluster.hosts)
-    n = len(cards)
-    return max(size / min(cards), 2 * (n - 1) * size / sum(cards)) / GOODPUT
+    from braid import _core
+
+    ranks, servers = rates(cluster.hosts), rates(cluster.servers) if cluster.servers else []
+    up, down = zip(*ranks, *servers, strict=True)
+    seconds_per_byte, _ = _core.optimal_split(up, down, [True] * len(ranks) + [False] * len(servers))
+    return size * seconds_per_byte / GOODPUT
 
 
 def measure(cluster: Cluster, seconds: float) -> dict:
@@ -94,10 +117,9 @@ def table(reports: dict[str, dict]) -> list[str]:
             bound = bound_s(cluster, case["bytes"]) * 1000
             large = case["bytes"] >= MIB
             limits = f"{bound:.1f} | {100 * (found['braid'] / bound - 1):.0f} %" if large else " | "
-            each = "" if cluster.ranks_per_host == "1" else f", {cluster.ranks_per_host} ranks each in turn"
             family = case["measurements"]["braid"].get("algorithm", "")
             lines.append(
-                f"| {cluster.hosts}{each} | {size_text(case['bytes'])} | {found['braid']:.3g} | {family} | "
+                f"| {cluster.title} | {size_text(case['bytes'])} | {found['braid']:.3g} | {family} | "
                 f"{found['gloo']:.3g} | {1 / ratio:.2f} | {limits} |"
             )
     return lines
@@ -106,7 +128,7 @@ def table(reports: dict[str, dict]) -> list[str]:
 def size_text(count: int) -> str:
     for unit, bytes_ in (("MiB", MIB), ("KiB", 1024)):
         if count >= bytes_:
-            return f"{count / bytes_:g} {unit}"
+            return f"{count / bytes_:.3g} {unit}"
     return f"{count} B"
 
 

@@ -11,6 +11,7 @@
 #include "communicator/communicator.h"
 #include "communicator/vote.h"
 #include "memory/pool.h"
+#include "transport/doorbell.h"
 
 namespace braid {
 

@@ -116,6 +116,35 @@ def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert all(measured["wrong"] == 0 for case in found["cases"] for measured in case["measurements"].values())
 
 
+@pytest.mark.parametrize("api", ["array", "torch"])
+def test_bench_lends_hosts_to_aggregators(api: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "report.json"
+    command = ["bench", "all_reduce", "--lab", "5x100mbit", "--servers", "2", "--sizes", "2M", "--iters", "8"]
+    assert main([*command, "--api", api, "--against", "none", "--json", str(report)]) == 0
+    assert "2 servers for braid" in capfd.readouterr().out
+    found = json.loads(report.read_text())
+    assert (found["settings"]["ranks"], found["settings"]["servers"], found["notes"]) == (3, 2, [])
+    braid = found["cases"][0]["measurements"]["braid"]
+    assert braid["wrong"] == 0
+    assert braid["p50_us"] < 0.95 * 4 / 3 * HEADERS * 2 * MIB * 8 / 100  # three cards alone need as much at least
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["all_reduce", "--servers", "1"], "--servers: they are hosts of a lab"),
+        (["all_reduce", "--lab", "2x1gbit", "--servers", "2"], "--servers: 2 of a lab of 2 leaves no host"),
+        (["all_reduce", "--lab", "2x1gbit", "--servers", "-1"], "--servers: -1 of a lab"),
+        (["broadcast", "--lab", "2x1gbit", "--servers", "1"], "--servers: they help all_reduce alone"),
+    ],
+)
+def test_bench_refuses_servers_that_cannot_be(
+    arguments: list[str], line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *arguments]) == 2
+    assert line in capfd.readouterr().err
+
+
 def test_bench_refuses_a_lab_that_cannot_be(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "all_reduce", "--lab", "warp9"]) == 2
     assert "--lab" in capfd.readouterr().err

@@ -52,8 +52,9 @@ class Request:
     lab: str = ""
     ranks_per_host: str = "1"
     round_robin: bool = False
+    servers: int = 0
 
-    def plan(self, command: list[str], places: tuple[Place, ...] = ()) -> Plan:
+    def plan(self, command: list[str], places: tuple[Place, ...] = (), servers: tuple[Place, ...] = ()) -> Plan:
         """Return what is to be run, in a lab when there are places; UsageError when it makes no sense."""
         kind = COLLECTIVES[self.collective]
         least = 2 if kind.message else 1
@@ -69,6 +70,7 @@ class Request:
             check_algorithm(self.algorithm, self.collective),
             parse_layout(self.layout, self.ranks),
             places,
+            servers,
         )
         works = self._works()
         if self.api == "torch" and kind.in_place and not works[0].in_place:
@@ -84,6 +86,7 @@ class Request:
             "lab": self.lab,
             "ranks_per_host": self.ranks_per_host if self.lab else "",
             "round_robin": self.round_robin,
+            "servers": self.servers or "",
             "algorithm": self.algorithm,
         }
         against = parse_against(self.against)
@@ -189,19 +192,40 @@ def execute(request: Request, outputs: Outputs, command: list[str], explain_only
         print(explain(request.collective, request.ranks))
         return 0
     if not request.lab:
-        return _measure(request, outputs, command, ())
+        if request.servers:
+            raise UsageError("--servers: they are hosts of a lab, so give --lab")
+        return _measure(request, outputs, command)
     try:
         specs = parse_hosts(request.lab)
-        counts = parse_ranks_per_host(request.ranks_per_host, len(specs))
+        hosts = _hosts_of_ranks(request, len(specs))
+        counts = parse_ranks_per_host(request.ranks_per_host, hosts) + [0] * request.servers
         with Lab(specs) as lab:
             places = tuple(environments(lab, counts, request.round_robin))
-            return _measure(replace(request, ranks=len(places)), outputs, command, places)
+            own = {name: places[0][1][name] for name in ("BRAID_INTERFACE", "BRAID_LINKS")}
+            servers = tuple((host, own) for host in lab.hosts[hosts:])
+            return _measure(replace(request, ranks=len(places)), outputs, command, places, servers)
     except LabError as error:
         raise UsageError(f"--lab: {error}") from error
 
 
-def _measure(request: Request, outputs: Outputs, command: list[str], places: tuple[Place, ...]) -> int:
-    plan = request.plan(command, places)
+def _hosts_of_ranks(request: Request, hosts: int) -> int:
+    if not 0 <= request.servers < hosts:
+        raise UsageError(
+            f"--servers: {request.servers} of a lab of {hosts} leaves no host for ranks, expected 0 to {hosts - 1}"
+        )
+    if request.servers and request.collective != "all_reduce":
+        raise UsageError(f"--servers: they help all_reduce alone, not {request.collective}")
+    return hosts - request.servers
+
+
+def _measure(
+    request: Request,
+    outputs: Outputs,
+    command: list[str],
+    places: tuple[Place, ...] = (),
+    servers: tuple[Place, ...] = (),
+) -> int:
+    plan = request.plan(command, places, servers)
     old = outputs.check(plan)
     if plan.setting.api == "torch":
         from braid._adapter import ensure_adapter

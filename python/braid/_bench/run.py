@@ -95,6 +95,8 @@ def run(plan: Plan, display: Display) -> Report:
             display.case(report, case)
         report.machine |= disturbance.so_far()
         _note_disturbance(report)
+        if not teams[REFERENCE].failure and (lost := teams[REFERENCE].servers_lost()):
+            report.notes.append(f"{lost} of {len(plan.setting.servers)} servers ended before the run did")
     return report
 
 

@@ -72,6 +72,10 @@ def collective(
     ] = "",
     ranks_per_host: RanksPerHost = "1",
     round_robin: RoundRobin = False,
+    servers: Annotated[
+        int,
+        typer.Option(help="In a lab: the last hosts run a `braid server` for braid's ranks, and no rank."),
+    ] = 0,
     json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw time and bandwidth: .png, .svg or .pdf.")] = None,
@@ -100,6 +104,7 @@ def collective(
         lab=lab,
         ranks_per_host=ranks_per_host,
         round_robin=round_robin,
+        servers=servers,
     )
     try:
         return execute(request, Outputs(json, csv, plot, compare), ["braid", *sys.argv[1:]], explain_only=explain)

@@ -42,6 +42,7 @@ class Setting:
     algorithm: str = ""
     hosts: tuple[int, ...] = ()  # ranks per host; empty: all on one
     places: tuple[Place, ...] = ()  # of a lab, by rank
+    servers: tuple[Place, ...] = ()  # of a lab, one per aggregator
 
 
 def parse_against(text: str) -> dict[str, Path | None]:
@@ -107,9 +108,16 @@ def braid_recipe(setting: Setting, collective: str = "all_reduce") -> Recipe:
         for host, ranks in enumerate(setting.hosts)
         for _ in range(ranks)
     )
+    maker, settings, join = _COMMUNICATOR_RANK, {}, "file://{folder}/meeting"
     if setting.api == "torch":
-        return Recipe(REFERENCE, _TORCH_RANK, {"backend": "braid"}, environment, hosts, setting.places)
-    return Recipe(REFERENCE, _COMMUNICATOR_RANK, {}, environment, hosts, setting.places)
+        maker, settings = _TORCH_RANK, {"backend": "braid"}
+    if setting.servers:
+        environment["BRAID_SERVERS"] = str(len(setting.servers))
+        if setting.api == "torch":  # servers of torch's jobs meet in a store that listens
+            own = setting.places[0][1]
+            join = settings["listen_at"] = f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}"
+    return Recipe(REFERENCE, maker, settings, environment, hosts, setting.places,
+                  servers=setting.servers, servers_join=join)  # fmt: skip
 
 
 def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:

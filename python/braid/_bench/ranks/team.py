@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from braid._bench.ranks.serve import serve
 from braid.lab import Host
@@ -39,6 +39,8 @@ class Recipe:
     environment: dict[str, str] = field(default_factory=dict)
     rank_environments: tuple[dict[str, str], ...] = ()  # more of it, by rank
     places: tuple[Place, ...] = ()  # by rank, where each runs in a lab; without any, here
+    servers: tuple[Place, ...] = ()  # where an aggregator helps each of a lab's ranks
+    servers_join: str = ""  # the store where they meet; "{folder}" is the team's own
     launcher: tuple[str, ...] = ()  # mpirun and its options; without one ranks are forked
     launcher_environment: dict[str, str] = field(default_factory=dict)  # "{folder}" is the team's own folder
 
@@ -57,6 +59,7 @@ class Team:
         self._forked: list[multiprocessing.process.BaseProcess] = []
         self._launched: subprocess.Popen[bytes] | None = None
         self._placed: list[subprocess.Popen[bytes]] = []
+        self._servers: list[subprocess.Popen[bytes]] = []
         self._ranks: list[Connection] = []
         self._pids: dict[int, int] = {}
         try:
@@ -85,6 +88,10 @@ class Team:
         self._asked = False
         return answers
 
+    def servers_lost(self) -> int:
+        """Return how many aggregators have ended; ranks that are not closed go on without them."""
+        return sum(server.poll() is not None for server in self._servers)
+
     def close(self) -> None:
         """End the ranks: asked first, then made to; at once when an answer is still owed, as after Ctrl-C."""
         if self._asked:
@@ -96,7 +103,7 @@ class Team:
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         for process in self._forked:
             process.join(max(0.0, deadline - time.monotonic()))
-        for started in filter(None, [self._launched, *self._placed]):
+        for started in filter(None, [self._launched, *self._placed, *self._servers]):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.wait(max(0.0, deadline - time.monotonic()))
         self._kill()
@@ -168,10 +175,11 @@ class Team:
             for host, own in recipe.places:
                 command = [sys.executable, "-m", "braid._bench.ranks.serve", address]
                 environment = {**os.environ, **own, **recipe.environment}
-                self._placed.append(
-                    host.start(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                               start_new_session=True)
-                )  # fmt: skip
+                self._placed.append(_start_at(host, command, environment, log))
+            join = recipe.servers_join.format(folder=self._folder)
+            for host, own in recipe.servers:
+                command = [sys.executable, "-m", "braid.cli", "server", "--join", join]
+                self._servers.append(_start_at(host, command, {**os.environ, **own}, log))
 
     def _accept(self, listener: socket.socket) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -236,6 +244,9 @@ class Team:
         for rank, placed in enumerate(self._placed):
             if placed.poll() is not None:
                 return f"rank {rank} ended{_status(placed.returncode)} before it started{self._last_lines()}"
+        for number, server in enumerate(self._servers):
+            if server.poll() is not None:
+                return f"server {number} ended{_status(server.returncode)} before it started{self._last_lines()}"
         for rank, process in enumerate(self._forked):
             if process.exitcode is not None:
                 return f"rank {rank} ended{_status(process.exitcode)} before it started{self._last_lines()}"
@@ -258,7 +269,7 @@ class Team:
             if process.is_alive():
                 process.kill()
             process.join()
-        for placed in self._placed:
+        for placed in [*self._placed, *self._servers]:
             if placed.poll() is None:
                 send_signal(placed, signal.SIGKILL)
                 placed.wait()
@@ -270,6 +281,14 @@ class Team:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._launched.pid, signal.SIGKILL)
                 self._launched.wait()
+
+
+def _start_at(
+    host: Host, command: list[str], environment: dict[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return host.start(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
 
 
 def _status(code: int | None) -> str:

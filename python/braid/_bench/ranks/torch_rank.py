@@ -17,12 +17,12 @@ from braid._bench.workload import Workload
 class TorchRank(ContestantRank):
     """A rank of the default group of torch.distributed, with tensors in host memory; on GPUs for nccl."""
 
-    def __init__(self, rank: int, size: int, folder: str, backend: str) -> None:
+    def __init__(self, rank: int, size: int, folder: str, backend: str, listen_at: str = "") -> None:
         """Join the group; RuntimeError where this torch, or this machine, cannot."""
         self.rank, self.size, self._backend = rank, size, backend
         self._device = _device(backend, rank, size)
         torch.set_num_threads(1)
-        join(backend, rank, size, folder)
+        join(backend, rank, size, folder, listen_at)
 
     def empty(self, count: int, dtype: str) -> Any:
         """Return an uninitialised tensor."""

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from braid._bench.results import Report
+from braid._bench.results import REFERENCE, Report
 
 # Two reports that differ in one of these are about different things.
 SUBJECT = ("ranks", "dtype", "op")
@@ -26,6 +26,8 @@ def manner(report: Report) -> list[str]:
             parts.append("in place" if value else "out of place")
         elif name == "cold":
             parts.append("cold caches" if value else "hot caches")
+        elif name == "servers":
+            parts.append(f"{value} server{'s' if value > 1 else ''} for {REFERENCE}")
         elif name not in SUBJECT:
             parts.append(f"{name} {value}")
     return parts
