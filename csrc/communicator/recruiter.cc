@@ -12,7 +12,7 @@ namespace {
 constexpr milliseconds kAnswerWithin{2000};
 constexpr milliseconds kLookAgain{50};
 // How long those of a team that has parted take to come back, at most.
-constexpr milliseconds kComeBack{5000};
+constexpr milliseconds kComeBack{2000};
 // A team that did so much was a good one.
 constexpr size_t kGoodTeam = 64;
 constexpr int kMostPatience = 256;
