@@ -60,7 +60,7 @@ TEST_P(Teams, GiveWhatAGroupWithoutThemGives) {
     auto other = alone.form("alone");
     ASSERT_TRUE(other.ok()) << other.status().message();
     bool in_place = true;
-    for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kInt32, DType::kUInt8}) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt32}) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
         if (!is_defined(dtype, op)) continue;
         for (const size_t bytes : {size_t{1} << 20, (size_t{16} << 20) - 24}) {
@@ -72,8 +72,8 @@ TEST_P(Teams, GiveWhatAGroupWithoutThemGives) {
         }
       }
     }
-    if (expects_use) EXPECT_GE(ways_of(*scene.group).through, 10u);
-    EXPECT_GT(ways_of(*other.value()).besides, 10u);
+    if (expects_use) EXPECT_GE(ways_of(*scene.group).through, 5u);
+    EXPECT_GT(ways_of(*other.value()).besides, 5u);
     other.value()->shutdown();
   });
 }
@@ -113,7 +113,7 @@ TEST_P(Teams, CarryWhatIsLargeAndSayThatTheyWould) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Teams, ::testing::Values(Size{2, 1}, Size{3, 2}, Size{4, 2}, Size{4, 3}),
+INSTANTIATE_TEST_SUITE_P(Sizes, Teams, ::testing::Values(Size{2, 1}, Size{3, 2}, Size{4, 2}),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "With" + std::to_string(info.param.servers);
                          });
