@@ -23,6 +23,10 @@ void append(std::vector<std::string>& all, std::vector<std::string> more) {
 
 }  // namespace
 
+std::string aggregators_text(size_t count) {
+  return std::to_string(count) + (count == 1 ? " aggregator" : " aggregators");
+}
+
 Status Recruiter::await(size_t awaited, Deadline deadline, const std::function<bool()>& stopped) {
   for (;;) {
     auto newcomers = registry_.newcomers();

@@ -2,8 +2,9 @@
 // The first rank's dealings with aggregators: who waits to be asked, whom to take, and when to leave it for a while.
 #pragma once
 
+#include <cstddef>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "communicator/registry.h"
 
 namespace braid {
+
+// "1 aggregator", "2 aggregators".
+std::string aggregators_text(size_t count);
 
 class Recruiter {
  public:

@@ -183,8 +183,9 @@ std::string Group::decide_on_servers(bool first) {
   if (in_team > 0) return recruiter_.wants_larger_team(static_cast<size_t>(in_team)) ? kPart : kNothing;
   const auto willing = recruiter_.recruit();
   if (first && willing.size() < static_cast<size_t>(options_.await_servers)) {
-    log(LogLevel::kWarning, "group \"" + name_ + "\": only " + std::to_string(willing.size()) + " of " +
-                                std::to_string(options_.await_servers) + " aggregators have come; going on");
+    log(LogLevel::kWarning, "group \"" + name_ + "\": " + std::to_string(willing.size()) + " of " +
+                                aggregators_text(static_cast<size_t>(options_.await_servers)) +
+                                " came; going on without the rest");
   }
   if (willing.empty()) return kNothing;
   Appointment appointment;

@@ -24,10 +24,6 @@ constexpr double kVoteRounds = 4;
 constexpr double kCopy_s_per_byte = 1.5e-10;
 constexpr double kWorthIt = 0.95;
 
-std::string aggregators_text(int count) {
-  return std::to_string(count) + (count == 1 ? " aggregator" : " aggregators");
-}
-
 }  // namespace
 
 Status Group::form_team(int aggregators, const std::string& name) {
@@ -51,15 +47,16 @@ Status Group::form_team(int aggregators, const std::string& name) {
   if (told.value() != "all") {
     if (made.ok()) made.value()->shutdown();
     if (rank_ != 0) return {};
-    log(LogLevel::kWarning, "group \"" + name_ + "\" could not take in " + aggregators_text(aggregators) + ": " +
+    log(LogLevel::kWarning, "group \"" + name_ + "\" could not take in " +
+                                aggregators_text(static_cast<size_t>(aggregators)) + ": " +
                                 (made.ok() ? "another rank could not" : made.status().message()));
     recruiter_.lost_team(0);
     return {};
   }
   made.value()->set_timeout(limit);
   link_watch_.forget();  // what the group's own cards pass changes with what the team takes over
-  detour_counters_ =
-      &statistics_.row(name_of(CollectiveKind::kAllReduce), "direct with " + aggregators_text(aggregators));
+  detour_counters_ = &statistics_.row(name_of(CollectiveKind::kAllReduce),
+                                      "direct with " + aggregators_text(static_cast<size_t>(aggregators)));
   const std::lock_guard lock(mutex_);
   team_ = std::static_pointer_cast<Group>(std::move(made).value());
   team_aggregators_ = aggregators;
@@ -122,8 +119,9 @@ void Group::dismiss_team(const Status& why, bool parts) {
   link_watch_.forget();
   if (rank_ == 0 && !parts) {
     recruiter_.lost_team(team_operations_);
-    log(LogLevel::kWarning, "group \"" + name_ + "\" goes on without its " + aggregators_text(team_aggregators_) +
-                                ": " + (why.ok() ? "another rank has lost them" : why.message()));
+    log(LogLevel::kWarning, "group \"" + name_ + "\" goes on without its " +
+                                aggregators_text(static_cast<size_t>(team_aggregators_)) + ": " +
+                                (why.ok() ? "another rank has lost them" : why.message()));
   }
   team->abort("its ranks go on without aggregators");
 }

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in which the ranks of a communicator find each other, and what is said when they do not."""
 
+import contextlib
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -26,9 +28,12 @@ pytestmark = pytest.mark.multiprocess
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    # None that the kernel gives to those who connect: who tries until somebody listens would meet itself there.
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def check(comm: braid.Communicator) -> None:

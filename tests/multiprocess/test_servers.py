@@ -171,7 +171,7 @@ def test_the_job_starts_without_those_who_do_not_come(tmp_path: Path) -> None:
         with Job(environments(lab, [1, 1]), command, env=environment, stderr=errors) as job:
             assert job.wait(60) == [0, 0]
     (line,) = (tmp_path / "errors").read_text().splitlines()
-    assert "only 0 of 1 aggregator have come" in line
+    assert "0 of 1 aggregator came; going on without the rest" in line
 
 
 @pytest.mark.parametrize(

@@ -82,4 +82,4 @@ def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], ex
         global_ranks_in_group=given,
     )
     made = _autoload._create(options, pg_options=object())  # type: ignore[arg-type]
-    assert made == ("store", 1, 3, "timeout", "7", expected, "braid", None)
+    assert made == ("store", 1, 3, "timeout", "7", expected, "braid", None, None)

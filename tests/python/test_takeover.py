@@ -15,8 +15,9 @@ import sys, types, warnings
 from datetime import timedelta
 import torch, torch.distributed as dist
 profiled = []
-def create_backend(store, rank, size, timeout, group_id, members, known_as, links):
-    assert isinstance(timeout, timedelta) and isinstance(group_id, str) and len(members) == size and links is None
+def create_backend(store, rank, size, timeout, group_id, members, known_as, servers, links):
+    assert isinstance(timeout, timedelta) and isinstance(group_id, str) and len(members) == size
+    assert links is None and servers is None
     profiled.append(known_as)
     return dist.ProcessGroupGloo(store, rank, size, timeout)
 sys.modules["braid._c10d"] = types.SimpleNamespace(create_backend=create_backend)
