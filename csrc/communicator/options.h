@@ -44,9 +44,9 @@ struct Options {
 bool is_links_file(const std::string& links);
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST,
-// BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES, BRAID_WINDOW and BRAID_SERVERS; `reach` is MASTER_ADDR,
-// `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid. kInvalidArgument names the variable that
-// makes no sense. `stated` is left to the caller.
+// BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES, BRAID_WINDOW and
+// BRAID_SERVERS; `reach` is MASTER_ADDR, `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid.
+// kInvalidArgument names the variable that makes no sense. `stated` is left to the caller.
 Result<Options> options_from_env();
 
 }  // namespace braid

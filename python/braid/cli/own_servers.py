@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregators that ``braid run`` starts beside its ranks."""
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ MOST = 64
 _JOIN_TIMEOUT_S = 600
 _GRACE_S = 10.0
 _ANY_NODE = "127.0.0.1"
+_PORTS = range(20_000, 32_000)
 
 
 def settle_store(options: Namespace, nodes: int) -> str:
@@ -86,5 +89,8 @@ class OwnServers:
 
 
 def _free_port() -> int:
-    with socket.create_server((_ANY_NODE, 0)) as probe:
-        return int(probe.getsockname()[1])
+    # None that the kernel gives to those who connect: who tries until somebody listens would meet itself.
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError), socket.create_server((_ANY_NODE, port)):
+            return port
+    raise CommandError(f"--servers: no port from {_PORTS[0]} to {_PORTS[-1]} is free; give --master-port")

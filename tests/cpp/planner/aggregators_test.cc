@@ -9,6 +9,7 @@
 #include "support/every_family.h"
 #include "support/layouts.h"
 #include "support/reference.h"
+#include "support/traffic.h"
 #include "verify/verify.h"
 
 namespace braid {
@@ -74,25 +75,13 @@ TEST(Aggregators, OfHierarchicalDirectAreRightWhereverTheyAre) {
   }
 }
 
-int64_t sent(const Schedule& schedule, Node node) {
-  const std::vector<int64_t> offsets = chunk_offsets(schedule, 100);
-  int64_t total = 0;
-  for (const Round& round : schedule.programs[node]) {
-    for (const Step& step : round) {
-      if (step.op != Op::kSend) continue;
-      total += offsets[step.target.first + step.target.count] - offsets[step.target.first];
-    }
-  }
-  return total;
-}
-
 TEST(Aggregators, SendWhatTheFormulasSay) {
   const Schedule schedule = drawn("direct", 4, {{10, 20, 0, 30, 15, 25}, {}, 2});
   for (Node rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(sent(schedule, rank), 100 + 2 * static_cast<int64_t>(schedule.shares[rank])) << rank;
+    EXPECT_EQ(testing::sent(schedule, rank, 100), 100 + 2 * static_cast<int64_t>(schedule.shares[rank])) << rank;
   }
-  EXPECT_EQ(sent(schedule, 4), 4 * 15);
-  EXPECT_EQ(sent(schedule, 5), 4 * 25);
+  EXPECT_EQ(testing::sent(schedule, 4, 100), 4 * 15);
+  EXPECT_EQ(testing::sent(schedule, 5, 100), 4 * 25);
 }
 
 // So a sum has the same bits with and without them.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "planner/planners.h"
+#include "support/traffic.h"
 
 namespace braid {
 namespace {
@@ -21,19 +22,8 @@ size_t rounds(const Schedule& schedule) {
   return most;
 }
 
-int64_t sent(const Schedule& schedule, Node node, int64_t count) {
-  std::vector<int64_t> offsets = chunk_offsets(schedule, count);
-  int64_t total = 0;
-  for (const Round& round : schedule.programs[node]) {
-    for (const Step& step : round) {
-      if (step.op != Op::kSend) continue;
-      total += offsets[step.target.first + step.target.count] - offsets[step.target.first];
-    }
-  }
-  return total;
-}
-
 using enum CollectiveKind;
+using testing::sent;
 
 TEST(Shapes, RingSendsTheLeast) {
   for (int n : {2, 3, 5, 8}) {
