@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/codec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "codec/formulas.h"
+#include "codec/stream.h"
+
+namespace braid {
+namespace {
+
+constexpr CodecTraits kTraits[kCodecKindCount] = {
+    {.name = "fp16", .error_bound = 0x1p-11},
+    {.name = "bf16", .error_bound = 0x1p-8},
+    {.name = "fp8_e4m3", .block_elements = formula::kBlock, .error_bound = 0x1p-4},
+    {.name = "fp8_e5m2", .block_elements = formula::kBlock, .error_bound = 0x1p-3},
+    {.name = "int8", .block_elements = formula::kBlock, .error_bound = 0.5 / 127},
+    {.name = "int4", .block_elements = formula::kBlock, .error_bound = 0.5 / 7},
+    {.name = "qsgd", .is_unbiased = true, .block_elements = formula::kBlock, .error_bound = 1.0 / 127},
+    {.name = "sign", .block_elements = formula::kSignBlock, .error_bound = 1},
+    {.name = "top_k", .is_sparse = true, .error_bound = 1},
+    {.name = "random_k", .is_sparse = true, .is_linear = true, .error_bound = 1},
+};
+
+std::string known_names() {
+  std::string names;
+  for (const CodecTraits& row : kTraits) {
+    names += names.empty() ? "" : ", ";
+    names += std::string(row.name) + (row.is_sparse ? ":PART" : "");
+  }
+  return names;
+}
+
+}  // namespace
+
+const CodecTraits& traits(CodecKind kind) { return kTraits[static_cast<size_t>(kind)]; }
+
+Result<Codec> codec_from_text(std::string_view text) {
+  const std::string_view name = text.substr(0, text.find(':'));
+  const auto wrong = [&](const std::string& what) {
+    return Status(Code::kInvalidArgument, "codec \"" + std::string(text) + "\": " + what);
+  };
+  const auto* row =
+      std::find_if(std::begin(kTraits), std::end(kTraits), [&](const auto& r) { return r.name == name; });
+  if (row == std::end(kTraits)) return wrong("there is none of that name; there are " + known_names());
+  Codec codec{static_cast<CodecKind>(row - kTraits)};
+  if (row->is_sparse != (name.size() < text.size())) {
+    return wrong(row->is_sparse ? "say which part is sent, as in " + std::string(name) + ":0.01"
+                                : "it takes no part after a colon");
+  }
+  if (!row->is_sparse) return codec;
+  const std::string_view part_text = text.substr(name.size() + 1);
+  double part = 0;
+  const auto [end, error] = std::from_chars(part_text.data(), part_text.data() + part_text.size(), part);
+  if (error != std::errc() || end != part_text.data() + part_text.size() || !(part >= 1.0 / kMostEvery) ||
+      !(part <= 1.0 / kLeastEvery)) {
+    return wrong("the part sent must be a number from " + std::to_string(1.0 / kMostEvery) + " to 0.25");
+  }
+  codec.every = static_cast<uint32_t>(std::lround(1 / part));
+  return codec;
+}
+
+std::string to_text(const Codec& codec) {
+  const CodecTraits& row = traits(codec.kind);
+  if (!row.is_sparse) return std::string(row.name);
+  char part[32];
+  std::snprintf(part, sizeof part, ":%.8g", 1.0 / codec.every);
+  return std::string(row.name) + part;
+}
+
+size_t encoded_bytes(const Codec& codec, size_t elements) { return message_layout(codec, elements).bytes; }
+
+double ratio(const Codec& codec) {
+  constexpr size_t kLong = size_t{1} << 24;
+  return static_cast<double>(encoded_bytes(codec, kLong)) / (kLong * sizeof(float));
+}
+
+void encode(const Codec& codec, const float* values, size_t elements, float scale, float* residual, uint32_t seed,
+            Bytes out) {
+  std::vector<float> forgotten;
+  if (residual == nullptr && traits(codec.kind).is_sparse) {
+    forgotten.resize(elements);
+    residual = forgotten.data();
+  }
+  Encoder encoder(codec, elements, seed, residual, out);
+  float tile[kTileElements];
+  for (size_t begin = 0; begin < elements; begin += kTileElements) {
+    const size_t n = std::min(kTileElements, elements - begin);
+    for (size_t i = 0; i < n; ++i) tile[i] = values[begin + i] * scale;
+    if (residual != nullptr) {
+      for (size_t i = 0; i < n; ++i) tile[i] += residual[begin + i];
+    }
+    encoder.put(tile, n);
+  }
+  encoder.finish();
+}
+
+Status decode(const Codec& codec, ConstBytes message, float* out, size_t elements) {
+  auto decoder = Decoder::open(codec, message, elements);
+  if (!decoder.ok()) return decoder.status();
+  for (size_t begin = 0; begin < elements; begin += kTileElements) {
+    decoder.value().take(out + begin, std::min(kTileElements, elements - begin));
+  }
+  return {};
+}
+
+Status decode_add(const Codec& codec, ConstBytes message, float* into, size_t elements) {
+  auto decoder = Decoder::open(codec, message, elements);
+  if (!decoder.ok()) return decoder.status();
+  for (size_t begin = 0; begin < elements; begin += kTileElements) {
+    decoder.value().add(into + begin, std::min(kTileElements, elements - begin));
+  }
+  return {};
+}
+
+}  // namespace braid

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages made and read a tile at a time, for those who bring the floats together, or put them away, while they are in
+// the cache: codec.h and the fused bucket.
+#pragma once
+
+#include "codec/layout.h"
+
+namespace braid {
+
+// A whole number of blocks of every codec, small enough for the first-level cache.
+inline constexpr size_t kTileElements = 4096;
+
+class Encoder {
+ public:
+  // As encode(); `left` is null or gets what the message lacks, `elements` floats. A sparse codec chooses when it has
+  // seen everything, and REQUIRES `left`.
+  Encoder(const Codec& codec, size_t elements, uint32_t seed, float* left, Bytes out);
+
+  // The next n values: kTileElements, but for the last tile. `values` may be where their `left` is.
+  void put(const float* values, size_t n);
+  // After the last.
+  void finish();
+
+ private:
+  const Codec codec_;
+  const MessageLayout layout_;
+  const size_t elements_;
+  const uint32_t seed_;
+  float* const left_;
+  const Bytes out_;
+  size_t done_ = 0;
+};
+
+class Decoder {
+ public:
+  // kInvalidArgument as decode().
+  static Result<Decoder> open(const Codec& codec, ConstBytes message, size_t elements);
+
+  // The next n values: kTileElements, but for the last tile. take() stores, add() adds them.
+  void take(float* out, size_t n);
+  void add(float* into, size_t n);
+
+ private:
+  Decoder(const Codec& codec, ConstBytes message, size_t elements, uint32_t seed)
+      : codec_(codec),
+        layout_(message_layout(codec, elements)),
+        elements_(elements),
+        message_(message),
+        seed_(seed) {}
+  void take_sparse(float* into, size_t n);
+
+  Codec codec_;
+  MessageLayout layout_;
+  size_t elements_;
+  ConstBytes message_;
+  uint32_t seed_;
+  size_t done_ = 0;
+  size_t entry_ = 0;  // sparse: the next
+};
+
+}  // namespace braid
