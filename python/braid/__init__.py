@@ -24,6 +24,8 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "Store": ("braid._rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
     "flight_record": ("braid._stats", "flight_record"),
+    "lossy_all_reduce": ("braid._lossy", "lossy_all_reduce"),
+    "predict_all_reduce": ("braid._lossy", "predict_all_reduce"),
     "stats": ("braid._stats", "stats"),
 }
 
