@@ -69,7 +69,7 @@ double ratio(const Codec& codec);
 
 // Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the
 // float difference, 0 where it is not finite. Without a residual the loss is forgotten. Elements that are not
-// finite decode to NaN, a scaled codec's whole block with them.
+// finite stay so, where they are sent; of codecs with a scale the whole block becomes NaN with them.
 //
 // `seed` makes the random choices of qsgd and random_k; others ignore it. Messages of random_k are linear among
 // equal seeds.

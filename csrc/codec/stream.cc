@@ -65,6 +65,9 @@ void Encoder::put(const float* values, size_t n) {
   float* left = left_ == nullptr ? nullptr : left_ + done_;
   if (traits(codec_.kind).is_sparse) {
     if (left != values) std::memcpy(left, values, n * sizeof(float));
+    bool finite = true;
+    for (size_t i = 0; i < n; ++i) finite &= formula::is_finite(left[i]);
+    all_finite_ &= finite;
   } else {
     kernels(codec_.kind)
         .encode(values, n, static_cast<uint32_t>(done_), seed_,
@@ -88,6 +91,10 @@ void Encoder::finish() {
     std::memcpy(value, &left_[position], sizeof(float));
     value += sizeof(float);
     left_[position] = 0;
+  }
+  // An infinity that waited in the residual would spoil a later step, which is none of its business.
+  for (size_t i = 0; i < elements_ && !all_finite_; ++i) {
+    if (!formula::is_finite(left_[i])) left_[i] = 0;
   }
 }
 

@@ -29,6 +29,7 @@ class Encoder {
   float* const left_;
   const Bytes out_;
   size_t done_ = 0;
+  bool all_finite_ = true;  // of a sparse codec's values
 };
 
 class Decoder {
