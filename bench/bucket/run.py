@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradients of a ResNet-50 to an int8 message and back, one thread: braid in one pass, the same in torch's ops."""
+"""A ResNet-50's gradients to an int8 message and back, on one thread: braid in one pass, and torch's operators."""
 
 from __future__ import annotations
 

@@ -46,6 +46,20 @@ class Bucket::Walk {
     tensor_ = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin()) - 1;
   }
 
+  // The next n elements where they are floats of one tensor already; otherwise null, and nothing is passed.
+  const float* next_floats(size_t n) {
+    while (bucket_.starts_[tensor_ + 1] <= at_) ++tensor_;
+    const BucketTensor& tensor = bucket_.tensors_[tensor_];
+    const auto address = reinterpret_cast<uintptr_t>(tensor.data);
+    if (tensor.dtype != DType::kFloat32 || address % alignof(float) != 0 ||
+        bucket_.starts_[tensor_ + 1] - at_ < n) {
+      return nullptr;
+    }
+    const auto* floats = reinterpret_cast<const float*>(tensor.data) + (at_ - bucket_.starts_[tensor_]);
+    at_ += n;
+    return floats;
+  }
+
   // call(dtype, memory, done, count) for each tensor's part of the next n elements, of which `done` lie before it.
   template <class Call>
   void next(size_t n, const Call& call) {
@@ -149,19 +163,19 @@ Status Bucket::encode(const Codec& codec, BucketRange range, float scale, std::s
   if (Status status = check_apart("encode: the message", message); !status.ok()) return status;
   if (overlap(std::as_bytes(residual), message)) return wrong("bucket encode: the residual overlaps the message");
 
-  // The residual's own memory is the tile where there is one: values are added to it, and encoded from there.
-  std::vector<float> forgotten;
+  // A tile within one tensor of floats is encoded from there. Others are brought together where their residual is, if
+  // there is one.
   const bool adds = !residual.empty();
-  if (!adds && traits(codec.kind).is_sparse) {
-    forgotten.resize(n);
-    residual = forgotten;
-  }
   float no_residual[kTileElements];
-  Encoder encoder(codec, n, seed, residual.empty() ? nullptr : residual.data(), message);
+  Encoder encoder(codec, n, seed, adds ? residual.data() : nullptr, message);
   Walk walk(*this, range.begin);
   for (size_t begin = 0; begin < n; begin += kTileElements) {
     const size_t tile_elements = std::min(kTileElements, n - begin);
-    float* const tile = residual.empty() ? no_residual : residual.data() + begin;
+    float* const tile = adds ? residual.data() + begin : no_residual;
+    if (const float* floats = walk.next_floats(tile_elements)) {
+      encoder.put_sums(floats, scale, adds ? tile : nullptr, tile_elements);
+      continue;
+    }
     walk.next(tile_elements, [&](DType dtype, const std::byte* from, size_t done, size_t count) {
       (adds ? add_floats : to_floats)(dtype, from, count, scale, tile + done);
     });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lossy codecs: fewer bytes for a run of floats, and what the loss was, to be added next time (error feedback:
-// Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/compression.md has a full dump
-// of each.
+// Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/codecs.md has a full dump of
+// each.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats of other widths to and from float32, with a factor, on the host. Instruction set and bits are those of
-// reduce.h and base/half.h.
+// Floats of other widths to and from float32, with a factor, on the host. All vector widths
+// (base/instruction_set.h) give the bits of base/half.h.
 #pragma once
 
 #include <cstddef>

@@ -11,13 +11,14 @@
 
 namespace braid::testing {
 
-// Each tensor's memory is a block of its own, begins at an odd address, and is just as long as it must be, so that a
-// sanitizer sees whoever leaves it.
+// Each tensor's memory is a block of its own, and just as long as it must be, so that a sanitizer sees whoever leaves
+// it. Four in turn begin at an address that suits their dtype, four at an odd one.
 class Tensors {
  public:
   void add(DType dtype, size_t elements) {
-    memory_.emplace_back(elements * size_of(dtype) + 1);
-    table.push_back({memory_.back().data() + 1, elements, dtype});
+    const size_t offset = table.size() / 4 % 2;
+    memory_.emplace_back(offset + elements * size_of(dtype));
+    table.push_back({memory_.back().data() + offset, elements, dtype});
   }
   // About normal numbers, of many magnitudes.
   void fill(uint64_t seed) {

@@ -10,12 +10,33 @@ namespace {
 
 constexpr float kScale = 0.3f;
 
+// Where the tensor of 4097 floats begins, at an address that suits floats: a tile or a rest of one may lie within it.
+constexpr size_t kFloats = 8456;
+
 // Ranges that begin and end inside of tensors, at their ends, and within runs of empty ones.
 std::vector<BucketRange> ranges_of(const Bucket& bucket) {
   const size_t n = bucket.elements();
-  return {{0, n},     {0, 0},        {n, n},    {0, 1},        {1, 8},           {8, 264},
-          {n - 1, n}, {3, n - 3},    {5, 5},    {100, 4196},   {263, 4361},      {n / 3, n / 3 + 8191},
-          {n / 2, n}, {4097, 12289}, {1, 4098}, {n - 1200, n}, {n - 1026, n - 1}};
+  return {{0, n},
+          {0, 0},
+          {n, n},
+          {0, 1},
+          {1, 8},
+          {8, 264},
+          {20, 90},
+          {n - 1, n},
+          {3, n - 3},
+          {5, 5},
+          {100, 4196},
+          {263, 4361},
+          {n / 3, n / 3 + 8191},
+          {n / 2, n},
+          {4097, 12289},
+          {1, 4098},
+          {n - 1200, n},
+          {n - 1026, n - 1},
+          {kFloats, kFloats + 4097},
+          {kFloats + 1, n},
+          {kFloats + 9, kFloats + 99}};
 }
 
 std::vector<float> part(const std::vector<float>& all, BucketRange range) {
@@ -45,6 +66,8 @@ TEST(BucketTwoStep, PackIsTheTensorsOneAfterAnother) {
   std::vector<float> all = tensors.flat();
   ASSERT_EQ(bucket.elements(), all.size());
   ASSERT_EQ(bucket.tensors(), tensors.table.size());
+  ASSERT_EQ(tensors.table[8].elements, 4097u);
+  ASSERT_EQ(tensors.table[8].dtype, DType::kFloat32);
   for (float& value : all) value *= kScale;
   for (const BucketRange range : ranges_of(bucket)) {
     std::vector<float> packed(range.end - range.begin);
