@@ -53,7 +53,7 @@ class TorchOps:
         torch.sub(self.padded, self.work.mul_(self.scales), out=self.residual)
 
     def decode(self) -> None:
-        torch.mul(self.codes, self.scales, out=self.work)
+        self.work.copy_(self.codes).mul_(self.scales)  # four times as fast as one product of two dtypes
         flat = self.work.view(-1)[: self.elements]
         for part, piece in zip(self.parts, flat.split([part.numel() for part in self.parts]), strict=True):
             part.copy_(piece)
@@ -134,15 +134,17 @@ def measure(dtype: torch.dtype, rounds: int) -> dict[str, Any]:
             if turn > 0:  # the first round warms up
                 times[name].append(taken * 1e3)
 
+    def summary(values: list[float]) -> dict[str, Any]:
+        return {"median": round(median(values), 3), "interval": [round(end, 3) for end in median_interval(values)]}
+
     def ratio(slower: str, faster: str) -> dict[str, Any]:
         # Within a round, so that what slowed the machine down slowed both.
-        ratios = [a / b for a, b in zip(times[slower], times[faster], strict=True)]
-        return {"median": median(ratios), "interval": median_interval(ratios)}
+        return summary([a / b for a, b in zip(times[slower], times[faster], strict=True)])
 
     return {
         "tensors": len(tensors),
         "elements": ours.bucket.elements,
-        "ms": {name: {"median": median(row), "interval": median_interval(row)} for name, row in times.items()},
+        "ms": {name: summary(row) for name, row in times.items()},
         "ratios": {
             f"{job}, {slower} over braid": ratio(f"{job}, {slower}", f"{job}, braid")
             for job in ("encode", "decode")
