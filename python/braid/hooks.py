@@ -9,9 +9,10 @@ import torch
 import torch.distributed as dist
 
 from braid.compression.dgc import DGCState
+from braid.compression.factors import SufficientFactors, sufficient_factors
 from braid.compression.state import AutoState
 
-__all__ = ["AutoState", "DGCState", "auto", "dgc"]
+__all__ = ["AutoState", "DGCState", "SufficientFactors", "auto", "dgc", "sufficient_factors"]
 
 
 def auto(state: AutoState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
