@@ -27,6 +27,7 @@ Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& oper
       lossy_(*operands.lossy),
       scale_(operands.op == ReduceOp::kAvg ? 1.0f / static_cast<float>(schedule.schedule().collective.ranks)
                                            : 1.0f) {
+  if (layout.segments() == 0) return;
   // Every message of the program may be there at once. Of all segments the first has the largest chunks, but for
   // one element by rounding.
   const auto add = [&](const Ref& ref) {
