@@ -38,12 +38,13 @@ def run(
     """Start a script on several ranks, as torchrun does, on braid instead of the backend it names."""
     options = _parse(arguments or [])
     taken = _takeover_names(options.takeover)
+    compression = _checked_compression(options.compression)
     ranks, nodes = _rank_count(options), _node_count(options)
     _check_script(options)
     if options.links:
         os.environ["BRAID_LINKS"] = checked_links(options.links)
-    if options.compression:
-        os.environ["BRAID_COMPRESSION"] = _checked_compression(options.compression)
+    if compression:
+        os.environ["BRAID_COMPRESSION"] = compression
     store = ""
     if options.servers:
         store = settle_store(options, nodes)
