@@ -10,10 +10,20 @@ import torch.distributed as dist
 
 from braid.compression.dgc import DGCState
 from braid.compression.factors import SufficientFactors, sufficient_factors
+from braid.compression.fsdp import fsdp_reduce_scatter
 from braid.compression.state import AutoState
 from braid.compression.unasked import state_of
 
-__all__ = ["AutoState", "DGCState", "SufficientFactors", "auto", "dgc", "state_of", "sufficient_factors"]
+__all__ = [
+    "AutoState",
+    "DGCState",
+    "SufficientFactors",
+    "auto",
+    "dgc",
+    "fsdp_reduce_scatter",
+    "state_of",
+    "sufficient_factors",
+]
 
 
 def auto(state: AutoState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

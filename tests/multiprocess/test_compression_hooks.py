@@ -357,6 +357,24 @@ def test_deep_gradient_compression() -> None:
     run_ranks(compress_deeply, 2, wire="tcp", join=False)
 
 
+def share_hosts(rank: Rank) -> None:
+    """Ranks of one host add up before anything is encoded, by one of them."""
+    join_apart(rank, per_host=2)
+    for text in ("int8,warmup:1", "top_k:0.1,warmup:1"):
+        model = make()
+        attach(model, text)
+        train(rank, model, 10)
+        must_be_equal_everywhere(rank, model)
+    model = make()
+    model.register_comm_hook(braid.hooks.DGCState(model, 0.9, [0.25, 0.05], 20), braid.hooks.dgc)
+    train(rank, model, 10, momentum=0.0)
+    must_be_equal_everywhere(rank, model)
+
+
+def test_hosts_of_several_ranks() -> None:
+    run_ranks(share_hosts, 3, wire="shm,tcp", join=False)
+
+
 def keep_momentum(rank: Rank) -> None:
     """On one host nothing is left out: this is SGD with momentum."""
     plain, model = make(), make()

@@ -11,6 +11,7 @@ from torch.autograd import Variable
 from torch.autograd.function import once_differentiable
 
 from braid.compression.factor_cost import FactorCost
+from braid.compression.operations import all_gather
 
 _WHOLE = -1  # instead of a number of rows: this rank must send its gradient as it is
 
@@ -74,9 +75,7 @@ class _Rows:
 
     def __init__(self, rows: int, ranks: int, group: dist.ProcessGroup) -> None:
         self._all = torch.empty(ranks, dtype=torch.int64)
-        self._work = dist.all_gather_into_tensor(
-            self._all, torch.tensor([rows], dtype=torch.int64), group=group, async_op=True
-        )
+        self._work = all_gather(self._all, torch.tensor([rows], dtype=torch.int64), group=group, async_op=True)
 
     def wait(self) -> list[int]:
         self._work.wait()
@@ -114,7 +113,7 @@ class _Factors(_Exchange):
             own = nn.functional.pad(own, (0, 0, 0, max(rows) - own.shape[0]))
         self._own = own  # kept until it was sent
         self._all = own.new_empty(self._ranks * own.shape[0], own.shape[1])
-        self._work = dist.all_gather_into_tensor(self._all, own, group=group, async_op=True)
+        self._work = all_gather(self._all, own, group=group, async_op=True)
 
     def finish(self, weight: Tensor) -> Tensor:
         self._work.wait()

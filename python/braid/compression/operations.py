@@ -11,6 +11,10 @@ from torch.futures import Future
 from braid._lossy import lossy_all_reduce, predict_all_reduce
 from braid.compression.layout import Part
 
+# torch 2.13 has new names for these, and warns of the old ones.
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 _LARGE = 1 << 20  # elements, for which a codec makes a difference if it ever does
 
 
