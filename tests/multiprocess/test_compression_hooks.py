@@ -342,6 +342,14 @@ def compress_deeply(rank: Rank) -> None:
     reduce(state, parameters, [torch.zeros(200, 200), torch.zeros(9)])
     assert torch.equal(state.state_dict()["momenta"]["b"], gradients[1] / 2)
 
+    saved = state.state_dict()
+    again = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
+    again.load_state_dict(saved)
+    assert again.steps == 2
+    assert torch.equal(reduce(again, parameters, gradients), reduce(state, parameters, gradients))
+    with pytest.warns(UserWarning, match="residuals of 3 ranks are dropped"):
+        again.load_state_dict({**saved, "ranks": 3})
+
     state = braid.hooks.DGCState(model, momentum=0.0, stages=[0.25], clip_norm=1.0, rules=[Rule("*", "exact")])
     result = reduce(state, parameters, [torch.full((200, 200), 3.0), torch.full((9,), 1e-3)])
     torch.testing.assert_close(result[:40000].norm(), torch.tensor(rank.size**-0.5), rtol=1e-3, atol=0)

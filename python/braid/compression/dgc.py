@@ -15,6 +15,7 @@ from torch.futures import Future
 
 from braid.compression import codecs
 from braid.compression.carried import Carried
+from braid.compression.checkpoint import fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import exact_mean, lossy_mean, put_back, together
 from braid.compression.parameters import Parameters
@@ -76,10 +77,10 @@ class DGCState:
         self.steps_per_stage = steps_per_stage
         self.clip_norm = clip_norm
         self.policy = CompressionPolicy(default=self.stages[-1], rules=tuple(rules))
-        parameters = Parameters(model)
-        self.process_group = process_group or parameters.group
+        self._parameters = Parameters(model)
+        self.process_group = process_group or self._parameters.group
         self.steps = 0
-        self._plans = Plans(parameters, self.process_group)
+        self._plans = Plans(self._parameters, self.process_group)
         self._momenta = Carried()
         self._residuals = Carried()
 
@@ -95,16 +96,17 @@ class DGCState:
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's steps, momenta and residuals, which differ from rank to rank."""
         return {
+            "ranks": dist.get_world_size(self.process_group),
             "steps": self.steps,
             "momenta": self._momenta.state_dict(),
             "residuals": self._residuals.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what state_dict() returned on the same rank of as many ranks."""
+        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState."""
         self.steps = int(state["steps"])
-        self._momenta.load(state["momenta"])
-        self._residuals.load(state["residuals"])
+        for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
+            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the update of a bucket; the future's value is its buffer."""

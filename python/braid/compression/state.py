@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
@@ -12,6 +10,7 @@ from torch.futures import Future
 from braid._lossy import predict_all_reduce
 from braid.compression import codecs, low_rank
 from braid.compression.carried import Carried
+from braid.compression.checkpoint import fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     choice_of_first,
@@ -77,7 +76,7 @@ class AutoState:
         return self._plans.rows()
 
     def reset(self) -> None:
-        """Forget residuals and warm factors, as after a jump in the loss or a change of its scale."""
+        """Forget residuals and warm factors, as after a change of the loss's scale."""
         self._residuals.clear()
         self._errors.clear()
         self._warm.by_name.clear()
@@ -97,8 +96,7 @@ class AutoState:
         """Take over what state_dict() returned.
 
         After a change of the number of ranks there is no rank for each residual any more, so residuals begin at
-        zero; what they still owed, less than a step's gradient, is lost. The same goes for parameters that have
-        other sizes now, or are gone. A warning says so.
+        zero; so do those of parameters that have other sizes now, or are gone. A warning says so.
 
         Raises:
             ValueError: the state is of another version of this class.
@@ -108,21 +106,8 @@ class AutoState:
         self.steps = int(state["steps"])
         self._plans.clear()
         for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
-            carried.load(self._fitting(vectors, state["ranks"]))
+            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
         self._warm.by_name = {name: factor.clone() for name, factor in state["factors"].items()}
-
-    def _fitting(self, vectors: dict[str, Tensor], saved_ranks: int) -> dict[str, Tensor]:
-        ranks = dist.get_world_size(self.process_group)
-        if vectors and saved_ranks != ranks:
-            warnings.warn(f"residuals of {saved_ranks} ranks are dropped on {ranks} ranks", stacklevel=3)
-            return {}
-        elements = {name: torch.Size(shape).numel() for name, shape in self._parameters.shapes.items()}
-        fitting = {name: vector for name, vector in vectors.items() if elements.get(name) == vector.numel()}
-        if dropped := sorted(vectors.keys() - fitting.keys()):
-            warnings.warn(
-                f"residuals of parameters with other shapes are dropped: {', '.join(dropped)}", stacklevel=3
-            )
-        return fitting
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the mean of a bucket's gradients over all ranks; the future's value is its buffer."""
