@@ -14,6 +14,8 @@ from typing import Any
 
 # Public name -> the module that has it, and its name there.
 _EXPORTS: dict[str, tuple[str, str]] = {
+    "Bucket": ("braid._bucket", "Bucket"),
+    "Codec": ("braid._codec", "Codec"),
     "Communicator": ("braid._communicator", "Communicator"),
     "CommunicatorError": ("braid._errors", "CommunicatorError"),
     "CommunicatorTimeoutError": ("braid._errors", "CommunicatorTimeoutError"),
