@@ -17,7 +17,7 @@ class Row:
         codec: "exact" or a codec.
         reason: the rule, the property of the parameter, or the prediction that decided.
         exact_bytes: of its gradient.
-        sent_bytes: of one encoded message of it.
+        sent_bytes: about those of it in one encoded message.
         gain_s: predicted time saved in a step; 0 where no prediction was asked for.
     """
 
@@ -41,4 +41,4 @@ def _sent_bytes(piece: Piece, codec: str) -> int:
         return 4 * sum(low_rank.factor_elements(piece.shape, rank))
     if codec == codecs.EXACT:
         return 4 * piece.elements
-    return codecs.encoded_bytes(codec, piece.elements)
+    return codecs.sent_bytes(codec, piece.elements)
