@@ -59,6 +59,30 @@ def average_with_all(rank: Rank, elements: int) -> list[Any]:
     return [average_with(rank, codec, elements) for codec in CODECS]
 
 
+def scatter(rank: Rank, codec: str, each: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    residual = torch.zeros(each * rank.size)
+    parts = []
+    for step in range(3):
+        part = torch.empty(each)
+        whole = gradient(rank.rank, step, each * rank.size)
+        work = braid.lossy_reduce_scatter(part, whole, codec, residual=residual, async_op=True)
+        assert work is not None
+        assert work.get_future().wait()[0] is part
+        parts.append(part)
+    return parts, residual
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(3, 1), (4, 2)])
+def test_scattered_parts_lack_what_the_residuals_hold(ranks: int, per_host: int) -> None:
+    each = 30_011
+    for codec in ("int8", "sign"):
+        told = on_hosts(scatter, ranks, codec, each, per_host=per_host)
+        mean = sum(gradient(rank, step, each * ranks) for rank in range(ranks) for step in range(3)) / ranks
+        lacking = mean - torch.cat([sum(parts) for parts, _ in told])
+        assert lacking.abs().max() > 0
+        torch.testing.assert_close(sum(residual for _, residual in told), lacking, atol=1e-5, rtol=0)
+
+
 def use_futures(rank: Rank) -> list[float]:
     tensors = [torch.full((100_000,), float(rank.rank + step)) for step in range(4)]
     works = [
@@ -125,6 +149,11 @@ def make_mistakes(rank: Rank) -> None:
     assert "overlaps" in message(lambda: reduce(x, "int8", residual=x), ValueError)
     residual = torch.zeros(64, dtype=torch.float64)
     assert "dtype" in message(lambda: reduce(x, "int8", residual=residual), TypeError)
+    parts = braid.lossy_reduce_scatter
+    assert "overlaps" in message(lambda: parts(x[:32], x.clone(), "int8", residual=x), ValueError)
+    assert "32 elements" in message(
+        lambda: parts(torch.zeros(32), x, "int8", residual=torch.zeros(32)), ValueError
+    )
     assert "int9" in message(lambda: braid.predict_all_reduce(64, "int9"), ValueError)
     reduce(x, "int8")  # nobody was harmed
 

@@ -79,6 +79,21 @@ TEST(Owners, MustSendTheSumThemselves) {
   EXPECT_TRUE(text_has_owners(text, {1, 0, 0}));  // inside a host it may
 }
 
+TEST(Owners, AreInReduceScatter) {
+  const auto scatters = [](const char* family, const std::vector<int>& hosts) {
+    const int ranks = static_cast<int>(hosts.size());
+    const Collective collective{CollectiveKind::kReduceScatter, ranks, 0};
+    return braid::has_owners(*testing::planned(*find_family(collective.kind, family), collective, {{}, hosts, 0}),
+                             hosts);
+  };
+  EXPECT_TRUE(scatters("direct", {0, 1}));
+  EXPECT_TRUE(scatters("direct", {0, 1, 2, 3, 4}));
+  EXPECT_TRUE(scatters("hierarchical", {0, 0, 1, 1}));
+  EXPECT_TRUE(scatters("hierarchical", {0, 1, 0, 2, 1, 0}));
+  EXPECT_FALSE(scatters("ring", {0, 1, 2}));
+  EXPECT_FALSE(scatters("direct", {0, 0, 0}));
+}
+
 TEST(Owners, OfOtherCollectivesAreNone) {
   const auto schedule =
       testing::planned(*find_family(CollectiveKind::kAllGather, "direct"), {CollectiveKind::kAllGather, 3, 0});
