@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from braid._lossy import lossy_all_reduce
+from braid._lossy import lossy_reduce_scatter
 from braid.compression import codecs
 from braid.compression.operations import is_on_one_host, reduce_scatter
 
@@ -15,9 +15,8 @@ from braid.compression.operations import is_on_one_host, reduce_scatter
 class ReduceScatterByCodec:
     """What FSDPModule.set_custom_reduce_scatter() takes: one for each module, for it keeps that module's residual.
 
-    It is a lossy all_reduce of which each rank keeps its shard: twice the messages of a reduce_scatter, so it pays
-    for codecs of 8 bits and less. The residual is a float for each unsharded element of the module. Within a host,
-    and for gradients that are not float32 on the CPU, it is the plain reduce_scatter.
+    The residual is a float for each unsharded element of the module. Within a host, and for gradients that are not
+    float32 on the CPU, it is the plain reduce_scatter.
     """
 
     def __init__(self, codec: str) -> None:
@@ -42,7 +41,7 @@ class ReduceScatterByCodec:
         op: Any,
         async_op: bool = False,
     ) -> "dist.Work | None":
-        """Reduce and scatter. `input_tensor` may be changed."""
+        """Reduce, and scatter the result."""
         if self._is_lossy is None:
             self._is_lossy = not is_on_one_host(group)
         is_fit = input_tensor.dtype == torch.float32 and input_tensor.device.type == "cpu"
@@ -53,14 +52,9 @@ class ReduceScatterByCodec:
             return work
         if self._residual is None or self._residual.numel() != input_tensor.numel():
             self._residual = torch.zeros(input_tensor.numel())
-        work = lossy_all_reduce(
-            input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=True
+        return lossy_reduce_scatter(
+            output_tensor, input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=async_op
         )
-        assert work is not None
-        work.wait()  # also with async_op: the copy below must be made by whoever calls
-        mine = input_tensor.view(-1).chunk(dist.get_world_size(group))[dist.get_rank(group)]
-        output_tensor.view(-1).copy_(mine)
-        return work if async_op else None
 
 
 def fsdp_reduce_scatter(codec: str) -> ReduceScatterByCodec:
