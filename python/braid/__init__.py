@@ -19,11 +19,13 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "Communicator": ("braid._communicator", "Communicator"),
     "CommunicatorError": ("braid._errors", "CommunicatorError"),
     "CommunicatorTimeoutError": ("braid._errors", "CommunicatorTimeoutError"),
+    "CompressionPolicy": ("braid.compression", "CompressionPolicy"),
     "PeerLostError": ("braid._errors", "PeerLostError"),
     "Request": ("braid._request", "Request"),
     "Store": ("braid._rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
     "flight_record": ("braid._stats", "flight_record"),
+    "hooks": ("braid.hooks", ""),  # the module itself
     "lossy_all_reduce": ("braid._lossy", "lossy_all_reduce"),
     "lossy_reduce_scatter": ("braid._lossy", "lossy_reduce_scatter"),
     "predict_all_reduce": ("braid._lossy", "predict_all_reduce"),
@@ -37,7 +39,8 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'braid' has no attribute {name!r}")
     module, attribute = _EXPORTS[name]
-    value = getattr(importlib.import_module(module), attribute)
+    value: Any = importlib.import_module(module)
+    value = getattr(value, attribute) if attribute else value
     globals()[name] = value
     return value
 

@@ -12,7 +12,7 @@ BACKEND_NAME = "braid"
 
 
 def register() -> None:
-    """Register the backend name "braid" with torch.distributed, and the takeover when BRAID_TAKEOVER is set.
+    """Register the name "braid" with torch.distributed, and do what BRAID_TAKEOVER and BRAID_COMPRESSION ask for.
 
     Called by torch through the entry point group ``torch.backends``, and by ``import braid``. Calling it
     again does nothing. It never raises: whatever goes wrong, ``import torch`` must go on. BRAID_DEBUG shows
@@ -36,6 +36,10 @@ def _register() -> None:
         from braid import _takeover
 
         _takeover.install(os.environ["BRAID_TAKEOVER"])
+    if os.environ.get("BRAID_COMPRESSION", "").strip():
+        from braid.compression import unasked
+
+        unasked.install(os.environ["BRAID_COMPRESSION"])
 
 
 def _create(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":

@@ -129,6 +129,7 @@ def test_build_without_a_compiler_is_one_line(tiny_adapter, monkeypatch, capsys)
         (["run", "--nnodes", "2:1", "x.py"], "--nnodes: expected at least 1, got 2:1"),
         (["run", "--nnodes", "1:2:3", "x.py"], "--nnodes: "),
         (["run", "--takeover", "glo", "x.py"], "--takeover: unknown backend 'glo'"),
+        (["run", "--compression", "int9", "x.py"], "--compression 'int9': codec \"int9\": there is none"),
         (["run", "--max-restarts", "many", "x.py"], "argument --max-restarts/--max_restarts: invalid int"),
     ],
 )

@@ -16,6 +16,7 @@ from braid._adapter import ensure_adapter
 from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError
 from braid.cli.own_servers import OwnServers, settle_store, tell_ranks
+from braid.compression import CompressionPolicy
 
 TAKEOVER = "gloo,nccl,mpi,none"
 _KNOWN = ("gloo", "nccl", "mpi", "ucc", "xccl", "none")
@@ -28,8 +29,8 @@ def run(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[--nproc N] [--takeover LIST] [--links FILE] [--servers N] [TORCHRUN OPTIONS] "
-            "SCRIPT|-m MODULE [ARGS]...",
+            metavar="[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N] "
+            "[TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
             help="`braid run --help` lists torchrun's options.",
         ),
     ] = None,
@@ -37,10 +38,13 @@ def run(
     """Start a script on several ranks, as torchrun does, on braid instead of the backend it names."""
     options = _parse(arguments or [])
     taken = _takeover_names(options.takeover)
+    compression = _checked_compression(options.compression)
     ranks, nodes = _rank_count(options), _node_count(options)
     _check_script(options)
     if options.links:
         os.environ["BRAID_LINKS"] = checked_links(options.links)
+    if compression:
+        os.environ["BRAID_COMPRESSION"] = compression
     store = ""
     if options.servers:
         store = settle_store(options, nodes)
@@ -66,7 +70,7 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser: ArgumentParser = get_args_parser()
     parser.prog = "braid run"
-    own = "[--nproc N] [--takeover LIST] [--links FILE] [--servers N]"
+    own = "[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N]"
     parser.usage = f"braid run {own} [torchrun options] (script | -m module) [arguments]"
     parser.description = "torchrun, with the backends that the script asks for carried by braid."
     parser.add_argument(
@@ -79,7 +83,14 @@ def _parse(arguments: list[str]) -> Namespace:
         help="Backends to carry, comma separated; none is for calls that name no backend. "
         f"Default: {TAKEOVER}. An empty list takes over nothing.",
     )
-
+    parser.add_argument(
+        "--compression",
+        default="",
+        metavar="TEXT",
+        help="Send gradients of DistributedDataParallel in fewer bytes between hosts, where the script has no "
+        "hook of its own: auto, or a codec as int8, with rules as in int8,head.*=exact. docs/compression.md tells "
+        "more. Default: what BRAID_COMPRESSION says; else all is exact.",
+    )
     parser.add_argument(
         "--links",
         default="",
@@ -111,6 +122,14 @@ def _takeover_names(text: str) -> list[str]:
         if name not in _KNOWN:
             raise CommandError(f"--takeover: unknown backend {name!r}, expected some of {','.join(_KNOWN)}")
     return list(dict.fromkeys(names))
+
+
+def _checked_compression(text: str) -> str:
+    try:
+        CompressionPolicy.from_text(text)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from None
+    return text
 
 
 def _rank_count(options: Namespace) -> int:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is carried from step to step for each parameter: residuals, momenta."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Carried:
+    """Float vectors by parameter name, kept in one piece for parameters that travel in one piece.
+
+    Keyed by name and not by place: DDP sorts its buckets anew after the first step, and plans change. Used by one
+    thread at a time.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._by_name: dict[str, Tensor] = {}  # views of _flats, or loaded ones that nobody has asked for yet
+        self._flats: dict[tuple[str, ...], Tensor] = {}
+
+    def flat(self, names: Sequence[str], sizes: Sequence[int], device: torch.device) -> Tensor:
+        """Return one vector for these parameters, end to end, with what is carried for each; zeros at first."""
+        key = tuple(names)
+        found = self._flats.get(key)
+        if found is not None and found.device == device:
+            return found
+        flat = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
+        views = dict(zip(names, flat.split(list(sizes)), strict=True))
+        for name, view in views.items():
+            old = self._by_name.get(name)
+            if old is not None and old.numel() == view.numel():
+                view.copy_(old)
+        for other in [other for other in self._flats if views.keys() & set(other)]:
+            # Those of its parameters that are not among these would keep all of it alive.
+            for name in set(other) - views.keys():
+                self._by_name[name] = self._by_name[name].clone()
+            del self._flats[other]
+        self._by_name.update(views)
+        self._flats[key] = flat
+        return flat
+
+    def clear(self) -> None:
+        """Forget everything: all is zero again."""
+        self._by_name.clear()
+        self._flats.clear()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return a copy of every vector by name."""
+        return {name: vector.clone() for name, vector in self._by_name.items()}
+
+    def load(self, vectors: dict[str, Tensor]) -> None:
+        """Replace everything by copies of these."""
+        self.clear()
+        self._by_name = {name: vector.detach().reshape(-1).float().clone() for name, vector in vectors.items()}

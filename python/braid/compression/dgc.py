@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deep gradient compression (Lin et al. 2018): send the largest few of what has accumulated, momentum included.
+
+u = m u + g       momentum, by each rank for itself; the optimizer must have none
+v = v + u         what is yet to be sent: the residual of the sparse codec
+send the top part of v; zero u and v there: a momentum that was sent does not push twice (factor masking)
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from braid.compression import codecs
+from braid.compression.carried import Carried
+from braid.compression.checkpoint import fitting
+from braid.compression.layout import Part, Piece
+from braid.compression.operations import exact_mean, lossy_mean, put_back, together
+from braid.compression.parameters import Parameters
+from braid.compression.plans import Plans
+from braid.compression.policy import CompressionPolicy, Rule
+from braid.compression.prediction import Decision
+from braid.compression.report import Row
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# The part that is sent, from the first steps to the last stage, which stays.
+STAGES = (0.25, 0.0625, 0.015625, 0.004, 0.001)
+
+
+class DGCState:
+    """State of the hook ``braid.hooks.dgc``: ``ddp.register_comm_hook(DGCState(ddp, momentum=0.9), dgc)``.
+
+    The momentum moves from the optimizer into the hook: use SGD without momentum. Small parameters, norms, biases
+    and embeddings get the same momentum, but are sent whole.
+    """
+
+    def __init__(
+        self,
+        model: "nn.Module",
+        momentum: float = 0.9,
+        stages: Sequence[float] = STAGES,
+        steps_per_stage: int = 100,
+        clip_norm: float | None = None,
+        rules: Sequence[Rule] = (),
+        process_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Prepare a state; nothing is sent.
+
+        Args:
+            model: the model, or the DistributedDataParallel around it.
+            momentum: of SGD.
+            stages: the part of elements sent in each stage; the last one stays.
+            steps_per_stage: steps until the next stage; the paper takes an epoch.
+            clip_norm: the gradient of each parameter is clipped, before it is added, to this norm over the square
+                root of the number of ranks; None for no clipping.
+            rules: "exact" for parameters that are sent whole, ``top_k:PART`` for those with a part of their own.
+            process_group: as with AutoState.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be from 0 to below 1, not {momentum}")
+        if steps_per_stage < 1 or not stages:
+            raise ValueError("there must be a stage, of at least one step")
+        if clip_norm is not None and not clip_norm > 0:
+            raise ValueError(f"clip_norm must be above 0, or None, not {clip_norm}")
+        for rule in rules:
+            if rule.codec != codecs.EXACT and not rule.codec.startswith("top_k:"):
+                raise ValueError(f"rule {rule.pattern!r}: DGC sends exact or top_k:PART, not {rule.codec}")
+        self.momentum = momentum
+        self.stages = [codecs.checked(f"top_k:{stage}") for stage in stages]
+        self.steps_per_stage = steps_per_stage
+        self.clip_norm = clip_norm
+        self.policy = CompressionPolicy(default=self.stages[-1], rules=tuple(rules))
+        self._parameters = Parameters(model)
+        self.process_group = process_group or self._parameters.group
+        self.steps = 0
+        self._plans = Plans(self._parameters, self.process_group)
+        self._momenta = Carried()
+        self._residuals = Carried()
+
+    @property
+    def codec(self) -> str:
+        """What is sent in the current step."""
+        return self.stages[min(self.steps // self.steps_per_stage, len(self.stages) - 1)]
+
+    def report(self) -> list[Row]:
+        """Return for every parameter seen so far what is sent of it in the last stage, and why."""
+        return self._plans.rows()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's steps, momenta and residuals, which differ from rank to rank."""
+        return {
+            "ranks": dist.get_world_size(self.process_group),
+            "steps": self.steps,
+            "momenta": self._momenta.state_dict(),
+            "residuals": self._residuals.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState."""
+        self.steps = int(state["steps"])
+        for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
+            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
+
+    def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
+        """Start the update of a bucket; the future's value is its buffer."""
+        buffer, codec = bucket.buffer(), self.codec
+        if bucket.is_last():
+            self.steps += 1
+        plan = self._plans.get(bucket, self._decide)
+        futures = []
+        for part in plan.parts:
+            flat = part.take(buffer)
+            momentum = self._momenta.flat(part.names, part.sizes, buffer.device)
+            self._clip(part, flat)
+            momentum.mul_(self.momentum).add_(flat)
+            flat.copy_(momentum)
+            if part.codec == codecs.EXACT:
+                future = exact_mean(flat, self.process_group)
+            else:
+                residual = self._residuals.flat(part.names, part.sizes, buffer.device)
+                sent = codec if part.codec == self.stages[-1] else part.codec
+                future = _masked(lossy_mean(flat, sent, residual, self.process_group), momentum, residual)
+            futures.append(put_back(future, part, flat, buffer))
+        return together(futures, buffer)
+
+    def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
+        wishes = [
+            self.policy.wish(piece.name, 4 * piece.elements, kind)
+            for piece, kind in zip(pieces, kinds, strict=True)
+        ]
+        return [Decision(wish.codec, wish.reason) for wish in wishes]
+
+    def _clip(self, part: Part, flat: Tensor) -> None:
+        if self.clip_norm is None:
+            return
+        most = self.clip_norm / dist.get_world_size(self.process_group) ** 0.5
+        for gradient in flat.split(list(part.sizes)):
+            # A norm that is not finite clips nothing: the gradient shows what is wrong.
+            norm = float(gradient.norm())
+            if most < norm < float("inf"):
+                gradient.mul_(most / norm)
+
+
+def _masked(future: "Future[Any]", momentum: Tensor, residual: Tensor) -> "Future[Any]":
+    def mask(done: "Future[Any]") -> Any:
+        value = done.value()
+        # What this rank sent has left no residual. Where most of it has left none, this rank is not the one that
+        # encodes for its host, and the result alone tells what was sent. A NaN shows in either, and must not stay.
+        is_encoder = 2 * residual.count_nonzero() > momentum.count_nonzero()
+        momentum.masked_fill_(residual == 0 if is_encoder else value[0] != 0, 0.0)
+        return value
+
+    return future.then(mask)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sufficient factors (Zhang et al. 2017): a linear layer's gradient travels as what it is the product of.
+
+dW = G^T X, with G (K x M) the gradient of the output and X (K x N) the input of K rows. Where K is small, G and X
+of all ranks are fewer bytes than dW; everybody gathers them and multiplies for itself: exact, but for rounding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from braid.compression.factor_cost import FactorCost
+from braid.compression.factor_layer import FactorLayer
+
+_LEAST_ELEMENTS = 1 << 16  # below it an operation of one's own costs more than the bytes it saves
+
+
+@dataclass(frozen=True)
+class FactorRow:
+    """One layer in a report: its weight, in how many steps it was sent as factors and as a matrix."""
+
+    parameter: str
+    as_factors: int
+    as_matrix: int
+
+
+class SufficientFactors:
+    """The layers whose weight gradients braid brings together, in place of DDP. Made by sufficient_factors()."""
+
+    def __init__(self, layers: dict[str, FactorLayer], refused: dict[str, str]) -> None:
+        """Take the layers by the name of their weight; `refused` says why others stay with DDP."""
+        self._layers = layers
+        self.refused = refused
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the weights that are not in DDP's buckets."""
+        return list(self._layers)
+
+    def report(self) -> list[FactorRow]:
+        """Return how often each weight's gradient was sent which way."""
+        return [FactorRow(name, layer.as_factors, layer.as_matrix) for name, layer in self._layers.items()]
+
+
+def sufficient_factors(
+    model: nn.Module,
+    process_group: dist.ProcessGroup | None = None,
+    *,
+    rows: int | None = None,
+    layers: Sequence[str] | None = None,
+) -> SufficientFactors:
+    """Take large linear layers out of DDP's hands, and send factors of their gradients where those are smaller.
+
+    Call it on all ranks, before the model is wrapped::
+
+        braid.hooks.sufficient_factors(model)
+        ddp = DistributedDataParallel(model)
+
+    In each step, and for each layer, ranks tell each other their numbers of rows (batch x tokens), which may
+    differ; where the whole gradient is cheaper, they average that. All ranks must use the same of these layers in
+    each backward pass, and gradients are there when backward() returns, not before. What was accumulated under
+    no_sync() is averaged whole.
+
+    Args:
+        model: not wrapped yet. Layers must be of type nn.Linear itself, with a weight that nothing else shares.
+        process_group: the group that DDP will have; by default the default group.
+        rows: batch x tokens on each rank, if known: layers for which factors would be larger stay with DDP.
+        layers: names of modules to take; by default all for which it may be worth it.
+
+    Raises:
+        ValueError: a layer named in `layers` cannot be taken; the message says why.
+    """
+    from torch.nn.parallel import DistributedDataParallel
+
+    if isinstance(model, DistributedDataParallel):
+        raise ValueError("sufficient_factors() wants the model before DistributedDataParallel is around it")
+    named = dict(model.named_modules())
+    if unknown := [name for name in layers or () if name not in named]:
+        raise ValueError(f"the model has no module {unknown[0]!r}")
+    shared = _shared_weights(model)
+    # A group of its own: ranks whose graphs differ elsewhere may meet DDP's buckets at other moments.
+    members = dist.get_process_group_ranks(process_group or dist.group.WORLD)
+    group = dist.new_group(members, use_local_synchronization=len(members) < dist.get_world_size())
+    cost = FactorCost(group)
+    taken: dict[str, FactorLayer] = {}
+    refused: dict[str, str] = {}
+    for path, module in named.items():
+        if layers is not None and path not in layers:
+            continue
+        why = _obstacle(module, shared) or ("" if layers is not None else _not_worth(module, cost, rows))
+        name = f"{path}.weight" if path else "weight"
+        if not why:
+            taken[name] = FactorLayer(module, group, cost)
+        elif layers is not None:
+            raise ValueError(f"layer {path!r} cannot send factors: {why}")
+        elif isinstance(module, nn.Linear):
+            refused[name] = why
+    ignored = [*getattr(model, "_ddp_params_and_buffers_to_ignore", []), *taken]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    _broadcast(taken, group)
+    return SufficientFactors(taken, refused)
+
+
+def _shared_weights(model: nn.Module) -> set[int]:
+    seen: dict[int, int] = {}
+    for _, parameter in model.named_parameters(remove_duplicate=False):
+        seen[id(parameter)] = seen.get(id(parameter), 0) + 1
+    return {identity for identity, times in seen.items() if times > 1}
+
+
+def _obstacle(module: nn.Module, shared: set[int]) -> str:
+    if type(module) is not nn.Linear:
+        return f"it is a {type(module).__name__}, not a plain nn.Linear"
+    if id(module.weight) in shared:
+        return "its weight is tied to another's, so its gradient is not one product"
+    if "forward" in vars(module):
+        return "its forward() was replaced"
+    return "" if module.weight.requires_grad else "its weight is frozen"
+
+
+def _not_worth(module: Any, cost: FactorCost, rows: int | None) -> str:
+    out_features, in_features = module.weight.shape
+    if module.weight.numel() < _LEAST_ELEMENTS:
+        return "small"
+    most = cost.most_rows(out_features, in_features)
+    if most < 1 or (rows is not None and not cost.prefers_factors([rows] * cost.ranks, out_features, in_features)):
+        return f"factors are smaller up to {int(most)} rows only, and cost a multiplication"
+    return ""
+
+
+def _broadcast(layers: dict[str, FactorLayer], group: dist.ProcessGroup) -> None:
+    # DDP leaves out what it is told to ignore here too.
+    for layer in layers.values():
+        weight: Tensor = layer.module.weight
+        with torch.no_grad():
+            dist.broadcast(weight.detach(), dist.get_global_rank(group, 0), group=group)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the names of the parameters in a DDP bucket, and where their gradients lie."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+
+from braid.compression.kinds import kind_of, owners
+from braid.compression.layout import Piece
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Parameters:
+    """The parameters of a model by identity. Holds them, so that no other tensor gets their identity."""
+
+    def __init__(self, model: "nn.Module") -> None:
+        """Look at all parameters of a model, or of the one inside a DistributedDataParallel."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        inner, self.group = model, None
+        if isinstance(model, DistributedDataParallel):
+            inner, self.group = model.module, model.process_group
+        owner = owners(inner)
+        self._named = {id(parameter): (name, parameter) for name, parameter in inner.named_parameters()}
+        self.shapes = {name: tuple(parameter.shape) for name, parameter in inner.named_parameters()}
+        self.kinds = {
+            name: kind_of(name, parameter.dim(), owner.get(name)) for name, parameter in inner.named_parameters()
+        }
+
+    def pieces(self, parameters: "Sequence[Tensor]", bucket: dist.GradBucket) -> list[Piece]:
+        """Return where in the bucket's buffer the gradient of each of its parameters lies.
+
+        Raises:
+            ValueError: the bucket is of another model.
+        """
+        begin = bucket.buffer().storage_offset()
+        pieces = []
+        for parameter, gradient in zip(parameters, bucket.gradients(), strict=True):
+            name, _ = self._named.get(id(parameter), ("", None))
+            if not name:
+                raise ValueError(
+                    f"the state does not know a parameter of shape {tuple(parameter.shape)} in a bucket: make the "
+                    "state with the model that the hook is registered with"
+                )
+            offset = gradient.storage_offset() - begin
+            pieces.append(Piece(name, offset, tuple(parameter.shape), gradient.numel()))
+        return pieces

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each bucket is reduced, decided once for as long as it holds the same parameters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from braid.compression import codecs
+from braid.compression.layout import Part, Piece, parts_of
+from braid.compression.operations import is_on_one_host
+from braid.compression.parameters import Parameters
+from braid.compression.prediction import Decision
+from braid.compression.report import Row, row_of
+
+# Pieces and their kinds to one decision for each; must depend on nothing that ranks do not share.
+Decide = Callable[[list[Piece], list[str]], list[Decision]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one bucket is reduced."""
+
+    parameters: tuple[int, ...]  # their identities
+    parts: tuple[Part, ...]
+    is_exact: bool
+
+
+class Plans:
+    """Plans by bucket. DDP sorts its buckets anew after the first step; a bucket with other parameters is new."""
+
+    def __init__(self, parameters: Parameters, group: dist.ProcessGroup | None) -> None:
+        """Begin with none, for DDP of these parameters and this group."""
+        self._parameters = parameters
+        self._group = group
+        self._by_index: dict[int, Plan] = {}
+        self._rows: dict[str, Row] = {}
+
+    def get(self, bucket: dist.GradBucket, decide: Decide) -> Plan:
+        """Return the plan of a bucket, made by `decide` if there is none yet."""
+        parameters = bucket.parameters()
+        identities = tuple(id(parameter) for parameter in parameters)
+        found = self._by_index.get(bucket.index())
+        if found is not None and found.parameters == identities:
+            return found
+        pieces = self._parameters.pieces(parameters, bucket)
+        if obstacle := self._obstacle(bucket.buffer()):
+            decisions = [Decision(codecs.EXACT, obstacle)] * len(pieces)
+        else:
+            decisions = decide(pieces, [self._parameters.kinds[piece.name] for piece in pieces])
+            if is_on_one_host(self._group):
+                decisions = [self._on_one_host(made) for made in decisions]
+        self._rows.update({piece.name: row_of(piece, made) for piece, made in zip(pieces, decisions, strict=True)})
+        parts = tuple(parts_of(pieces, [decision.codec for decision in decisions]))
+        plan = Plan(identities, parts, all(part.codec == codecs.EXACT for part in parts))
+        self._by_index[bucket.index()] = plan
+        return plan
+
+    def clear(self) -> None:
+        """Decide anew from now on."""
+        self._by_index.clear()
+
+    def rows(self) -> list[Row]:
+        """Return what was decided for every parameter seen so far."""
+        return list(self._rows.values())
+
+    @staticmethod
+    def _on_one_host(made: Decision) -> Decision:
+        if made.codec == codecs.EXACT or codecs.low_rank(made.codec):
+            return made
+        return Decision(codecs.EXACT, "all ranks are on one host")
+
+    def _obstacle(self, buffer: Tensor) -> str:
+        if dist.get_world_size(self._group) == 1:
+            return "one rank"
+        if buffer.dtype != torch.float32:
+            return f"gradients are {str(buffer.dtype).removeprefix('torch.')}, not float32"
+        if buffer.device.type != "cpu":
+            return f"gradients are on {buffer.device.type}"
+        return ""

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user allows to be done to gradients: a default, rules by name and size, an error budget."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from braid.compression import codecs
+from braid.compression.kinds import PLAIN
+
+# What "auto" may pick, the most exact first. A codec further right loses more and sends less.
+BUDGETS: dict[str, tuple[str, ...]] = {
+    "16bit": ("bf16",),
+    "8bit": ("bf16", "int8"),
+    "aggressive": ("bf16", "int8", "int4", "sign", "top_k:0.01", "power_sgd:4"),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Parameters of a name and size get a codec, whatever they are.
+
+    Args:
+        pattern: of names as named_parameters() has them; ``*``, ``?`` and ``[...]`` as in file names.
+        codec: a codec, "exact", or "auto".
+        at_least_bytes: the rule is for parameters of at least so many bytes.
+        below_bytes: and of fewer than these; None for no limit.
+    """
+
+    pattern: str
+    codec: str
+    at_least_bytes: int = 0
+    below_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what makes no sense."""
+        if not self.pattern:
+            raise ValueError("a rule needs a pattern of names; * is for all")
+        object.__setattr__(self, "codec", codecs.checked(self.codec))
+        if self.at_least_bytes < 0 or (self.below_bytes is not None and self.below_bytes <= self.at_least_bytes):
+            raise ValueError(
+                f"rule {self.pattern!r}: no parameter has at least {self.at_least_bytes} bytes "
+                f"and fewer than {self.below_bytes}"
+            )
+
+    def covers(self, name: str, size_bytes: int) -> bool:
+        """Tell whether a parameter falls under this rule."""
+        fits = self.at_least_bytes <= size_bytes and (self.below_bytes is None or size_bytes < self.below_bytes)
+        return fits and fnmatchcase(name, self.pattern)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a policy wants for a parameter, and why. "auto" is still to be decided by predicted times."""
+
+    codec: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CompressionPolicy:
+    """What may be done to gradients on their way. Nothing, unless the default or a rule says otherwise.
+
+    The first rule that covers a parameter is taken at its word. The default is for what no rule covers and is
+    not better left exact: small parameters, norms, biases and embeddings are.
+
+    Args:
+        default: a codec, "exact", or "auto": a codec of the budget where it is predicted to save time, else exact.
+        rules: tried in order.
+        budget: what "auto" may pick: "16bit", "8bit", "aggressive", or codecs in a tuple.
+        warmup_steps: steps at the beginning in which all is exact. At least one, after which DDP sorts its
+            buckets anew.
+        small_bytes: below it the default leaves a parameter exact.
+        least_gain: "auto" compresses where the predicted time, encoding and decoding included, is better by more
+            than this part.
+    """
+
+    default: str = codecs.EXACT
+    rules: tuple[Rule, ...] = ()
+    budget: str | tuple[str, ...] = "8bit"
+    warmup_steps: int = 10
+    small_bytes: int = 64 << 10
+    least_gain: float = 0.10
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what makes no sense."""
+        object.__setattr__(self, "default", codecs.checked(self.default))
+        object.__setattr__(self, "rules", tuple(self.rules))
+        for rule in self.rules:
+            if not isinstance(rule, Rule):
+                raise TypeError(f"rules are of type braid.compression.Rule, not {type(rule).__name__}")
+        if isinstance(self.budget, str) and self.budget not in BUDGETS:
+            raise ValueError(
+                f"budget {self.budget!r}: there is none of that name; there are {', '.join(BUDGETS)}; "
+                "or give codecs in a tuple"
+            )
+        if not isinstance(self.budget, str):
+            budget = tuple(codecs.checked(codec) for codec in self.budget)
+            if codecs.AUTO in budget or codecs.EXACT in budget or not budget:
+                raise ValueError(
+                    "a budget is made of one or more codecs; exact is always a candidate, auto is none"
+                )
+            object.__setattr__(self, "budget", budget)
+        if self.warmup_steps < 1:
+            raise ValueError("warmup_steps must be at least 1: after the first step DDP sorts its buckets anew")
+        if self.small_bytes < 0 or self.least_gain < 0:
+            raise ValueError("small_bytes and least_gain must not be negative")
+
+    @staticmethod
+    def from_text(text: str) -> "CompressionPolicy":
+        """Read a policy from one line, as --compression and BRAID_COMPRESSION have it.
+
+        Comma separated: the default, ``auto:BUDGET`` for auto within a budget, ``PATTERN=CODEC`` for a rule,
+        ``PATTERN>=SIZE=CODEC`` or ``PATTERN<SIZE=CODEC`` for one by size too (K, M, G for powers of 1024), and
+        ``warmup:STEPS``. For example ``auto``, ``int8,head.*=bf16``, ``auto:aggressive,*>=4M=power_sgd:4``.
+
+        Raises:
+            ValueError: says which part is wrong, and what there is.
+        """
+        from braid.compression.text import policy_from_text
+
+        return policy_from_text(text)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is ever compressed."""
+        return all(codec == codecs.EXACT for codec in (self.default, *(rule.codec for rule in self.rules)))
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The codecs that "auto" may pick."""
+        return BUDGETS[self.budget] if isinstance(self.budget, str) else self.budget
+
+    def wish(self, name: str, size_bytes: int, kind: str) -> Wish:
+        """Return what is wanted for a parameter of a kind (kinds.kind_of)."""
+        for rule in self.rules:
+            if rule.covers(name, size_bytes):
+                return Wish(rule.codec, f"rule {rule.pattern}")
+        if self.default == codecs.EXACT:
+            return Wish(codecs.EXACT, "default")
+        if size_bytes < self.small_bytes:
+            return Wish(codecs.EXACT, "small")
+        return Wish(codecs.EXACT, kind) if kind != PLAIN else Wish(self.default, "default")

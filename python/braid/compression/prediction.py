@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides, from predicted times, which parameters of a bucket are worth a codec."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from braid.compression import codecs, low_rank
+from braid.compression.layout import Piece
+from braid.compression.policy import CompressionPolicy, Wish
+
+# Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included.
+Predict = Callable[[int, str | None], float]
+
+# What one core does at least when it multiplies a large matrix by a thin one, which memory bounds. A constant, and
+# not measured: all ranks must come to the same decision.
+_FLOPS_PER_S = 4e9
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The codec of one parameter, why, and what it is predicted to save in a step."""
+
+    codec: str
+    reason: str
+    gain_s: float = 0.0
+
+
+def decide(
+    policy: CompressionPolicy,
+    pieces: Sequence[Piece],
+    kinds: Sequence[str],
+    predict: Predict,
+    agree: Callable[[int], int],
+) -> list[Decision]:
+    """Decide for the parameters of one bucket; all ranks decide alike.
+
+    Args:
+        policy: what is allowed.
+        pieces: the parameters.
+        kinds: of each, from kinds.kind_of().
+        predict: says how long operations take.
+        agree: gives every rank the choice of the same one. Predictions follow from links that are measured anew at
+            times, and another rank may have asked before.
+    """
+    wishes = [
+        _possible(policy.wish(piece.name, 4 * piece.elements, kind), piece)
+        for piece, kind in zip(pieces, kinds, strict=True)
+    ]
+    decisions = [Decision(wish.codec, wish.reason) for wish in wishes]
+    open_ones = [k for k, wish in enumerate(wishes) if wish.codec == codecs.AUTO]
+    if open_ones:
+        settled = [k for k, wish in enumerate(wishes) if wish.codec == codecs.EXACT]
+        exact_elements = sum(pieces[k].elements for k in settled)
+        found = _best(policy, [pieces[k] for k in open_ones], exact_elements, predict, agree)
+        for k, decision in zip(open_ones, found, strict=True):
+            decisions[k] = decision
+    return decisions
+
+
+def _possible(wish: Wish, piece: Piece) -> Wish:
+    rank = codecs.low_rank(wish.codec)
+    if rank and not low_rank.is_worth(piece.shape, rank):
+        return Wish(codecs.EXACT, f"no matrix that rank {rank} makes {low_rank.LEAST_RATE:g} times smaller")
+    return wish
+
+
+def _best(
+    policy: CompressionPolicy,
+    pieces: Sequence[Piece],
+    exact_elements: int,
+    predict: Predict,
+    agree: Callable[[int], int],
+) -> list[Decision]:
+    """Pick one codec for all pieces that are left to "auto", or none.
+
+    They are judged together, for together they travel; what is exact anyway is an operation of its own once it
+    no longer travels with them.
+    """
+    plain_s = predict(exact_elements + sum(piece.elements for piece in pieces), None)
+    best, best_s = 0, plain_s
+    for k, codec in enumerate(policy.candidates, 1):
+        time_s = _time_s(codec, pieces, exact_elements, predict)
+        # The first candidates lose least, so a later one must be better by as much again.
+        if time_s * (1 + policy.least_gain) < best_s:
+            best, best_s = k, time_s
+    best = agree(best)
+    if best == 0:
+        return [Decision(codecs.EXACT, f"no codec gains {policy.least_gain:.0%}")] * len(pieces)
+    codec = policy.candidates[best - 1]
+    best_s = _time_s(codec, pieces, exact_elements, predict)
+    reason = f"predicted {best_s * 1e3:.3g} ms instead of {plain_s * 1e3:.3g} ms for its bucket"
+    sent = sum(piece.elements for piece in pieces if _fits(codec, piece))
+    return [
+        Decision(codec, reason, (plain_s - best_s) * piece.elements / sent)
+        if _fits(codec, piece)
+        else Decision(codecs.EXACT, "too small a matrix")
+        for piece in pieces
+    ]
+
+
+def _fits(codec: str, piece: Piece) -> bool:
+    rank = codecs.low_rank(codec)
+    return not rank or low_rank.is_worth(piece.shape, rank)
+
+
+def _time_s(codec: str, pieces: Sequence[Piece], exact_elements: int, predict: Predict) -> float:
+    own = [piece for piece in pieces if _fits(codec, piece)]
+    rest = exact_elements + sum(piece.elements for piece in pieces if not _fits(codec, piece))
+    rest_s = predict(rest, None) if rest else 0.0
+    rank = codecs.low_rank(codec)
+    if not own:
+        return rest_s
+    if not rank:
+        return rest_s + predict(sum(piece.elements for piece in own), codec)
+    sizes = [low_rank.factor_elements(piece.shape, rank) for piece in own]
+    flops = 6 * rank * sum(piece.elements for piece in own)
+    return (
+        rest_s
+        + predict(sum(p for p, _ in sizes), None)
+        + predict(sum(q for _, q in sizes), None)
+        + flops / _FLOPS_PER_S
+    )

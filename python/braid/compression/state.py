@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from braid._lossy import predict_all_reduce
+from braid.compression import codecs, low_rank
+from braid.compression.carried import Carried
+from braid.compression.checkpoint import fitting
+from braid.compression.layout import Part, Piece
+from braid.compression.operations import (
+    choice_of_first,
+    exact_mean,
+    lossy_mean,
+    must_be_ours,
+    plain,
+    put_back,
+    together,
+)
+from braid.compression.parameters import Parameters
+from braid.compression.plans import Plans
+from braid.compression.policy import CompressionPolicy
+from braid.compression.prediction import Decision, decide
+from braid.compression.report import Row
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_VERSION = 1  # of the state dict
+
+
+class AutoState:
+    """State of the hook ``braid.hooks.auto``: ``ddp.register_comm_hook(AutoState(ddp, policy), auto)``.
+
+    Every rank makes one with the same policy; decisions depend on nothing else than that, the model and the links,
+    so all ranks take the same. Residuals, what compression left out of earlier steps, belong to parameters, by
+    name. They differ from rank to rank, so each rank saves its own state_dict().
+    """
+
+    def __init__(
+        self,
+        model: "nn.Module",
+        policy: CompressionPolicy | str,
+        process_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Prepare a state; nothing is sent.
+
+        Args:
+            model: the model, or the DistributedDataParallel around it.
+            policy: what is allowed; text as CompressionPolicy.from_text() takes it will do.
+            process_group: the group that DDP has; by default that of `model` if it is a DistributedDataParallel,
+                else the default group.
+
+        Raises:
+            ValueError: the policy is wrong; the message says how.
+            RuntimeError: something is to be compressed, and the group is not on braid.
+        """
+        self.policy = CompressionPolicy.from_text(policy) if isinstance(policy, str) else policy
+        self._parameters = Parameters(model)
+        self.process_group = process_group or self._parameters.group
+        if not self.policy.is_exact:
+            must_be_ours(self.process_group)
+        self.steps = 0
+        self._plans = Plans(self._parameters, self.process_group)
+        self._residuals = Carried()
+        self._errors = Carried()  # those of low_rank, which are in other units
+        self._warm = low_rank.WarmFactors()
+        self._rounds: list[low_rank.Round] = []
+
+    def report(self) -> list[Row]:
+        """Return for every parameter seen so far what is done to it, why, and what that saves in a step."""
+        return self._plans.rows()
+
+    def reset(self) -> None:
+        """Forget residuals and warm factors, as after a change of the loss's scale."""
+        self._residuals.clear()
+        self._errors.clear()
+        self._warm.by_name.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's steps, residuals and factors. Ranks must load what they saved: residuals differ."""
+        return {
+            "version": _VERSION,
+            "ranks": dist.get_world_size(self.process_group),
+            "steps": self.steps,
+            "residuals": self._residuals.state_dict(),
+            "errors": self._errors.state_dict(),
+            "factors": {name: factor.clone() for name, factor in self._warm.by_name.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what state_dict() returned.
+
+        After a change of the number of ranks there is no rank for each residual any more, so residuals begin at
+        zero; so do those of parameters that have other sizes now, or are gone. A warning says so.
+
+        Raises:
+            ValueError: the state is of another version of this class.
+        """
+        if state.get("version") != _VERSION:
+            raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
+        self.steps = int(state["steps"])
+        self._plans.clear()
+        for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
+            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
+        self._warm.by_name = {name: factor.clone() for name, factor in state["factors"].items()}
+
+    def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
+        """Start the mean of a bucket's gradients over all ranks; the future's value is its buffer."""
+        buffer, step = bucket.buffer(), self.steps
+        if bucket.index() == 0:
+            self._rounds.clear()  # of a backward pass that broke off
+        if bucket.is_last():
+            self.steps += 1
+        if step < self.policy.warmup_steps or self.policy.is_exact:
+            return plain(buffer, self.process_group)
+        plan = self._plans.get(bucket, self._decide)
+        if plan.is_exact and not self._rounds:
+            return plain(buffer, self.process_group)
+        earlier, self._rounds = self._rounds, []
+        futures = [self._start(part, buffer) for part in plan.parts]
+        # Factors of earlier buckets had the time of one more bucket to arrive. After the last one there is nothing
+        # to do in between.
+        self._rounds = earlier + self._rounds
+        self._advance(earlier)
+        while bucket.is_last() and self._rounds:
+            self._advance(self._rounds)
+        return together(futures, buffer)
+
+    def _start(self, part: Part, buffer: Tensor) -> "Future[Any]":
+        rank = codecs.low_rank(part.codec)
+        if rank:
+            round_ = low_rank.Round(part.pieces, rank, buffer, self._errors, self._warm, self.process_group)
+            self._rounds.append(round_)
+            return round_.future
+        flat = part.take(buffer)
+        if part.codec == codecs.EXACT:
+            future = exact_mean(flat, self.process_group)
+        else:
+            residual = self._residuals.flat(part.names, part.sizes, buffer.device)
+            future = lossy_mean(flat, part.codec, residual, self.process_group)
+        return put_back(future, part, flat, buffer)
+
+    def _advance(self, rounds: list[low_rank.Round]) -> None:
+        for round_ in rounds:
+            round_.advance()
+        self._rounds = [round_ for round_ in self._rounds if not round_.is_done]
+
+    def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
+        group = self.process_group
+        return decide(
+            self.policy,
+            pieces,
+            kinds,
+            lambda elements, codec: predict_all_reduce(elements, codec, group),
+            lambda choice: choice_of_first(choice, group),
+        )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 with a reduce_scatter by a codec: close to the exact one, and exact within a host."""
+
+import braid.hooks
+import pytest
+import torch
+import torch.distributed as dist
+from hosts_apart import join_apart
+from ranks import Rank, run_ranks
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+pytestmark = pytest.mark.multiprocess
+
+
+def train(rank: Rank, codec: str, steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    torch.manual_seed(0)
+    # Seven rows: shards are of different lengths.
+    model = nn.Sequential(nn.Linear(40, 100), nn.Tanh(), nn.Linear(100, 7))
+    mesh = init_device_mesh("cpu", (rank.size,))
+    for module in (model[0], model[2], model):
+        fully_shard(module, mesh=mesh)
+    if codec:
+        for module in (model[0], model[2]):
+            module.set_custom_reduce_scatter(braid.hooks.fsdp_reduce_scatter(codec))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    data = torch.Generator().manual_seed(rank.rank)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(16, 40, generator=data)
+        loss = (model(x) - x[:, :7]).square().mean()
+        loss.backward()
+        optimizer.step()
+    return [parameter.full_tensor().detach() for parameter in model.parameters()], loss.detach()
+
+
+def compare(rank: Rank, apart: bool) -> None:
+    if apart:
+        join_apart(rank)
+    exact, _ = train(rank, "", 10)
+    for codec in ("int8", "int4"):
+        lossy, _ = train(rank, codec, 10)
+        same = [torch.equal(mine, other) for mine, other in zip(lossy, exact, strict=True)]
+        assert all(same) != apart
+        for mine, other in zip(lossy, exact, strict=True):
+            torch.testing.assert_close(mine, other, rtol=0.05, atol=0.02)
+            of_first = mine.clone()
+            dist.broadcast(of_first, 0)
+            assert torch.equal(of_first, mine)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_reduce_scatter_by_codec(apart: bool) -> None:
+    run_ranks(compare, 2, apart, wire="tcp", join=not apart)
+
+
+def test_wrong_codec() -> None:
+    for codec in ("exact", "auto", "power_sgd:4"):
+        with pytest.raises(ValueError, match=r"need a codec of braid\.lossy_all_reduce"):
+            braid.hooks.fsdp_reduce_scatter(codec)
+    with pytest.raises(ValueError, match="none of that name"):
+        braid.hooks.fsdp_reduce_scatter("int9")

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy allows, how it is written, and what predicted times make of it."""
+
+import pytest
+import torch
+from braid.compression import CompressionPolicy, Rule
+from braid.compression.carried import Carried
+from braid.compression.kinds import kind_of, owners
+from braid.compression.layout import LONG_ELEMENTS, Piece, parts_of
+from braid.compression.low_rank import is_worth, matrix_shape
+from braid.compression.prediction import Decision, decide
+from torch import nn
+
+pytestmark = pytest.mark.unit
+read = CompressionPolicy.from_text
+
+
+def test_nothing_is_compressed_unless_asked() -> None:
+    for policy in (CompressionPolicy(), read(""), read(" off "), read("exact"), read("none")):
+        assert policy.is_exact
+        assert policy.wish("w", 1 << 30, "").codec == "exact"
+    assert not read("exact,head.*=int8").is_exact
+
+
+def test_text() -> None:
+    policy = read("INT8, embed*=exact,head.*>=1M=top_k:0.01,head.*<4K=exact,warmup:25")
+    assert policy == CompressionPolicy(
+        default="int8",
+        rules=(
+            Rule("embed*", "exact"),
+            Rule("head.*", "top_k:0.01", at_least_bytes=1 << 20),
+            Rule("head.*", "exact", below_bytes=4096),
+        ),
+        warmup_steps=25,
+    )
+    assert read("auto:aggressive") == CompressionPolicy(default="auto", budget="aggressive")
+    assert read("*=auto").rules == (Rule("*", "auto"),)
+    assert read("*.weight>=2GB=power_sgd:4").rules[0].at_least_bytes == 2 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("int9", 'codec "int9": there is none of that name; there are fp16, .* exact, auto, power_sgd:RANK'),
+        ("int8,bf16", "the default was given before"),
+        ("auto,auto:8bit", "the default was given before"),
+        ("warmup:1,warmup:2", "warmup was given before"),
+        ("auto:7bit", "budget '7bit'"),
+        ("warmup:0", "at least 1"),
+        ("warmup:x", "warmup:100"),
+        ("int8,,bf16", "nothing between two commas"),
+        ("top_k", "which part is sent"),
+        ("top_k:0.5", r"from .* to 0\.25"),
+        ("top_k:nan", "must be a number"),
+        ("random_k:x", "must be a number"),
+        ("power_sgd", "say the rank"),
+        ("power_sgd:0", "say the rank"),
+        ("int8:3", "takes no part after a colon"),
+        ("exact:3", "takes nothing after a colon"),
+        ("=int8", "needs a pattern"),
+        ("w=", "there is none of that name"),
+        ("w>=1M", "the codec is missing"),
+        ("w>=1X=int8", "'1X' is no size"),
+        ("w<0=int8", "no parameter has"),
+    ],
+)
+def test_wrong_text(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        read(text)
+    assert str(caught.value).startswith(f"compression {text!r}: ")
+
+
+def test_wrong_arguments() -> None:
+    for wrong, why in (
+        ({"budget": ()}, "one or more"),
+        ({"budget": ("exact",)}, "exact is always"),
+        ({"warmup_steps": 0}, "at least 1"),
+        ({"small_bytes": -1}, "negative"),
+        ({"least_gain": -1.0}, "negative"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            CompressionPolicy(**wrong)
+    with pytest.raises(TypeError, match="Rule"):
+        CompressionPolicy(rules=(("w", "int8"),))
+
+
+def test_first_rule_wins_and_is_taken_at_its_word() -> None:
+    policy = read("int8,block.*.bias=bf16,block.*=int4")
+    assert policy.wish("block.1.bias", 100, "bias").codec == "bf16"
+    assert policy.wish("block.1.weight", 100, "").codec == "int4"
+    assert policy.wish("other.bias", 1 << 20, "bias") == policy.wish("other.bias", 1 << 20, "bias")
+    assert policy.wish("other.bias", 1 << 20, "bias").codec == "exact"
+    assert policy.wish("other.weight", (64 << 10) - 4, "").reason == "small"
+    assert policy.wish("other.weight", 64 << 10, "").codec == "int8"
+
+
+def test_kinds() -> None:
+    model = nn.ModuleDict(
+        {
+            "embed": nn.Embedding(3, 4),
+            "ln_f": nn.LayerNorm(4),
+            "bn1": nn.BatchNorm2d(4),
+            "block": nn.Sequential(nn.Linear(4, 4), nn.GroupNorm(2, 4)),
+            "linear_of_norms": nn.Linear(4, 4),
+        }
+    )
+    owner = owners(model)
+    kinds = {name: kind_of(name, p.dim(), owner[name]) for name, p in model.named_parameters()}
+    assert kinds == {
+        "embed.weight": "embedding",
+        **{f"{norm}.{part}": "norm" for norm in ("ln_f", "bn1", "block.1") for part in ("weight", "bias")},
+        "block.0.weight": "",
+        "block.0.bias": "bias",
+        "linear_of_norms.weight": "",
+        "linear_of_norms.bias": "bias",
+    }
+    # Without modules names speak.
+    assert kind_of("h.0.ln_1.weight", 1, None) == "norm"
+    assert kind_of("layer1.0.bn2.weight", 1, None) == "norm"
+    assert kind_of("wte.weight", 2, None) == "embedding"
+    assert kind_of("lng.weight", 2, None) == ""
+    assert kind_of("scale", 0, None) == "bias"
+
+
+def piece(name: str, offset: int, *shape: int) -> Piece:
+    return Piece(name, offset, shape, torch.Size(shape).numel())
+
+
+def test_parts() -> None:
+    long = LONG_ELEMENTS
+    pieces, codecs, offset = [], [], 0
+    for name, elements, codec in (
+        ("a", 10, "int8"),
+        ("b", 5, "exact"),
+        ("c", long - 1, "int8"),
+        ("d", 1, "int8"),
+        ("e", 7, "exact"),
+        ("f", 3, "int8"),
+    ):
+        pieces.append(piece(name, offset, elements))
+        codecs.append(codec)
+        offset += elements
+    parts = parts_of(pieces, codecs)
+    assert [(part.codec, "".join(part.names), part.in_place) for part in parts] == [
+        ("int8", "cd", True),
+        ("int8", "af", False),
+        ("exact", "be", False),
+    ]
+    buffer = torch.arange(float(offset))
+    for part in parts:
+        flat = part.take(buffer)
+        assert flat.tolist() == [
+            float(at) for one in part.pieces for at in range(one.offset, one.offset + one.elements)
+        ]
+        part.put(flat.neg_(), buffer)
+    assert torch.equal(buffer, -torch.arange(float(offset)))
+    assert [part.in_place for part in parts_of(pieces, ["exact"] * 6)] == [True]
+
+
+def test_carried_follows_the_name() -> None:
+    carried, cpu = Carried(), torch.device("cpu")
+    carried.flat(["a", "b", "c"], [2, 3, 1], cpu).copy_(torch.arange(6.0))
+    again = carried.flat(["c", "a"], [1, 2], cpu)
+    assert again.tolist() == [5, 0, 1]
+    again += 10
+    assert carried.flat(["c", "a"], [1, 2], cpu) is again
+    assert {name: value.tolist() for name, value in carried.state_dict().items()} == {
+        "a": [10, 11],
+        "b": [2, 3, 4],
+        "c": [15],
+    }
+    assert carried.flat(["b"], [4], cpu).tolist() == [0] * 4  # another size: another parameter
+    other = Carried()
+    other.load(carried.state_dict())
+    assert other.flat(["a"], [2], cpu).tolist() == [10, 11]
+    other.clear()
+    assert other.flat(["a"], [2], cpu).tolist() == [0, 0]
+
+
+def times(factor: dict[str | None, float], latency_s: float = 1e-4) -> object:
+    return lambda elements, codec: latency_s + elements * 1e-8 * factor[codec]
+
+
+def choose(policy: CompressionPolicy, predict: object, agree: object = lambda choice: choice) -> list[Decision]:
+    pieces = [piece("w", 0, 1000, 500), piece("b", 500_000, 500), piece("v", 500_500, 600, 600)]
+    return decide(policy, pieces, ["", "bias", ""], predict, agree)
+
+
+def test_auto_takes_what_gains_enough() -> None:
+    factor = {None: 1.0, "bf16": 0.5, "int8": 0.27, "int4": 0.15, "sign": 0.05, "top_k:0.01": 0.03}
+    policy = read("auto")
+    made = choose(policy, times(factor))
+    assert [one.codec for one in made] == ["int8", "exact", "int8"]
+    assert made[1].reason == "small"
+    assert "instead of" in made[0].reason
+    # 860 500 floats as one, against 500 exact ones and the rest.
+    gain = 860_500 * 1e-8 - 1e-4 - 500 * 1e-8 - 860_000 * 0.27e-8
+    assert sum(one.gain_s for one in made) == pytest.approx(gain)
+    assert made[0].gain_s == pytest.approx(gain * 500 / 860)
+
+    slow_coding = {None: 1.0, "bf16": 0.95, "int8": 0.91}
+    assert {one.codec for one in choose(policy, times(slow_coding))} == {"exact"}
+    # A second operation costs more than the bytes it saves.
+    assert {one.codec for one in choose(policy, times(factor, latency_s=1e-2))} == {"exact"}
+    # int8 is better than bf16, but not by enough for what it loses.
+    near = {None: 1.0, "bf16": 0.30, "int8": 0.29}
+    assert choose(policy, times(near))[0].codec == "bf16"
+    assert choose(read("auto:16bit"), times(factor))[0].codec == "bf16"
+
+
+def test_auto_agrees_with_the_first_rank() -> None:
+    factor = {None: 1.0, "bf16": 0.5, "int8": 0.27}
+    asked = []
+    made = choose(read("auto"), times(factor), lambda choice: asked.append(choice) or 1)
+    assert asked == [2]
+    assert made[0].codec == "bf16"
+    assert choose(read("auto"), times(factor), lambda choice: 0)[0].codec == "exact"
+    # Where nothing is left to predictions nobody need be asked.
+    choose(read("int8"), None, None)
+
+
+def test_auto_counts_the_arithmetic_of_low_rank() -> None:
+    policy = CompressionPolicy(default="auto", budget=("power_sgd:4",))
+    made = choose(policy, times({None: 1.0}))
+    assert [one.codec for one in made] == ["power_sgd:4", "exact", "power_sgd:4"]
+    assert {one.codec for one in choose(policy, times({None: 0.1}, latency_s=0))} == {"exact"}
+
+
+def test_low_rank_only_where_it_shrinks() -> None:
+    assert matrix_shape((8, 3, 3)) == (8, 9)
+    assert matrix_shape((5,)) == (5, 1)
+    assert matrix_shape(()) == (1, 1)
+    assert matrix_shape((0, 4)) == (0, 0)
+    assert is_worth((64, 64), 8)
+    assert not is_worth((64, 64), 16)
+    assert not is_worth((4096,), 1)
+    assert [one.codec for one in choose(read("*=power_sgd:4"), None)] == ["power_sgd:4", "exact", "power_sgd:4"]
