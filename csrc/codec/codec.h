@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lossy codecs: fewer bytes for a run of floats, and what the loss was, to be added next time (error feedback: Seide et
-// al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/compression.md has a full dump of each.
+// Lossy codecs: fewer bytes for a run of floats, and what the loss was, to be added next time (error feedback:
+// Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/compression.md has a full dump
+// of each.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +41,8 @@ inline constexpr uint32_t kLeastEvery = 4;  // denser than that is not worth its
 inline constexpr uint32_t kMostEvery = 1u << 20;
 inline constexpr size_t kMostEncodedElements = size_t{1} << 31;  // of one message
 
-// "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "qsgd", "sign"; "top_k:0.001" and "random_k:0.01" with the
-// part of the elements that is sent, of which 1/part is rounded to a whole number (4 to 2^20).
+// "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "qsgd", "sign"; "top_k:0.001" and "random_k:0.01" with
+// the part of the elements that is sent, of which 1/part is rounded to a whole number (4 to 2^20).
 // kInvalidArgument says what there is.
 Result<Codec> codec_from_text(std::string_view text);
 std::string to_text(const Codec& codec);
@@ -56,6 +57,9 @@ struct CodecTraits {
   // the rounding of floats (fp16, bf16: of its own magnitude, in the format's normal range; the others: of blocks whose
   // largest is 2^-100 or more, those below become zeros). Sign has no bound but that.
   double error_bound = 0;
+  // What encoding takes a core, and about what decoding takes, per byte of the floats: to choose by, not a
+  // promise.
+  double coding_s_per_byte = 2e-10;
 };
 const CodecTraits& traits(CodecKind kind);
 

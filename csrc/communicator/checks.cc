@@ -83,6 +83,37 @@ Status check_blocks(const Operation& operation, Node rank, int ranks) {
   }
 }
 
+Status check_lossy(const Operation& operation) {
+  const bool adds_up =
+      operation.kind == CollectiveKind::kAllReduce || operation.kind == CollectiveKind::kReduceScatter;
+  if (!adds_up || operation.dtype != DType::kFloat32 ||
+      (operation.op != ReduceOp::kSum && operation.op != ReduceOp::kAvg)) {
+    return invalid("only a sum or an average of float32 in an all_reduce or a reduce_scatter can be lossy; not " +
+                   std::string(name_of(operation.op)) + " of " + std::string(name_of(operation.dtype)));
+  }
+  const auto is_aligned = [](const void* memory) {
+    return reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
+  };
+  const auto* residual = reinterpret_cast<const std::byte*>(operation.lossy->residual);
+  size_t bytes = 0;
+  for (const ConstBytes& block : operation.inputs) bytes += block.size();
+  const bool all_aligned = std::all_of(operation.inputs.begin(), operation.inputs.end(),
+                                       [&](ConstBytes in) { return is_aligned(in.data()); });
+  if (!all_aligned || !is_aligned(operation.outputs[0].data()) || !is_aligned(residual)) {
+    return invalid("a lossy operation needs floats at addresses that are multiples of 4; copy the array");
+  }
+  if (bytes / sizeof(float) > kMostEncodedElements) {
+    return invalid("a lossy operation takes " + std::to_string(kMostEncodedElements) + " elements at most");
+  }
+  const ConstBytes kept(residual, residual == nullptr ? 0 : bytes);
+  const bool any_in = std::any_of(operation.inputs.begin(), operation.inputs.end(),
+                                  [&](ConstBytes in) { return overlaps(in, kept); });
+  if (any_in || overlaps(operation.outputs[0], kept)) {
+    return invalid("the residual overlaps what is reduced; it needs memory of its own");
+  }
+  return {};
+}
+
 Status check_elements(const Operation& operation) {
   const size_t element = size_of(operation.dtype);
   const auto whole = [&](ConstBytes block) { return block.size() % element == 0; };
@@ -111,6 +142,9 @@ Status check_operation(const Operation& operation, Node rank, int ranks) {
   }
   if (Status bad = check_blocks(operation, rank, ranks); !bad.ok()) return bad;
   if (Status bad = check_elements(operation); !bad.ok()) return bad;
+  if (operation.lossy) {
+    if (Status bad = check_lossy(operation); !bad.ok()) return bad;
+  }
   return check_overlap(operation, rank);
 }
 
