@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Throws bytes at the decoders of every codec. Whatever they are: nothing outside `out` is written, a refused message
-// leaves it untouched, and decode() and decode_add() agree on what is refused.
+// Throws bytes at the decoders of every codec. Whatever they are: nothing outside `out` is written, a refused
+// message leaves it untouched, and decode() and decode_add() agree on what is refused.
 //
 //   byte 0      which codec, and whether its header is put right and its size fitted, to get past the first checks
 //   bytes 1, 2  how many elements

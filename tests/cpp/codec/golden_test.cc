@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of small messages, so that a change of the wire is seen in review. BRAID_UPDATE_GOLDEN=1 writes them anew.
+// The bytes of small messages, so that a change of the wire is seen in review. BRAID_UPDATE_GOLDEN=1 writes them
+// anew.
 #include <gtest/gtest.h>
 
 #include <cstdio>
