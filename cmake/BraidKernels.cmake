@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# braid_kernel_files(out): the files of kernels in the current folder, one per instruction set (base/instruction_set.h),
-# each to be built with its own flags; the process picks among them when it runs.
+# braid_kernel_files(out): the files of kernels in the current folder, one per instruction set
+# (base/instruction_set.h), each to be built with its own flags; the process picks among them when it runs.
 function(braid_kernel_files out)
   # No contraction to fused multiply-add: it would round once where narrower CPUs round twice.
   set(flags -ffp-contract=off)

@@ -3,16 +3,28 @@
 
 #include <atomic>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace braid {
 namespace {
 
 // In the order of the enumeration.
 constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512"};
 
+#if defined(__x86_64__)
+// clang 14 knows no "f16c" in __builtin_cpu_supports.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 bool available(InstructionSet set) {
 #if defined(__x86_64__)
   if (set == InstructionSet::kAvx2) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   }
   if (set == InstructionSet::kAvx512) {
     return available(InstructionSet::kAvx2) && __builtin_cpu_supports("avx512f") &&

@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-// A Code says: kMost, the largest; rounded(values, inverse, positions, seed), the code in the low byte; value(code), what
-// it stands for but for the scale; kSigned, how the bytes of memory become such codes again.
+// A Code says: kMost, the largest; rounded(values, inverse, positions, seed), the code in the low byte;
+// value(code), what it stands for but for the scale; kSigned, how the bytes of memory become such codes again.
 
 struct Int8 {
   static constexpr bool kSigned = true;

@@ -6,8 +6,8 @@
 // What is done to elements takes a float, or a vector of them in the compiler's vector types: hence selects in the
 // place of branches. What is done to a block takes a float.
 //
-// A block of kBlock elements shares a scale. Where an element of it is infinite or no number, the scale is a NaN: the
-// whole block decodes to NaN, as a loss scaler expects, and nothing of it stays behind as a residual.
+// A block of kBlock elements shares a scale. Where an element of it is infinite or no number, the scale is a NaN:
+// the whole block decodes to NaN, as a loss scaler expects, and nothing of it stays behind as a residual.
 //
 // Which sign and payload the NaN of an operation has differs among CPUs, so no codec sends them.
 #pragma once
@@ -79,8 +79,8 @@ struct Rounded {
   Float value;
 };
 
-// ---- float16 and bfloat16: 2 bytes an element, rounded to nearest even. A finite number stays finite: what is too
-// large becomes the largest. All NaNs become one.
+// ---- float16 and bfloat16: 2 bytes an element, rounded to nearest even. A finite number stays finite: what is
+// too large becomes the largest. All NaNs become one.
 
 // The value is right of finite numbers only.
 template <class Float>
@@ -160,8 +160,8 @@ BRAID_FORMULA IntOf<Float> nearest(Float value) {
   return (IntOf<Float>)(bits_of(shifted) - 0x4b400000u);
 }
 
-// int8: codes -127..127. int4: codes -7..7, two to a byte: the low half has element e of the first half of a block, the
-// high half element e + kBlock/2; each is the code + 8.
+// int8: codes -127..127. int4: codes -7..7, two to a byte: the low half has element e of the first half of a
+// block, the high half element e + kBlock/2; each is the code + 8.
 constexpr float kMostInt8 = 127.0f;
 constexpr float kMostInt4 = 7.0f;
 
@@ -258,11 +258,11 @@ BRAID_FORMULA float float_of_float8(uint8_t code) {
   return float_of_float8_bits<Format, float>(code);
 }
 
-// ---- sign: one bit an element, 1 where it is negative (-0 too); the scale is the mean magnitude of the block, which
-// leaves the least squared error (Seide et al. 2014; Karimireddy et al. 2019).
+// ---- sign: one bit an element, 1 where it is negative (-0 too); the scale is the mean magnitude of the block,
+// which leaves the least squared error (Seide et al. 2014; Karimireddy et al. 2019).
 //
-// A block is kSignRows rows of kSignLanes elements. The mean's sum: each lane adds its column from the first row on;
-// then lane l takes what lane l + 16 has, then l + 8, 4, 2, 1. Places past the end count as 0.
+// A block is kSignRows rows of kSignLanes elements. The mean's sum: each lane adds its column from the first row
+// on; then lane l takes what lane l + 16 has, then l + 8, 4, 2, 1. Places past the end count as 0.
 
 constexpr int kSignLanes = 32;
 constexpr int kSignRows = 32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats and their integers in vectors, and how bytes, halves and bits become lanes and go back to memory. Included once
-// by each kernels_<instruction set>.cc; base/vectors.h says what that asks.
+// Floats and their integers in vectors, and how bytes, halves and bits become lanes and go back to memory.
+// Included once by each kernels_<instruction set>.cc; base/vectors.h says what that asks.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ namespace {
 Floats load_floats(const float* from) { return load_vector<Floats>(reinterpret_cast<const std::byte*>(from)); }
 void store_floats(float* to, Floats value) { store_vector(reinterpret_cast<std::byte*>(to), value); }
 
-// Bytes and halves become lanes, and the low byte or half of each lane goes back. GCC 12 makes a move per element of what
-// the last rows say in general.
+// Bytes and halves become lanes, and the low byte or half of each lane goes back. GCC 12 makes a move per element
+// of what the last rows say in general.
 
 template <bool kSigned>
 Ints load_bytes(const std::byte* from) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the parts of a message lie. All numbers are little-endian; header and planes begin at multiples of 16 bytes,
-// with zeros in between.
+// Where the parts of a message lie. All numbers are little-endian; header and planes begin at multiples of 16
+// bytes, with zeros in between.
 //
 //   header   16 bytes: 'b' 'c', version, kind, elements (4), entries (4), seed (4)
 //   scales   float32 each: one per block (scaled codecs and sign)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sign codec: a bit an element. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that
-// asks.
+// The sign codec: a bit an element. Included once by each kernels_<instruction set>.cc; base/vectors.h says what
+// that asks.
 #pragma once
 
 #include "codec/tiles.h"

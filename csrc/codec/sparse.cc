@@ -34,8 +34,8 @@ void LargestSelection::put(const Terms& terms, size_t n, float* left) {
   }
 }
 
-// The magnitude of which there are `wanted` as large or larger, by counting: each round divides the range it must be in
-// into 2048 equal ones. `wanted` becomes how many of exactly this magnitude are among the wanted ones.
+// The magnitude of which there are `wanted` as large or larger, by counting: each round divides the range it must
+// be in into 2048 equal ones. `wanted` becomes how many of exactly this magnitude are among the wanted ones.
 uint32_t LargestSelection::least_wanted(size_t& wanted) const {
   constexpr int kBits = 11;
   uint32_t low = ~uint32_t{0}, high = 0;

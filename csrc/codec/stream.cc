@@ -88,7 +88,8 @@ void Encoder::put_sums(const float* values, float scale, const float* addend, si
 
 void Encoder::put_sparse(const Terms& terms, size_t n, float* left) {
   if (selection_) return selection_->put(terms, n, left);
-  // What is not finite is not in `left`. Memory is read fastest in order, so the chosen ones are looked up after that.
+  // What is not finite is not in `left`. Memory is read fastest in order, so the chosen ones are looked up after
+  // that.
   Candidate odd[kTileElements];
   const Candidate* next_odd = odd;
   const Candidate* end_of_odd = odd;

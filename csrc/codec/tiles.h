@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop over the blocks of a tile. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that
-// asks.
+// The loop over the blocks of a tile. Included once by each kernels_<instruction set>.cc; base/vectors.h says what
+// that asks.
 //
-// Blocks come whole: the last one of a message is padded with zeros, which change nothing, and of what comes out as
-// many floats are stored as there are.
+// Blocks come whole: the last one of a message is padded with zeros, which change nothing, and of what comes out
+// as many floats are stored as there are.
 #pragma once
 
 #include "codec/kernels.h"
@@ -33,8 +33,8 @@ Terms after(const Terms& terms, size_t elements) {
   return {terms.values + elements, terms.scale, terms.addend == nullptr ? nullptr : terms.addend + elements};
 }
 
-// A Block says: kElements; encode(terms, elements, position, seed, index, scales, data, left), with `elements` of them
-// not padding; decode<Into>(index, scales, data, out). `index` is the block's in its tile.
+// A Block says: kElements; encode(terms, elements, position, seed, index, scales, data, left), with `elements` of
+// them not padding; decode<Into>(index, scales, data, out). `index` is the block's in its tile.
 template <class Block>
 [[gnu::noinline]] void encode_rest(const Terms& terms, size_t elements, uint32_t position, uint32_t seed,
                                    size_t index, std::byte* scales, std::byte* data, float* left) {

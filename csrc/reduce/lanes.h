@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the elements of each dtype come into vector registers and go back to memory. Only float16 needs instructions
-// that no operator stands for. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that asks.
+// that no operator stands for. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that
+// asks.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "codec/formulas.h"
@@ -24,8 +26,14 @@ class ReferenceEncoder {
     const MessageHeader header = header_for(codec, sums_.size(), seed);
     std::memcpy(message_.data(), &header, sizeof header);
     switch (codec.kind) {
-      case CodecKind::kFloat16: halves(formula::float16_of, formula::float_of_float16); break;
-      case CodecKind::kBFloat16: halves(formula::bfloat16_of, formula::float_of_bfloat16); break;
+      case CodecKind::kFloat16:
+        halves([](float value) { return formula::float16_of(value); },
+               [](uint16_t half) { return formula::float_of_float16(half); });
+        break;
+      case CodecKind::kBFloat16:
+        halves([](float value) { return formula::bfloat16_of(value); },
+               [](uint16_t half) { return formula::float_of_bfloat16(half); });
+        break;
       case CodecKind::kSign: signs(); break;
       case CodecKind::kTopK:
       case CodecKind::kRandomK: some(); break;
