@@ -81,6 +81,7 @@ double ratio(const Codec& codec) {
 
 void encode(const Codec& codec, const float* values, size_t elements, float scale, float* residual, uint32_t seed,
             Bytes out) {
+  const float* const addend = residual;
   std::vector<float> forgotten;
   if (residual == nullptr && traits(codec.kind).is_sparse) {
     forgotten.resize(elements);
@@ -91,8 +92,8 @@ void encode(const Codec& codec, const float* values, size_t elements, float scal
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
     const size_t n = std::min(kTileElements, elements - begin);
     for (size_t i = 0; i < n; ++i) tile[i] = values[begin + i] * scale;
-    if (residual != nullptr) {
-      for (size_t i = 0; i < n; ++i) tile[i] += residual[begin + i];
+    if (addend != nullptr) {
+      for (size_t i = 0; i < n; ++i) tile[i] += addend[begin + i];
     }
     encoder.put(tile, n);
   }

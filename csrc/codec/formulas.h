@@ -5,6 +5,8 @@
 //
 // A block of kBlock elements shares a scale. Where an element of it is infinite or no number, the scale is a NaN: the
 // whole block decodes to NaN, as a loss scaler expects, and nothing of it stays behind as a residual.
+//
+// Which sign and payload the NaN of an operation has differs among processors, so no codec sends them.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +34,15 @@ BRAID_FORMULA bool is_finite(float value) { return magnitude_bits(value) < kInfi
 BRAID_FORMULA float left_of(float value, float decoded) { return is_finite(decoded) ? value - decoded : 0.0f; }
 
 // ---- float16 and bfloat16: 2 bytes an element, rounded to nearest even. A finite number stays finite: what is too
-// large becomes the largest. NaNs become the quiet one with their sign.
+// large becomes the largest. All NaNs become one.
 
 BRAID_FORMULA uint16_t float16_of(float value) {
   const uint32_t sign = (bits_of(value) >> 16) & 0x8000u;
   const uint32_t bits = magnitude_bits(value);
+  if (bits > kInfinityBits) return 0x7e00u;
   uint32_t half = 0;
-  if (bits >= kInfinityBits) {
-    half = bits > kInfinityBits ? 0x7e00u : 0x7c00u;
+  if (bits == kInfinityBits) {
+    half = 0x7c00u;
   } else if (bits >= 0x477ff000u) {  // would be rounded to 65536 and up
     half = 0x7bffu;
   } else if (bits < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the last bits
@@ -65,9 +68,10 @@ BRAID_FORMULA float float_of_float16(uint16_t half) {
 BRAID_FORMULA uint16_t bfloat16_of(float value) {
   const uint32_t sign = (bits_of(value) >> 16) & 0x8000u;
   const uint32_t bits = magnitude_bits(value);
+  if (bits > kInfinityBits) return 0x7fc0u;
   uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  if (bits >= kInfinityBits) {
-    rounded = bits > kInfinityBits ? 0x7fc0u : 0x7f80u;
+  if (bits == kInfinityBits) {
+    rounded = 0x7f80u;
   } else if (rounded > 0x7f7fu) {
     rounded = 0x7f7fu;
   }
@@ -91,7 +95,8 @@ struct Scale {
 BRAID_FORMULA Scale scale_of(uint32_t largest_bits, float most) {
   if (largest_bits >= kInfinityBits) return {float_of(kNanBits), 0.0f};
   if (largest_bits < kSmallestLargest) return {0.0f, 0.0f};
-  const float largest = float_of(largest_bits);
+  // 127 times a 127th of the largest float of all would be infinite; of the one before it, it is not.
+  const float largest = float_of(largest_bits - (largest_bits == kInfinityBits - 1u ? 1u : 0u));
   return {largest / most, most / largest};
 }
 
@@ -196,7 +201,15 @@ BRAID_FORMULA float signed_scale(float scale, bool negative) {
   return float_of(bits_of(scale) ^ (static_cast<uint32_t>(negative) << 31));
 }
 
-// ---- random-k: of every `stretch` consecutive elements one is sent, the same on all ranks that share the seed.
+// ---- Sparse codecs: the floats themselves, all NaNs as one.
+
+BRAID_FORMULA float sent_of(float value) {
+  return magnitude_bits(value) <= kInfinityBits ? value : float_of(kNanBits);
+}
+// What an element leaves behind that is not sent.
+BRAID_FORMULA float left_unsent(float value) { return is_finite(value) ? value : 0.0f; }
+
+// random-k: of every `stretch` consecutive elements one is sent, the same on all ranks that share the seed.
 BRAID_FORMULA uint32_t chosen_of(uint32_t seed, uint32_t stretch_index, uint32_t stretch_elements) {
   const uint64_t wide = static_cast<uint64_t>(mixed(stretch_index + seed * 0x9e3779b9u)) * stretch_elements;
   return static_cast<uint32_t>(wide >> 32);

@@ -64,7 +64,7 @@ Encoder::Encoder(const Codec& codec, size_t elements, uint32_t seed, float* left
 void Encoder::put(const float* values, size_t n) {
   float* left = left_ == nullptr ? nullptr : left_ + done_;
   if (traits(codec_.kind).is_sparse) {
-    if (left != values) std::memcpy(left, values, n * sizeof(float));
+    for (size_t i = 0; i < n; ++i) left[i] = formula::sent_of(values[i]);
   } else {
     kernels(codec_.kind)
         .encode(values, n, static_cast<uint32_t>(done_), seed_,
@@ -89,6 +89,7 @@ void Encoder::finish() {
     value += sizeof(float);
     left_[position] = 0;
   }
+  for (size_t i = 0; i < elements_; ++i) left_[i] = formula::left_unsent(left_[i]);
 }
 
 Result<Decoder> Decoder::open(const Codec& codec, ConstBytes message, size_t elements) {
