@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -14,6 +16,10 @@
 namespace braid::adapter {
 
 Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& options);
+// The tensor is float32; a residual too, of as many elements, contiguous, and updated like the tensor.
+Call call_lossy_all_reduce(const at::Tensor& tensor, const std::string& codec,
+                           const std::optional<at::Tensor>& residual, uint32_t seed,
+                           const ::c10d::AllreduceOptions& options);
 Call call_broadcast(Place place, const at::Tensor& tensor, const ::c10d::BroadcastOptions& options);
 Call call_reduce(Place place, const at::Tensor& tensor, const ::c10d::ReduceOptions& options);
 Call call_all_gather(Place place, const TensorList& outputs, const at::Tensor& input,

@@ -18,6 +18,12 @@ Backend::Work Backend::allreduce(TensorList& tensors, const ::c10d::AllreduceOpt
   return start(call_all_reduce(tensors.front(), options));
 }
 
+Backend::Work Backend::lossy_allreduce(const at::Tensor& tensor, const std::string& codec,
+                                       const std::optional<at::Tensor>& residual, uint32_t seed,
+                                       const ::c10d::AllreduceOptions& options) {
+  return start(call_lossy_all_reduce(tensor, codec, residual, seed, options));
+}
+
 Backend::Work Backend::allreduce_coalesced(TensorList& tensors, const ::c10d::AllreduceCoalescedOptions& options) {
   std::vector<Call> calls;
   for (const at::Tensor& tensor : tensors) calls.push_back(call_all_reduce(tensor, options));

@@ -22,10 +22,10 @@ std::optional<std::string> failure_of(const Backend& backend) {
 }
 
 py::dict explain(const Backend& backend, const std::string& collective, int64_t bytes, const std::string& dtype,
-                 const std::string& op, int root) {
+                 const std::string& op, int root, const std::string& codec) {
   const auto explanation = [&] {
     const WithoutGil without_gil;  // the first of its kind draws and proves schedules
-    return braid::explain(backend.group(), collective, dtype, op, root, bytes);
+    return braid::explain(backend.group(), collective, dtype, op, root, bytes, codec);
   }();
   raise_if_failed(explanation.status(), {backend.getRank(), {}});
   return dict_of<py::dict>(explanation.value());
@@ -70,8 +70,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           "stats", [](const Backend& backend) { return braid::adapter::rows_of(backend.group()); },
           "One dict per collective and family of algorithm, with its counters; see braid.stats().")
       .def("explain", &braid::adapter::explain, py::arg("collective"), py::arg("nbytes"),
-           py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0,
+           py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0, py::arg("codec") = "",
            "Which algorithm would carry an operation, and why; see braid.Communicator.explain().")
+      .def("lossy_allreduce", &Backend::lossy_allreduce, py::arg("tensor"), py::arg("codec"), py::arg("residual"),
+           py::arg("seed"), py::arg("options"), py::call_guard<py::gil_scoped_release>(),
+           "An all_reduce between hosts in fewer bytes; see braid.lossy_all_reduce().")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")

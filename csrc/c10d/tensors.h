@@ -59,6 +59,9 @@ class Tensors {
   // Memory that the operation reads and changes; the tensor becomes one of the results.
   Bytes update(const at::Tensor& tensor, const Subject& what);
 
+  // Keeps a tensor alive that the operation uses otherwise.
+  void keep(const at::Tensor& tensor) { kept_.push_back(tensor); }
+
   // The results are these, and come about by a last step after the operation.
   void finish_with(std::vector<at::Tensor> results, std::function<void()> last_step);
 

@@ -22,7 +22,7 @@ constexpr CodecTraits kTraits[kCodecKindCount] = {
     {.name = "int4", .block_elements = formula::kBlock, .error_bound = 0.5 / 7},
     {.name = "qsgd", .is_unbiased = true, .block_elements = formula::kBlock, .error_bound = 1.0 / 127},
     {.name = "sign", .block_elements = formula::kSignBlock, .error_bound = 1},
-    {.name = "top_k", .is_sparse = true, .error_bound = 1},
+    {.name = "top_k", .is_sparse = true, .error_bound = 1, .coding_s_per_byte = 4e-10},
     {.name = "random_k", .is_sparse = true, .is_linear = true, .error_bound = 1},
 };
 

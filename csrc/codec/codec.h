@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lossy codecs: fewer bytes for a run of floats, and what the loss was, to be added next time (error feedback: Seide et
-// al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/compression.md has a full dump of each.
+// Lossy codecs: fewer bytes for a run of floats, and what the loss was, to be added next time (error feedback:
+// Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/codecs.md has a full dump of
+// each.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +41,8 @@ inline constexpr uint32_t kLeastEvery = 4;  // denser than that is not worth its
 inline constexpr uint32_t kMostEvery = 1u << 20;
 inline constexpr size_t kMostEncodedElements = size_t{1} << 31;  // of one message
 
-// "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "qsgd", "sign"; "top_k:0.001" and "random_k:0.01" with the
-// part of the elements that is sent, of which 1/part is rounded to a whole number (4 to 2^20).
+// "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "qsgd", "sign"; "top_k:0.001" and "random_k:0.01" with
+// the part of the elements that is sent, of which 1/part is rounded to a whole number (4 to 2^20).
 // kInvalidArgument says what there is.
 Result<Codec> codec_from_text(std::string_view text);
 std::string to_text(const Codec& codec);
@@ -55,6 +56,9 @@ struct CodecTraits {
   // Dense codecs: no decoded element is further from its own than this part of the largest magnitude of its block
   // (fp16, bf16: of its own magnitude, in the format's normal range). Sign has no bound but that.
   double error_bound = 0;
+  // What encoding takes a core, and about what decoding takes, per byte of the floats: to choose by, not a
+  // promise.
+  double coding_s_per_byte = 2e-10;
 };
 const CodecTraits& traits(CodecKind kind);
 
@@ -63,9 +67,9 @@ size_t encoded_bytes(const Codec& codec, size_t elements);
 // Bytes of a long message over the bytes of its floats.
 double ratio(const Codec& codec);
 
-// Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the float
-// difference, 0 where it is not finite. Without a residual the loss is forgotten. Elements that are not finite decode to
-// NaN, a scaled codec's whole block with them.
+// Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the
+// float difference, 0 where it is not finite. Without a residual the loss is forgotten. Elements that are not
+// finite decode to NaN, a scaled codec's whole block with them.
 //
 // `seed` makes the random choices of qsgd and random_k; others ignore it. Messages of random_k are linear among
 // equal seeds.

@@ -75,7 +75,7 @@ void Encoder::put(const float* values, size_t n) {
 }
 
 void Encoder::finish() {
-  if (!traits(codec_.kind).is_sparse) return;
+  if (!traits(codec_.kind).is_sparse || elements_ == 0) return;
   std::vector<uint32_t> positions(layout_.entries);
   if (codec_.kind == CodecKind::kTopK) {
     select_largest(left_, elements_, positions);

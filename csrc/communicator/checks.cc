@@ -83,6 +83,30 @@ Status check_blocks(const Operation& operation, Node rank, int ranks) {
   }
 }
 
+Status check_lossy(const Operation& operation) {
+  if (operation.kind != CollectiveKind::kAllReduce || operation.dtype != DType::kFloat32 ||
+      (operation.op != ReduceOp::kSum && operation.op != ReduceOp::kAvg)) {
+    return invalid("only a sum or an average of float32 in an all_reduce can be lossy; not " +
+                   std::string(name_of(operation.op)) + " of " + std::string(name_of(operation.dtype)));
+  }
+  const auto is_aligned = [](const void* memory) {
+    return reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
+  };
+  const auto* residual = reinterpret_cast<const std::byte*>(operation.lossy->residual);
+  if (!is_aligned(operation.inputs[0].data()) || !is_aligned(operation.outputs[0].data()) ||
+      !is_aligned(residual)) {
+    return invalid("a lossy all_reduce needs floats at addresses that are multiples of 4; copy the array");
+  }
+  if (operation.inputs[0].size() / sizeof(float) > kMostEncodedElements) {
+    return invalid("a lossy all_reduce takes " + std::to_string(kMostEncodedElements) + " elements at most");
+  }
+  const ConstBytes kept(residual, residual == nullptr ? 0 : operation.inputs[0].size());
+  if (overlaps(operation.inputs[0], kept) || overlaps(operation.outputs[0], kept)) {
+    return invalid("the residual overlaps what is reduced; it needs memory of its own");
+  }
+  return {};
+}
+
 Status check_elements(const Operation& operation) {
   const size_t element = size_of(operation.dtype);
   const auto whole = [&](ConstBytes block) { return block.size() % element == 0; };
@@ -111,6 +135,9 @@ Status check_operation(const Operation& operation, Node rank, int ranks) {
   }
   if (Status bad = check_blocks(operation, rank, ranks); !bad.ok()) return bad;
   if (Status bad = check_elements(operation); !bad.ok()) return bad;
+  if (operation.lossy) {
+    if (Status bad = check_lossy(operation); !bad.ok()) return bad;
+  }
   return check_overlap(operation, rank);
 }
 

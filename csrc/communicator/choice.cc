@@ -12,8 +12,8 @@ namespace braid {
 namespace {
 
 constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
-// A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two messages
-// of the smallest chunks, nor more than is needed on any network.
+// A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two
+// messages of the smallest chunks, nor more than is needed on any network.
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
@@ -70,7 +70,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   asked.kind = static_cast<uint8_t>(operation.kind);
   asked.dtype = static_cast<uint8_t>(operation.dtype);
   asked.op = static_cast<uint8_t>(operation.op);
-  asked.root = has_root(operation.kind) ? operation.root : 0;
+  asked.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
   asked.bytes = static_cast<uint64_t>(agreed_bytes(operation));
   std::shared_ptr<Tuner> tuner;
   int plan = 0;
@@ -80,20 +80,23 @@ Result<const Route*> Group::route_for(const Operation& operation) {
     tuner = tuner_;
     plan = plan_.load(std::memory_order_relaxed);
   }
-  const Collective collective{operation.kind, ranks_, asked.root};
-  auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes));
+  const Collective collective{operation.kind, ranks_, has_root(operation.kind) ? operation.root : 0};
+  const std::optional<Codec> codec = operation.lossy ? std::optional(operation.lossy->codec) : std::nullopt;
+  auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes), codec);
   if (!choice.ok()) return choice.status();
   const SharedSchedule& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = routes_.try_emplace({schedule.get(), choice.value()->chunk_bytes});
+  const auto [found, is_new] =
+      routes_.try_emplace({schedule.get(), choice.value()->chunk_bytes, word_of(operation.lossy)});
   Route& route = found->second;
   if (is_new) {
     route.schedule = schedule;
     route.plan = plan;
     const auto chunk_bytes = static_cast<size_t>(choice.value()->chunk_bytes);
     route.chunk_bytes = chunk_bytes > 0 ? chunk_bytes : kChunkBytes;
-    route.counters = &statistics_.row(name_of(operation.kind), schedule->schedule().family);
+    const std::string& family = schedule->schedule().family;
+    route.counters = &statistics_.row(name_of(operation.kind), codec ? family + " " + to_text(*codec) : family);
     if (wires_.board) {
       const Host host{wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable};
       route.shared = plan_shared(*schedule, host);
@@ -108,7 +111,9 @@ std::shared_ptr<Tuner> Group::tuner() const {
   return tuner_;
 }
 
-Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) {
+Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
+                                   const std::optional<Codec>& codec) {
+  if (codec && is_on_several_hosts_) return braid::explain(*tuner(), ranks_, kind, dtype, op, root, bytes, codec);
   const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? team() : nullptr;
   const bool through_team = with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
   return braid::explain(through_team ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);

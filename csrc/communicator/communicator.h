@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/span.h"
+#include "codec/lossy.h"
 #include "communicator/engine.h"
 #include "communicator/explanation.h"
 #include "communicator/options.h"
@@ -37,7 +38,10 @@ struct Operation {
   Node root = 0;
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
-  size_t bytes = 0;         // of the vector, on an aggregator, which has no blocks
+  size_t bytes = 0;  // of the vector, on an aggregator, which has no blocks
+  // Of an all_reduce that may lose precision: a sum or an average of float32. Where all ranks are on one host
+  // nothing is lost. The seed is mixed with the operation's number, so that it may stay as it is.
+  std::optional<Lossy> lossy = std::nullopt;
   milliseconds timeout{0};  // 0: the group's
   // After so long in the calling thread the operation is handed to the progress thread; 0: never. For callers who
   // must look up now and then, as Python must for signals.
@@ -93,8 +97,9 @@ class Communicator {
   // start() returns, or for operation.inline_for; otherwise a progress thread carries it.
   virtual Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) = 0;
 
-  // The same for callers who wait: with nothing queued it is carried out here, for operation.inline_for at most, and
-  // what it failed with is returned. Null when it is done; else what is left to wait for. Cheaper than start().
+  // The same for callers who wait: with nothing queued it is carried out here, for operation.inline_for at most,
+  // and what it failed with is returned. Null when it is done; else what is left to wait for. Cheaper than
+  // start().
   virtual Result<std::shared_ptr<Work>> run(Operation operation) = 0;
 
   // Point-to-point. Messages between the same two ranks with the same tag arrive in the order sent; different tags
@@ -113,14 +118,16 @@ class Communicator {
   virtual Status failure() const = 0;
 
   virtual std::vector<OperationStats> stats() const = 0;
-  // Which family would carry an operation of `bytes`: those of the vector, or of all blocks on a rank that has them
-  // all. Asks nobody, starts nothing, and works in a failed group.
-  // The family is exactly the one that start() takes. It is chosen for the next power of two; for the smallest size
-  // where ranks may not know each other's sizes (all_to_all, gather, scatter). The reason has the times of that
-  // size, but the predicted times are for `bytes`, so that a runner-up may have the shorter one. `dtype`, `op` and
-  // `root` are looked at where the collective has them; a barrier has no bytes either.
+  // Which family would carry an operation of `bytes`: those of the vector, or of all blocks on a rank that has
+  // them all. Asks nobody, starts nothing, and works in a failed group. The family is exactly the one that start()
+  // takes. It is chosen for the next power of two; for the smallest size where ranks may not know each other's
+  // sizes (all_to_all, gather, scatter). The reason has the times of that size, but the predicted times are for
+  // `bytes`, so that a runner-up may have the shorter one. `dtype`, `op` and `root` are looked at where the
+  // collective has them; a barrier has no bytes either.
   // kInvalidArgument for bytes < 0, a root that is not in the group, an op that is undefined for the dtype.
-  virtual Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) = 0;
+  // With a codec, of one that is lossy.
+  virtual Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
+                                      const std::optional<Codec>& codec = std::nullopt) = 0;
   // Hosts, latencies and network cards, as the choice sees them: csrc/topology/topology.h has the form.
   virtual std::string topology_text() const = 0;
   // One line per peer: which wire joins us, and why not a better one.

@@ -30,26 +30,29 @@ std::vector<double> parts_of(const std::vector<uint64_t>& shares) {
 
 template <class Explain>
 Result<Explanation> explain_names(const std::string& collective, const std::string& dtype, const std::string& op,
-                                  const Explain& explain) {
+                                  const std::string& codec_text, const Explain& explain) {
   const auto kind = collective_from_name(collective);
   const auto element = dtype_from_name(dtype);
   const auto reduction = reduce_op_from_name(op);
   if (!kind) return unknown<CollectiveKind>("collective", collective, kCollectiveKindCount);
   if (!element) return unknown<DType>("dtype", dtype, kDTypeCount);
   if (!reduction) return unknown<ReduceOp>("reduction", op, kReduceOpCount);
-  return explain(*kind, *element, *reduction);
+  if (codec_text.empty()) return explain(*kind, *element, *reduction, std::nullopt);
+  const auto codec = codec_from_text(codec_text);
+  if (!codec.ok()) return codec.status();
+  return explain(*kind, *element, *reduction, std::optional(codec.value()));
 }
 
 }  // namespace
 
 Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType dtype, ReduceOp op, Node root,
-                            int64_t bytes) {
+                            int64_t bytes, const std::optional<Codec>& codec) {
   if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes: a size is never negative");
   const bool reduces = is_reduction(kind) && kind != CollectiveKind::kBarrier;
   if (reduces && !is_defined(dtype, op)) return Status(Code::kInvalidArgument, undefined_text(dtype, op));
   if (kind == CollectiveKind::kBarrier) bytes = 0;
   const Collective collective{kind, ranks, has_root(kind) ? root : 0};
-  const auto made = tuner.explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes);
+  const auto made = tuner.explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes, codec);
   if (!made.ok()) return made.status();
   const Choice& choice = made.value();
   const Schedule& schedule = choice.schedule->schedule();
@@ -64,17 +67,20 @@ Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType 
 }
 
 Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
-                            const std::string& op, Node root, int64_t bytes) {
-  return explain_names(collective, dtype, op, [&](CollectiveKind kind, DType element, ReduceOp reduction) {
-    return group.explain(kind, element, reduction, root, bytes);
-  });
+                            const std::string& op, Node root, int64_t bytes, const std::string& codec) {
+  return explain_names(collective, dtype, op, codec,
+                       [&](auto kind, auto element, auto reduction, const auto& with) {
+                         return group.explain(kind, element, reduction, root, bytes, with);
+                       });
 }
 
 Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,
-                            const std::string& op, Node root, int64_t bytes) {
-  return explain_names(collective, dtype, op, [&](CollectiveKind kind, DType element, ReduceOp reduction) {
-    return explain(tuner, tuner.topology().nodes(), kind, element, reduction, root, bytes);
-  });
+                            const std::string& op, Node root, int64_t bytes, const std::string& codec) {
+  return explain_names(collective, dtype, op, codec,
+                       [&](auto kind, auto element, auto reduction, const auto& with) {
+                         return explain(tuner, tuner.topology().nodes(), kind, element, reduction, root, bytes,
+                                        tuner.topology().host_count() > 1 ? with : std::optional<Codec>());
+                       });
 }
 
 }  // namespace braid

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "codec/codec.h"
 #include "schedule/collective.h"
 #include "tuner/candidate.h"
 
@@ -31,13 +33,14 @@ struct Explanation {
 // What a group of so many ranks with this tuner would choose, the other nodes of its topology being aggregators;
 // Communicator::explain() says what the arguments and errors are.
 Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType dtype, ReduceOp op, Node root,
-                            int64_t bytes);
+                            int64_t bytes, const std::optional<Codec>& codec = std::nullopt);
 
-// The same for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for others.
+// The same for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for others; and
+// for a codec's text, if it is not empty.
 Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
-                            const std::string& op, Node root, int64_t bytes);
+                            const std::string& op, Node root, int64_t bytes, const std::string& codec = "");
 Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,
-                            const std::string& op, Node root, int64_t bytes);
+                            const std::string& op, Node root, int64_t bytes, const std::string& codec = "");
 
 // As a Python dict. A template, because the two Python modules have each their own pybind11.
 template <class Dict>

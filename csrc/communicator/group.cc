@@ -69,9 +69,9 @@ Status Group::meet_others(Store& store) {
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone
   if (Status bad = make_tuner(); !bad.ok()) return bad;
-  const bool is_on_several_hosts = tuner()->topology().host_count() > 1;
+  is_on_several_hosts_ = tuner()->topology().host_count() > 1;
   const bool may_change = options_.links.empty() || options_.links == "measure";
-  is_reviewed_ = is_on_several_hosts && options_.aggregators == 0 && (may_change || servers_);
+  is_reviewed_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
   static_cast<void>(seen_rates());  // of measuring the links
   if (!servers_) return {};
   if (is_reviewed_) return review(true, deadline_after(options_.timeout));
@@ -120,6 +120,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   if (operation.kind != CollectiveKind::kAllReduce && options_.aggregators > 0) {
     return Status(Code::kUnsupported, std::string(name_of(operation.kind)) + " in a group with aggregators");
   }
+  if (!is_on_several_hosts_) operation.lossy.reset();
   const auto route = route_for(operation);
   if (!route.ok()) return route.status();
 

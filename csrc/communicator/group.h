@@ -71,7 +71,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void shutdown() override;
   Status failure() const override;
   std::vector<OperationStats> stats() const override { return statistics_.snapshot(); }
-  Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes) override;
+  Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
+                              const std::optional<Codec>& codec = std::nullopt) override;
   std::string topology_text() const override { return to_text(tuner()->topology()); }
   std::vector<std::string> describe_wires() const override { return wires_.descriptions; }
 
@@ -79,16 +80,18 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Mailbox& mailbox() { return mailbox_; }
   EngineImpl& engine() { return *engine_; }
   const Options& options() const { return options_; }
+  const std::vector<int>& hosts() const { return wires_.hosts; }  // of all nodes
   Statistics& statistics() { return statistics_; }
   // Null unless all ranks share memory.
   shm::Board* board() { return wires_.board.get(); }
   SharedWorkspace& workspace() { return workspace_; }  // for the head of the queue
-  // Polls the mailbox if the doorbell has rung since this was last called; whether it did. For the head of the queue.
+  // Polls the mailbox if the doorbell has rung since this was last called; whether it did. For the head of the
+  // queue.
   bool poll_if_rung();
   // This rank is now in collective `sequence`.
   void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
-  // kMismatch when a rank is known to mean something else than this one by collective `sequence`; or by one of those
-  // right `before`.
+  // kMismatch when a rank is known to mean something else than this one by collective `sequence`; or by one of
+  // those right `before`.
   Status disagreement(uint64_t sequence, uint64_t before = 0) const;
   // The ranks known not to have come to collective `sequence`; ask the mailbox first and give it time.
   std::vector<Node> missing(uint64_t sequence);
@@ -105,8 +108,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Result<const Route*> route_for(const Operation& operation);
   // Through the aggregators, when that is faster; else null. All ranks decide alike.
   std::unique_ptr<Detour> detour_for(const Operation& operation, uint64_t sequence);
-  // As all ranks have voted: the aggregators are of no use any more, and `why` is what this rank saw. Or they part in
-  // good order.
+  // As all ranks have voted: the aggregators are of no use any more, and `why` is what this rank saw. Or they part
+  // in good order.
   void dismiss_team(const Status& why, bool parts = false);
   Statistics::Row& detour_counters() { return *detour_counters_; }
   // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
@@ -155,6 +158,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
   Statistics statistics_;
+  bool is_on_several_hosts_ = false;
   bool is_reviewed_ = false;              // several hosts, whose links may change, or that others may join
   LinkWatch link_watch_;                  // on the first rank
   const std::shared_ptr<Store> servers_;  // null: no aggregators may join
@@ -178,7 +182,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
-  std::map<std::pair<const VerifiedSchedule*, int64_t>, Route> routes_;  // by schedule and chunk
+  std::map<std::tuple<const VerifiedSchedule*, int64_t, int32_t>, Route> routes_;  // by schedule, chunk and codec
   struct {
     Intent asked;  // what of an operation a route depends on
     const Route* route = nullptr;

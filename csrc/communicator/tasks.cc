@@ -29,7 +29,7 @@ Intent intent_for(const Operation& operation, const Route& route) {
   intent.op = is_reduction(operation.kind) ? static_cast<uint8_t>(operation.op) : uint8_t{0};
   intent.family =
       static_cast<uint8_t>(route.schedule->digest() ^ route.schedule->digest() >> 32 ^ route.chunk_bytes >> 12);
-  intent.root = operation.root;
+  intent.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
   intent.bytes = static_cast<uint64_t>(agreed_bytes(operation));
   return intent;
 }
@@ -68,13 +68,14 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
 // What it gives back needs neither the task nor the operation's memory.
 Work::Describe CollectiveTask::describe() const {
   return [sequence = sequence_, kind = operation_.kind, op = operation_.op, dtype = operation_.dtype,
-          root = operation_.root, bytes = bytes_, schedule = route_->schedule] {
+          root = operation_.root, bytes = bytes_, lossy = operation_.lossy, schedule = route_->schedule] {
     std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
     if (kind == CollectiveKind::kBarrier) return text;
     text += " (";
     if (is_reduction(kind)) text += std::string(name_of(op)) + ", ";
     text += std::string(name_of(dtype)) + ", " + std::to_string(bytes) + " bytes, ";
     if (has_root(kind)) text += "root " + std::to_string(root) + ", ";
+    if (lossy) text += to_text(lossy->codec) + ", ";
     return text + schedule->schedule().family + ")";
   };
 }
@@ -108,14 +109,15 @@ Status CollectiveTask::begin() {
 }
 
 void CollectiveTask::begin_alone() {
-  Operands operands{operation_.dtype, operation_.op, std::move(operation_.inputs), std::move(operation_.outputs),
-                    operation_.bytes};
+  Operands operands{operation_.dtype, operation_.op,   std::move(operation_.inputs), std::move(operation_.outputs),
+                    operation_.bytes, operation_.lossy};
+  if (operands.lossy) operands.lossy->seed += static_cast<uint32_t>(sequence_) * 0x9e3779b9u;
   if (route_->shared.possible) {
     running_.emplace<SharedExecution>(route_->schedule, route_->shared, group_.rank(), std::move(operands),
                                       *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
                                       group_.workspace());
   } else {
-    const ExecutionOptions options{route_->chunk_bytes, group_.options().window};
+    const ExecutionOptions options{route_->chunk_bytes, group_.options().window, group_.hosts()};
     running_.emplace<Execution>(route_->schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
                                 group_.engine().pool(), options);
   }

@@ -14,8 +14,8 @@ namespace {
 // How long a team has to form, links measured and all; and a part of the group's timeout at most.
 constexpr milliseconds kTeamForms{60'000};
 constexpr int kTeamFormsPart = 4;
-// A team that takes so much longer than predicted, and this long at least, has lost somebody. One that has died is seen
-// before; ranks that are late should be waited for.
+// A team that takes so much longer than predicted, and this long at least, has lost somebody. One that has died is
+// seen before; ranks that are late should be waited for.
 constexpr double kPatience = 20;
 constexpr double kLeastPatience_s = 120;
 constexpr uint64_t kTeamSteps = 1 << 25;  // behind those of a review
@@ -94,7 +94,8 @@ bool Group::is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes)
 }
 
 std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t sequence) {
-  if (!servers_) return nullptr;  // as for nearly all groups: no lock is taken
+  if (!servers_) return nullptr;        // as for nearly all groups: no lock is taken
+  if (operation.lossy) return nullptr;  // aggregators keep no residuals
   const std::shared_ptr<Group> with = team();
   if (!with || operation.kind != CollectiveKind::kAllReduce) return nullptr;
   const int64_t bytes = agreed_bytes(operation);

@@ -218,11 +218,23 @@ class Prediction {
   double local_work_s(Node node, size_t round) const {
     double work_s = 0;
     for (const Step& step : schedule_.programs[node][round]) {
+      if (rates_.code_s_per_byte > 0) work_s += coded_bytes(node, step) * rates_.code_s_per_byte;
       if (step.op != Op::kReduce && step.op != Op::kCopy) continue;
       double moved = static_cast<double>(step.sources.size() + 1) / 3;
       work_s += moved * size_of(node, step.target) * rates_.reduce_s_per_byte;
     }
     return work_s;
+  }
+
+  bool is_far(Node from, Node node) const { return from >= 0 && topology_.host(from) != topology_.host(node); }
+
+  // What is encoded or decoded for a step. A sum that goes to several is encoded once for each here, which its
+  // owner does once; but then it decodes it, too.
+  double coded_bytes(Node node, const Step& step) const {
+    const auto far = std::count_if(step.sources.begin(), step.sources.end(),
+                                   [&](const Source& source) { return is_far(source.from, node); });
+    const bool passes = (step.op == Op::kSend || step.op == Op::kRecv) && is_far(step.peer, node);
+    return passes || far > 0 ? static_cast<double>(far + (passes ? 1 : 0)) * size_of(node, step.target) : 0;
   }
 
   const Schedule& schedule_;

@@ -38,6 +38,7 @@ struct Rates {
   double reduce_s_per_byte = 1.5e-10;  // gamma: of two sources into a third place, per byte of the result
   double overhead_s = 2e-7;            // of one message, at its sender and at its receiver
   double card_overhead_s = 0;          // what one to or from another host takes longer
+  double code_s_per_byte = 0;          // of encoding what goes to another host, or decoding what comes from there
   bool writes_once = false;            // what a node sends to several of its host in one round leaves it once
 };
 

@@ -12,7 +12,6 @@ constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
-constexpr double kMostChunk = 256 * 1024;
 
 // What a schedule's messages have of one segment: of a vector, units; of blocks, chunks.
 class Sizes {
@@ -49,7 +48,7 @@ double most_taken(const Schedule& schedule, const Topology& topology, const Size
 
 }  // namespace
 
-int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window) {
+int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window, double most) {
   const Sizes sizes(schedule);
   std::vector<double> taken(topology.host_count(), 0);
   std::vector<double> queue(topology.host_count(), 0);
@@ -62,7 +61,7 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
   // Bytes of a chunk: of a vector's segment one of `chunks`, of blocks what messages are counted in.
   const double unit =
       is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
-  double chunk = kMostChunk;
+  double chunk = most;
   for (size_t host = 0; host < taken.size(); ++host) {
     if (taken[host] > 0) chunk = std::min(chunk, queue[host] / window * unit / taken[host]);
   }

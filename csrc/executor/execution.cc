@@ -33,6 +33,7 @@ Execution::Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node
       stream_(stream),
       pool_(pool) {
   if (!program_.empty()) segments_left_ = layout_.segments();
+  if (operands_.lossy) coding_.emplace(*verified_, node_, operands_, layout_, options.hosts);
   size_t most_messages = 0;
   for (const Round& round : program_) most_messages = std::max(most_messages, messages_in(round));
   const auto lanes = std::min<int64_t>(segments_left_, std::max(options.window, 1));
@@ -45,6 +46,7 @@ Execution::Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node
 void Execution::reserve_memory() {
   const bool scratch = uses_scratch(program_);
   for (Lane& lane : lanes_) {
+    if (coding_) lane.messages = pool_.take(coding_->segment_bytes());
     if (scratch) lane.scratch = pool_.take(layout_.scratch_bytes());
     size_t most = 0;
     for (const Round& round : program_) {
@@ -85,7 +87,10 @@ bool Execution::advance_lane(Lane& lane) {
     return false;
   }
   if (!complete) return false;
-  run_local_steps(lane);
+  if (Status bad = run_local_steps(lane); !bad.ok()) {
+    status_ = std::move(bad);
+    return false;
+  }
   ++lane.round;
   if (lane.round < program_.size()) {
     post_round(lane);
@@ -104,6 +109,7 @@ void Execution::start_segment(Lane& lane) {
     return;
   }
   lane.segment = next_segment_++;
+  lane.coded.begin(lane.messages.data());
   post_round(lane);
 }
 
@@ -131,6 +137,7 @@ void Execution::post_receive(Lane& lane, const Step& step, Node from, int32_t me
 
 void Execution::post_round(Lane& lane) {
   lane.posted = lane.finished = 0;
+  lane.coded.begin_round();
   const Round& round = program_[lane.round];
   size_t landing_offset = 0;
   // Receives first: what arrives then finds its place.
@@ -141,11 +148,17 @@ void Execution::post_round(Lane& lane) {
     const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
     if (target.empty()) continue;
     if (step.op == Op::kRecv) {
-      post_receive(lane, step, step.peer, message[0], target);
+      const Bytes into = is_coded(step.peer) ? coding_->landing(lane.coded, step, 0, target) : target;
+      post_receive(lane, step, step.peer, message[0], into);
       continue;
     }
     for (size_t s = 0; s < step.sources.size(); ++s) {
       if (!step.sources[s].is_remote()) continue;
+      if (is_coded(step.sources[s].from)) {
+        const Bytes into = coding_->landing(lane.coded, step, s, target);
+        post_receive(lane, step, step.sources[s].from, message[s], into);
+        continue;
+      }
       post_receive(lane, step, step.sources[s].from, message[s],
                    {lane.landing.data() + landing_offset, target.size()});
       landing_offset += (target.size() + 63) / 64 * 64;
@@ -154,8 +167,9 @@ void Execution::post_round(Lane& lane) {
   for (size_t i = 0; i < round.size(); ++i) {
     const Step& step = round[i];
     if (step.op != Op::kSend) continue;
-    const ConstBytes bytes = layout_.read(step.target, lane.segment, lane.scratch.data());
+    ConstBytes bytes = layout_.read(step.target, lane.segment, lane.scratch.data());
     if (bytes.empty()) continue;
+    if (is_coded(step.peer)) bytes = coding_->outgoing(lane.coded, step, lane.segment, bytes);
     Pending& pending = lane.pending[lane.posted++];
     pending.step = &step;
     pending.peer = step.peer;
@@ -164,13 +178,18 @@ void Execution::post_round(Lane& lane) {
   }
 }
 
-void Execution::run_local_steps(Lane& lane) {
+Status Execution::run_local_steps(Lane& lane) {
   const Round& round = program_[lane.round];
   size_t landing_offset = 0;
+  for (const Step& step : round) {  // what lands is there before the first local step
+    if (step.op != Op::kRecv || !is_coded(step.peer)) continue;
+    const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
+    if (Status bad = coding_->receive(lane.coded, step, target); !bad.ok()) return bad.within(to_text(step));
+  }
   for (size_t i = 0; i < round.size(); ++i) {
     const Step& step = round[i];
     if (step.op == Op::kReduce) {
-      run_reduce(lane, step, i, landing_offset);
+      if (Status bad = run_reduce(lane, step, i, landing_offset); !bad.ok()) return bad.within(to_text(step));
     } else if (step.op == Op::kCopy) {
       const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
       const ConstBytes source = layout_.read(step.sources[0].ref, lane.segment, lane.scratch.data());
@@ -179,13 +198,15 @@ void Execution::run_local_steps(Lane& lane) {
       }
     }
   }
+  return {};
 }
 
-void Execution::run_reduce(Lane& lane, const Step& step, size_t index, size_t& landing_offset) {
+Status Execution::run_reduce(Lane& lane, const Step& step, size_t index, size_t& landing_offset) {
   const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
-  if (target.empty()) return;
+  if (target.empty()) return {};
   sources_.clear();
   for (const Source& source : step.sources) {
+    if (source.is_remote() && is_coded(source.from)) continue;
     if (source.is_remote()) {
       sources_.push_back(lane.landing.data() + landing_offset);
       landing_offset += (target.size() + 63) / 64 * 64;
@@ -193,10 +214,14 @@ void Execution::run_reduce(Lane& lane, const Step& step, size_t index, size_t& l
       sources_.push_back(layout_.read(source.ref, lane.segment, lane.scratch.data()).data());
     }
   }
+  if (coding_ && coding_->is_coded(step)) {
+    return coding_->reduce(lane.coded, step, lane.segment, sources_, target);
+  }
   const bool completes = verified_->facts(node_, lane.round, index).completes;
   const int divisor = operands_.op == ReduceOp::kAvg && completes ? verified_->schedule().collective.ranks : 1;
   reduce(operands_.dtype, operands_.op, target.data(), sources_, target.size() / size_of(operands_.dtype),
          divisor);
+  return {};
 }
 
 std::string Execution::waiting_for(size_t most) const {

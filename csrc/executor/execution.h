@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "executor/coding.h"
 #include "executor/layout.h"
 #include "memory/pool.h"
 #include "transport/mailbox.h"
@@ -18,13 +20,15 @@ namespace braid {
 struct ExecutionOptions {
   size_t chunk_bytes = 256 * 1024;  // aimed size of a chunk of one segment; a multiple of 64, equal on all ranks
   int window = 4;                   // segments in flight
+  std::vector<int> hosts;           // a number per node; looked at by what is lossy alone
 };
 
 // Not thread safe. The operands' memory, the mailbox and the pool must outlive it. After a failed advance(), or
 // before an early end, the mailbox must have failed or closed: only then are no messages left that use the memory.
 class Execution {
  public:
-  // REQUIRES: operands that match the schedule's collective on `node` (the communicator checks them).
+  // REQUIRES: operands that match the schedule's collective on `node` (the communicator checks them); what Coding
+  // requires of those that are lossy.
   Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node, Operands operands, Mailbox& mailbox,
             uint64_t stream, Pool& pool, const ExecutionOptions& options);
   Execution(const Execution&) = delete;
@@ -53,6 +57,8 @@ class Execution {
     std::unique_ptr<Pending[]> pending;
     PoolBlock scratch;
     PoolBlock landing;
+    PoolBlock messages;  // what is coded
+    CodedSegment coded;
     bool active() const { return segment >= 0; }
   };
 
@@ -61,8 +67,9 @@ class Execution {
   void post_round(Lane& lane);
   void post_receive(Lane& lane, const Step& step, Node from, int32_t message, Bytes into);
   Status collect(Lane& lane, bool& complete);
-  void run_local_steps(Lane& lane);
-  void run_reduce(Lane& lane, const Step& step, size_t index, size_t& landing_offset);
+  Status run_local_steps(Lane& lane);
+  Status run_reduce(Lane& lane, const Step& step, size_t index, size_t& landing_offset);
+  bool is_coded(Node peer) const { return coding_ && coding_->is_coded(peer); }
   Tag tag(const Lane& lane, int32_t message) const;
   void reserve_memory();
 
@@ -71,6 +78,7 @@ class Execution {
   const Program& program_;
   const Operands operands_;
   const Layout layout_;
+  std::optional<Coding> coding_;
   Mailbox& mailbox_;
   const uint64_t stream_;
   Pool& pool_;

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/span.h"
+#include "codec/lossy.h"
 #include "schedule/schedule.h"
 
 namespace braid {
@@ -21,6 +23,7 @@ struct Operands {
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
   size_t bytes = 0;  // of the vector, on an aggregator, which has neither
+  std::optional<Lossy> lossy = std::nullopt;
 };
 
 // Whether a node's program needs scratch memory.
@@ -29,8 +32,8 @@ bool uses_scratch(const Program& program);
 class Layout {
  public:
   // `chunk_bytes` is the size aimed at for one chunk of one segment; a multiple of 64. A vector or block of
-  // `whole_from` bytes to 4 GiB is not cut, and belongs to the first segment: REQUIRES no scratch refs, whose memory is one
-  // chunk each. The operands and the schedule must outlive the layout.
+  // `whole_from` bytes to 4 GiB is not cut, and belongs to the first segment: REQUIRES no scratch refs, whose
+  // memory is one chunk each. The operands and the schedule must outlive the layout.
   Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes, size_t whole_from = kNever);
 
   static constexpr size_t kNever = ~size_t{0};

@@ -130,6 +130,30 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::start(const std::string& collec
   return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{in.array, out.array});
 }
 
+std::unique_ptr<ArrayRequest> ArrayCommunicator::start_lossy(const py::array& array, const std::string& codec,
+                                                             const std::string& op, const py::object& residual,
+                                                             uint32_t seed) {
+  const std::shared_ptr<Communicator> owner = group();
+  const auto parsed = codec_from_text(codec);
+  if (!parsed.ok()) throw py::value_error(parsed.status().message());
+  const std::string dtype = py::str(array.dtype());
+  Operation operation = operation_of("all_reduce", dtype, op, 0, {array, {}}, {array, {}});
+  operation.lossy = Lossy{parsed.value(), nullptr, seed};
+  if (!residual.is_none()) {
+    const auto kept = cut<Bytes>({residual, {}}, true)[0];
+    if (kept.size() != operation.outputs[0].size()) {
+      throw py::value_error("the residual needs as many floats as the array");
+    }
+    operation.lossy->residual = reinterpret_cast<float*>(kept.data());
+  }
+  auto work = [&] {
+    const py::gil_scoped_release release;
+    return owner->start(std::move(operation), false);
+  }();
+  raise_if_failed(work.status());
+  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{array, residual});
+}
+
 std::unique_ptr<ArrayRequest> ArrayCommunicator::send(const py::array& array, int to, uint32_t tag) {
   const std::shared_ptr<Communicator> owner = group();
   const ConstBytes bytes{memory_of(array), static_cast<size_t>(array.nbytes())};

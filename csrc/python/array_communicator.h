@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group as python/braid/_communicator.py uses it: operations on NumPy memory, waits that let go of the GIL and look
-// up for signals. Arguments are checked there; what is checked here keeps memory safe.
+// A group as python/braid/_communicator.py uses it: operations on NumPy memory, waits that let go of the GIL and
+// look up for signals. Arguments are checked there; what is checked here keeps memory safe.
 //
 // All functions: the GIL is held by the caller.
 #pragma once
@@ -49,8 +49,8 @@ class ArrayRequest {
   std::vector<py::object> arrays_;
 };
 
-// What an operation reads or writes: one array, cut into consecutive blocks of so many elements each. Without counts
-// it is one block, without an array none.
+// What an operation reads or writes: one array, cut into consecutive blocks of so many elements each. Without
+// counts it is one block, without an array none.
 struct Blocks {
   py::object array;
   std::vector<size_t> counts;
@@ -65,8 +65,8 @@ class ArrayCommunicator {
   ArrayCommunicator& operator=(const ArrayCommunicator&) = delete;
 
   // Meets the others through `store`, an object with set(key, bytes) and get(key, timeout_s) -> bytes that raises
-  // TimeoutError. What else the store raises comes out of here. `links` is what a file named by BRAID_LINKS states;
-  // `servers` such a store for aggregators, or None.
+  // TimeoutError. What else the store raises comes out of here. `links` is what a file named by BRAID_LINKS
+  // states; `servers` such a store for aggregators, or None.
   static std::unique_ptr<ArrayCommunicator> create(py::object store, int rank, int size, const std::string& name,
                                                    milliseconds timeout, const std::string& reach,
                                                    const std::optional<StatedNumbers>& links, py::object servers);
@@ -81,6 +81,9 @@ class ArrayCommunicator {
            const Blocks& in, const Blocks& out) const;
   std::unique_ptr<ArrayRequest> start(const std::string& collective, const std::string& dtype,
                                       const std::string& op, int root, const Blocks& in, const Blocks& out);
+  // An all_reduce of float32 in place, in fewer bytes between hosts. `residual` is an array or None.
+  std::unique_ptr<ArrayRequest> start_lossy(const py::array& array, const std::string& codec,
+                                            const std::string& op, const py::object& residual, uint32_t seed);
   std::unique_ptr<ArrayRequest> send(const py::array& array, int to, uint32_t tag);
   std::unique_ptr<ArrayRequest> recv(py::array array, int from, uint32_t tag);
 

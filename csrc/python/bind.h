@@ -5,6 +5,8 @@
 
 namespace braid {
 
+void bind_bucket(pybind11::module_& m);
+void bind_codec(pybind11::module_& m);
 void bind_communicator(pybind11::module_& m);
 void bind_cost(pybind11::module_& m);
 void bind_quick_method(pybind11::module_& m);

@@ -108,16 +108,21 @@ void bind_communicator(py::module_& m) {
              return std::string(name_of(failure.code())) + ": " + failure.message();
            })
       .def("stats", [](const ArrayCommunicator& self) { return rows_of(self.group()->stats()); })
-      .def("explain",
-           [](const ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
-              const std::string& op, int root, int64_t bytes) {
-             const auto explanation = [&, group = self.group()] {
-               const py::gil_scoped_release release;  // the first of its kind draws and proves schedules
-               return explain(*group, collective, dtype, op, root, bytes);
-             }();
-             raise_if_failed(explanation.status());
-             return dict_of<py::dict>(explanation.value());
-           })
+      .def(
+          "explain",
+          [](const ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
+             const std::string& op, int root, int64_t bytes, const std::string& codec) {
+            const auto explanation = [&, group = self.group()] {
+              const py::gil_scoped_release release;  // the first of its kind draws and proves schedules
+              return explain(*group, collective, dtype, op, root, bytes, codec);
+            }();
+            raise_if_failed(explanation.status());
+            return dict_of<py::dict>(explanation.value());
+          },
+          py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("root"), py::arg("bytes"),
+          py::arg("codec") = "")
+      .def("lossy_all_reduce", &ArrayCommunicator::start_lossy, py::arg("array"), py::arg("codec"), py::arg("op"),
+           py::arg("residual"), py::arg("seed"))
       .def("topology", [](const ArrayCommunicator& self) { return self.group()->topology_text(); })
       .def("wires", [](const ArrayCommunicator& self) { return self.group()->describe_wires(); })
       .def("close", &ArrayCommunicator::close);

@@ -40,6 +40,8 @@ PYBIND11_MODULE(_core, m) {
   m.def(
       "reduce_instruction_set", [] { return std::string(braid::reduce_instruction_set()); },
       "What sums run on in this process: avx512, avx2 or baseline.");
+  braid::bind_codec(m);
+  braid::bind_bucket(m);
   braid::bind_communicator(m);
   braid::bind_cost(m);
   braid::bind_quick_method(m);

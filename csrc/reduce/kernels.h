@@ -12,9 +12,20 @@ namespace braid {
 using ReduceKernel = void (*)(std::byte* target, const std::byte* const* sources, size_t k, size_t count,
                               int divisor);
 
-// Nothing where is_defined() says no, nor for complex numbers, which reduce() takes as twice as many floats.
+// As to_floats() and add_floats(), and from_floats().
+using WidenKernel = void (*)(const std::byte* from, size_t count, float scale, float* out);
+using NarrowKernel = void (*)(const float* values, size_t count, float scale, std::byte* to);
+struct Conversions {
+  WidenKernel widen;
+  WidenKernel widen_and_add;
+  NarrowKernel narrow;
+};
+
+// Nothing where is_defined() or is_convertible() says no, nor reductions for complex numbers, which reduce() takes as
+// twice as many floats.
 struct ReduceKernels {
   ReduceKernel of[kDTypeCount][kReduceOpCount];
+  Conversions conversions[kDTypeCount];
 };
 
 extern const ReduceKernels kBaselineReduceKernels;

@@ -3,6 +3,7 @@
 // set>.cc; see lanes.h for why nothing here may leave its file.
 #pragma once
 
+#include "reduce/conversions.h"
 #include "reduce/float8.h"
 #include "reduce/kernels.h"
 #include "reduce/lanes.h"
@@ -194,6 +195,7 @@ constexpr ReduceKernels all_kernels() {
   of_bool[static_cast<size_t>(ReduceOp::kBand)] = dispatch<Bool, And, false>;
   of_bool[static_cast<size_t>(ReduceOp::kBor)] = dispatch<Bool, Or, false>;
   of_bool[static_cast<size_t>(ReduceOp::kBxor)] = dispatch<Bool, Xor, false>;
+  fill_conversions(kernels);
   return kernels;
 }
 

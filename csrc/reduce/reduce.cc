@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "reduce/convert.h"
 #include "reduce/kernels.h"
 
 namespace braid {
@@ -41,6 +42,10 @@ std::atomic<const InstructionSet*>& active() {
   return set;
 }
 
+const Conversions& conversions(DType dtype) {
+  return active().load(std::memory_order_relaxed)->kernels->conversions[static_cast<size_t>(dtype)];
+}
+
 }  // namespace
 
 void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::byte* const> sources, size_t count,
@@ -53,6 +58,21 @@ void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::by
   const InstructionSet* set = active().load(std::memory_order_relaxed);
   set->kernels->of[static_cast<size_t>(dtype)][static_cast<size_t>(op)](target, sources.data(), sources.size(),
                                                                         count, divisor);
+}
+
+bool is_convertible(DType dtype) {
+  return dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
+}
+
+void to_floats(DType dtype, const std::byte* from, size_t count, float scale, float* out) {
+  conversions(dtype).widen(from, count, scale, out);
+}
+void add_floats(DType dtype, const std::byte* from, size_t count, float scale, float* out) {
+  conversions(dtype).widen_and_add(from, count, scale, out);
+}
+void from_floats(DType dtype, const float* values, size_t count, float scale, std::byte* to) {
+  conversions(dtype).narrow(values, count, scale, to);
 }
 
 std::string_view reduce_instruction_set() { return active().load(std::memory_order_relaxed)->name; }

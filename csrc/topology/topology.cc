@@ -60,6 +60,19 @@ Topology Topology::first(int nodes) const {
   return part;
 }
 
+Topology Topology::with_messages_of(double ratio) const {
+  Link between = between_hosts_;
+  between.beta_s_per_byte *= ratio;
+  Topology seen(hosts_, within_host_, between);
+  for (const auto& [host, card] : cards_)
+    seen.set_card(host, {card.up_s_per_byte * ratio, card.down_s_per_byte * ratio});
+  for (const auto& [ends, link] : special_) {
+    const bool inside = hosts_[ends.first] == hosts_[ends.second];
+    seen.set_link(ends.first, ends.second, {link.alpha_s, link.beta_s_per_byte * (inside ? 1 : ratio)});
+  }
+  return seen;
+}
+
 Topology uniform(int nodes, double alpha_s, double beta_s_per_byte) {
   std::vector<int> hosts(nodes);
   std::iota(hosts.begin(), hosts.end(), 0);

@@ -61,6 +61,9 @@ class Topology {
   // The first `nodes` alone, with what is known of their cards and links. REQUIRES: 0 < nodes <= this->nodes().
   Topology first(int nodes) const;
 
+  // As it seems to those whose messages between hosts have `ratio` of their bytes. REQUIRES: ratio > 0.
+  Topology with_messages_of(double ratio) const;
+
   bool operator==(const Topology&) const = default;
 
  private:

@@ -11,6 +11,7 @@
 #include "planner/planners.h"
 #include "schedule/segments.h"
 #include "tuner/shares_to_try.h"
+#include "verify/owners.h"
 
 namespace braid {
 namespace {
@@ -88,9 +89,20 @@ Status check_aggregators(const Collective& collective, int aggregators, const st
   return {};
 }
 
-// The family with the shares that take less time; of equals the first. No schedule in it where one is asked for that rounds once, and
-// this family does not.
-Result<Priced> price(const Family& family, const Collective& collective, bool once, int64_t bytes,
+// What a candidate must be, besides right.
+struct Demands {
+  bool rounds_once = false;
+  bool has_owners = false;
+
+  bool met_by(const VerifiedSchedule& schedule, const Topology& topology) const {
+    if (rounds_once && !braid::rounds_once(schedule)) return false;
+    return !has_owners || braid::has_owners(schedule, topology.numbered_hosts());
+  }
+};
+
+// The family with the shares that take less time; of equals the first. No schedule in it where no such schedule
+// meets the demands.
+Result<Priced> price(const Family& family, const Collective& collective, const Demands& demands, int64_t bytes,
                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
   Priced best;
   const int aggregators = topology.nodes() - collective.ranks;
@@ -98,10 +110,11 @@ Result<Priced> price(const Family& family, const Collective& collective, bool on
     Result<SharedSchedule> schedule =
         cache.get(collective, family.name, {shares, topology.numbered_hosts(), aggregators});
     if (!schedule.ok()) return schedule.status();
-    if (once && !rounds_once(*schedule.value())) continue;
+    if (!demands.met_by(*schedule.value(), topology)) continue;
     const Schedule& own = schedule.value()->schedule();
     int64_t chunk_bytes = options.chunk_bytes.value_or(0);
-    if (options.chunk_bytes == 0) chunk_bytes = chunk_bytes_for(own, topology, options.window);
+    if (options.chunk_bytes == 0)
+      chunk_bytes = chunk_bytes_for(own, topology, options.window, options.most_chunk_bytes);
     Result<double> predicted_s =
         predict_s(own, bytes, topology, options.rates, {segments_by(chunk_bytes, own, bytes), options.window});
     if (!predicted_s.ok()) return predicted_s.status();
@@ -111,10 +124,16 @@ Result<Priced> price(const Family& family, const Collective& collective, bool on
   return best;
 }
 
-}  // namespace
+TunerOptions with_codec(TunerOptions options, const Codec& codec) {
+  options.rates.code_s_per_byte = traits(codec.kind).coding_s_per_byte;
+  // Small messages are hardly worth what each costs; but what is coded at a time should stay in the cache.
+  options.most_chunk_bytes = kMostChunkBytes * std::min(1 / ratio(codec), 4.0);
+  return options;
+}
 
-Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
-                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
+Result<Choice> choose_among(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                            const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
+                            bool with_owners) {
   Status possible = check(collective);
   if (!possible.ok()) return possible;
   if (collective.ranks > topology.nodes()) {
@@ -135,20 +154,26 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   const std::vector<int> hosts_of_ranks(topology.numbered_hosts().begin(),
                                         topology.numbered_hosts().begin() + collective.ranks);
 
-  const bool once = forced.empty() && must_round_once(collective, dtype, op);
+  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), with_owners};
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
     if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
     if (aggregators > 0 && !family.takes_aggregators) continue;
     if (forced.empty() && !suits(family, hosts_of_ranks)) continue;
-    Result<Priced> one = price(family, collective, once, bytes, topology, options, cache);
+    Result<Priced> one = price(family, collective, demands, bytes, topology, options, cache);
     if (!one.ok()) return one.status();
     if (one.value().schedule != nullptr) {
       priced.push_back(std::move(one).value());
     } else {
       left_out += (left_out.empty() ? "" : ", ") + std::string(family.name);
     }
+  }
+  if (priced.empty() && with_owners) {
+    return Status(Code::kInvalidArgument,
+                  forced.empty() ? "no codec can be used for " + std::string(name_of(collective.kind)) + " here"
+                                 : "no codec can be used with " + forced + ", which algorithm=" +
+                                       options.algorithm + " forces; direct and hierarchical_direct take one");
   }
   if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
 
@@ -169,7 +194,10 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
   // Not the dtype's name: all narrow floats share the choice.
-  if (!left_out.empty()) remark = " (a narrow float is rounded once, so not " + left_out + ")";
+  if (!left_out.empty() && with_owners) {
+    remark = " (a codec needs owners, which these have not: " + left_out + ")";
+  } else if (!left_out.empty())
+    remark = " (a narrow float is rounded once, so not " + left_out + ")";
   Choice choice{priced[0].candidate.family,
                 priced[0].candidate.predicted_s,
                 {},
@@ -182,6 +210,18 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   return choice;
 }
 
+}  // namespace
+
+Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
+                      const std::optional<Codec>& codec) {
+  if (codec) {
+    return choose_among(collective, dtype, op, bytes, topology.with_messages_of(ratio(*codec)),
+                        with_codec(options, *codec), cache, true);
+  }
+  return choose_among(collective, dtype, op, bytes, topology, options, cache, false);
+}
+
 Result<std::unique_ptr<Tuner>> Tuner::create(Topology topology, TunerOptions options) {
   Result<Forced> forced = Forced::parse(options.algorithm);
   if (!forced.ok()) return forced.status();
@@ -189,18 +229,24 @@ Result<std::unique_ptr<Tuner>> Tuner::create(Topology topology, TunerOptions opt
 }
 
 Result<std::shared_ptr<const Choice>> Tuner::choose(const Collective& collective, DType dtype, ReduceOp op,
-                                                    int64_t bytes) {
+                                                    int64_t bytes, const std::optional<Codec>& codec) {
   if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes");
   int size_class =
       bytes <= 1 ? 0 : std::min(62, static_cast<int>(std::bit_width(static_cast<uint64_t>(bytes) - 1)));
-  Key key{collective.kind, collective.ranks, collective.root, must_round_once(collective, dtype, op), size_class};
+  Key key{collective.kind,
+          collective.ranks,
+          collective.root,
+          must_round_once(collective, dtype, op),
+          size_class,
+          codec ? static_cast<int>(codec->kind) : -1,
+          codec ? codec->every : 0};
   {
     std::lock_guard lock(mutex_);
     auto found = choices_.find(key);
     if (found != choices_.end()) return found->second;
   }
   Result<Choice> made =
-      braid::choose(collective, dtype, op, int64_t{1} << size_class, topology_, options_, cache_);
+      braid::choose(collective, dtype, op, int64_t{1} << size_class, topology_, options_, cache_, codec);
   if (!made.ok()) return made.status();
   auto choice = std::make_shared<const Choice>(std::move(made).value());
   std::lock_guard lock(mutex_);
@@ -208,15 +254,17 @@ Result<std::shared_ptr<const Choice>> Tuner::choose(const Collective& collective
 }
 
 Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
-                              int64_t exact_bytes) {
-  const auto made = choose(collective, dtype, op, bytes);
+                              int64_t exact_bytes, const std::optional<Codec>& codec) {
+  const auto made = choose(collective, dtype, op, bytes, codec);
   if (!made.ok()) return made.status();
-  const auto priced = braid::choose(collective, dtype, op, exact_bytes, topology_, options_, cache_);
+  const auto priced = braid::choose(collective, dtype, op, exact_bytes, topology_, options_, cache_, codec);
   if (!priced.ok()) return priced.status();
   // With the shares of the class, which need not be the cheaper ones of this size.
   const Schedule& own = made.value()->schedule->schedule();
   const int64_t segments = segments_by(made.value()->chunk_bytes, own, exact_bytes);
-  const auto own_s = predict_s(own, exact_bytes, topology_, options_.rates, {segments, options_.window});
+  const auto own_s =
+      predict_s(own, exact_bytes, codec ? topology_.with_messages_of(ratio(*codec)) : topology_,
+                codec ? with_codec(options_, *codec).rates : options_.rates, {segments, options_.window});
   if (!own_s.ok()) return own_s.status();
   // Which candidates there are does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};

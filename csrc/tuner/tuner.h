@@ -14,7 +14,9 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "codec/codec.h"
 #include "cost/cost.h"
+#include "cost/flight.h"
 #include "topology/topology.h"
 #include "tuner/candidate.h"
 #include "tuner/forced.h"
@@ -28,12 +30,13 @@ struct TunerOptions {
   // One weight per node of the topology for the families that take shares; those of hosts get the sums of their
   // ranks', and aggregators their own. Empty: whichever take less time of those that shares_to_try() finds.
   std::vector<uint64_t> shares;
-  // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for one that suits
-  // the cards (cost/flight.h), none for not at all. And how many segments it has under way.
+  // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for one that
+  // suits the cards (cost/flight.h), none for not at all. And how many segments it has under way.
   std::optional<int64_t> chunk_bytes;
   int window = 4;
-  // How much less a family must be predicted to take than those before it in the table, the first of which is sound
-  // for any size: what the model does not know may cost that much. 0.1: ten per cent.
+  double most_chunk_bytes = kMostChunkBytes;  // of one that suits the cards
+  // How much less a family must be predicted to take than those before it in the table, the first of which is
+  // sound for any size: what the model does not know may cost that much. 0.1: ten per cent.
   double margin = 0;
   Rates rates;
 };
@@ -54,11 +57,17 @@ struct Choice {
 // `bytes` as in predict_s(): the whole vector, or all ranks' blocks. Sums, averages and products of 16-bit floats
 // go only to schedules that round every result once (all contributions meet in one reduce step), unless forced:
 // the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
+//
+// With a codec, messages between hosts are encoded: only schedules in which every sum has one owner are candidates
+// (verify/owners.h), and an all_reduce on several hosts is the only collective that has any.
+//
 // kInvalidArgument for an impossible collective or one of more ranks than the topology has nodes, negative bytes,
 // negative chunks, window < 1, shares that do not fit, an unknown name in options.algorithm, or a forced family
-// without work for aggregators when there are any; kUnsupported when no family of the collective has any.
+// without work for aggregators, or owners for a codec, when there are any; kUnsupported when no family of the
+// collective has any.
 Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
-                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache);
+                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
+                      const std::optional<Codec>& codec = std::nullopt);
 
 // Remembers choices. Thread-safe.
 class Tuner {
@@ -68,17 +77,17 @@ class Tuner {
 
   // Sizes between two powers of two share a choice, made for the larger. One look-up when it was made before.
   Result<std::shared_ptr<const Choice>> choose(const Collective& collective, DType dtype, ReduceOp op,
-                                               int64_t bytes);
+                                               int64_t bytes, const std::optional<Codec>& codec = std::nullopt);
   // The same choice, made for the size class of `bytes`, with what all candidates would take for `exact_bytes`. So
   // a runner-up may be cheaper than the family. The reason is that of the choice, and has the times of its class.
   Result<Choice> explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
-                         int64_t exact_bytes);
+                         int64_t exact_bytes, const std::optional<Codec>& codec = std::nullopt);
   ScheduleCache& schedules() { return cache_; }
   const Topology& topology() const { return topology_; }
 
  private:
-  // Collective, must every result be rounded once, size class.
-  using Key = std::tuple<CollectiveKind, int, Node, bool, int>;
+  // Collective, must every result be rounded once, size class, codec's kind (-1: none) and part.
+  using Key = std::tuple<CollectiveKind, int, Node, bool, int, int, uint32_t>;
 
   Tuner(Topology topology, TunerOptions options) : topology_(std::move(topology)), options_(std::move(options)) {}
 

@@ -14,6 +14,8 @@ from typing import Any
 
 # Public name -> the module that has it, and its name there.
 _EXPORTS: dict[str, tuple[str, str]] = {
+    "Bucket": ("braid._bucket", "Bucket"),
+    "Codec": ("braid._codec", "Codec"),
     "Communicator": ("braid._communicator", "Communicator"),
     "CommunicatorError": ("braid._errors", "CommunicatorError"),
     "CommunicatorTimeoutError": ("braid._errors", "CommunicatorTimeoutError"),
@@ -22,6 +24,8 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "Store": ("braid._rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
     "flight_record": ("braid._stats", "flight_record"),
+    "lossy_all_reduce": ("braid._lossy", "lossy_all_reduce"),
+    "predict_all_reduce": ("braid._lossy", "predict_all_reduce"),
     "stats": ("braid._stats", "stats"),
 }
 

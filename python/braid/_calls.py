@@ -83,6 +83,19 @@ def all_reduce(x: Any, op: str, out: Any) -> Call:
     return Call("all_reduce", dtype_name(memory.dtype, "all_reduce: x"), name, 0, memory, (), output)
 
 
+def lossy_all_reduce(x: Any, residual: Any) -> tuple[Output, Array | None]:
+    """A vector in, the combined one out in its place; and what was lost, in place too."""
+    output = target(x, "lossy_all_reduce: x", filled=True)
+    if residual is None:
+        return output, None
+    kept = target(residual, "lossy_all_reduce: residual")
+    if kept.home is not None:
+        raise ValueError("lossy_all_reduce: residual must be C-contiguous: it is changed where it lies")
+    _same_dtype(kept.memory, output.memory, "lossy_all_reduce: residual")
+    _elements(kept.memory, output.memory.size, "lossy_all_reduce: residual")
+    return output, kept.memory
+
+
 def _same_shape(out: Array, x: Array, call: str) -> None:
     _same_dtype(out, x, call)
     if out.shape != x.shape:

@@ -28,6 +28,13 @@ class Collectives:
         """Combine the ranks' x element by element; in place unless there is an `out`. Returns the result."""
         return self._run(_calls.all_reduce(x, op, out))
 
+    def lossy_all_reduce(self, x: Any, codec: Any, *, residual: Any = None, op: str = "avg", seed: int = 0) -> Any:
+        """Average (or sum) the ranks' x in place, in fewer bytes between hosts; see ``braid.lossy_all_reduce``.
+
+        x and residual are C-contiguous arrays of float32. Returns x.
+        """
+        return self.ilossy_all_reduce(x, codec, residual=residual, op=op, seed=seed).wait()
+
     @quick
     def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """Combine the ranks' x on the root, in its x unless it gives `out`. Returns the result, None elsewhere."""
@@ -93,6 +100,15 @@ class Collectives:
     def iall_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Request:
         """Start an all_reduce."""
         return self._start(_calls.all_reduce(x, op, out))
+
+    def ilossy_all_reduce(
+        self, x: Any, codec: Any, *, residual: Any = None, op: str = "avg", seed: int = 0
+    ) -> Request:
+        """Start a lossy_all_reduce."""
+        output, kept = _calls.lossy_all_reduce(x, residual)
+        name = _calls.op_name(op)
+        started = self._core.lossy_all_reduce(output.memory, str(codec), name, kept, seed % 2**32)
+        return Request(started, output, self)
 
     def ireduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Request:
         """Start a reduce."""

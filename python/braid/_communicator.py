@@ -144,7 +144,13 @@ class Communicator(Collectives, Messages):
         return self._core.stats()
 
     def explain(
-        self, collective: str, nbytes: int, dtype: str = "float32", op: str = "sum", root: int = 0
+        self,
+        collective: str,
+        nbytes: int,
+        dtype: str = "float32",
+        op: str = "sum",
+        root: int = 0,
+        codec: Any = None,
     ) -> dict[str, Any]:
         """Tell which algorithm would carry a collective here, and why. Asks no other rank, and starts nothing.
 
@@ -156,6 +162,7 @@ class Communicator(Collectives, Messages):
             dtype: of the elements, by NumPy's name or ``"bfloat16"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``.
             op: of a reduction.
             root: of broadcast, reduce, gather and scatter.
+            codec: of lossy_all_reduce; None: nothing is lost.
 
         Returns:
             A dict: ``collective``, ``family`` (the algorithm), ``predicted_s``, ``runners_up`` (a list of dicts
@@ -169,7 +176,9 @@ class Communicator(Collectives, Messages):
         Raises:
             ValueError: a name, size or root that there is not, or an op that the dtype has not.
         """
-        return self._core.explain(collective, dtype, _calls.op_name(op), root, nbytes)
+        return self._core.explain(
+            collective, dtype, _calls.op_name(op), root, nbytes, "" if codec is None else str(codec)
+        )
 
     def topology(self) -> str:
         """Return hosts, latencies and network cards as the choice of algorithms sees them, one fact per line.

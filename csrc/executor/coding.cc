@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/coding.h"
+
+#include <algorithm>
+#include <string>
+
+#include "codec/formulas.h"
+#include "reduce/reduce.h"
+
+namespace braid {
+namespace {
+
+// The next message begins at a cache line.
+size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+const float* floats(const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); }
+float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
+size_t elements(size_t bytes) { return bytes / sizeof(float); }
+
+}  // namespace
+
+Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
+               std::vector<int> hosts)
+    : node_(node),
+      operands_(operands),
+      hosts_(std::move(hosts)),
+      lossy_(*operands.lossy),
+      scale_(operands.op == ReduceOp::kAvg ? 1.0f / static_cast<float>(schedule.schedule().collective.ranks)
+                                           : 1.0f) {
+  // Every message of the program may be there at once. Of all segments the first has the largest chunks, but for
+  // one element by rounding.
+  const auto add = [&](const Ref& ref) {
+    const size_t bytes = layout.write(ref, 0, nullptr).size() + sizeof(float);
+    segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(bytes)));
+  };
+  for (const Round& round : schedule.schedule().programs[static_cast<size_t>(node)]) {
+    for (const Step& step : round) {
+      if ((step.op == Op::kSend || step.op == Op::kRecv) && is_coded(step.peer)) {
+        add({Buffer::kOutput, step.target.first, step.target.count});
+      }
+      for (const Source& source : step.sources) {
+        if (source.is_remote() && is_coded(source.from)) add(step.target);
+      }
+      if (is_coded(step)) add(step.target);
+    }
+  }
+}
+
+bool Coding::is_coded(const Step& step) const {
+  return std::any_of(step.sources.begin(), step.sources.end(),
+                     [&](const Source& source) { return source.is_remote() && is_coded(source.from); });
+}
+
+Bytes Coding::take(CodedSegment& segment, size_t float_bytes) const {
+  const size_t bytes = encoded_bytes(lossy_.codec, elements(float_bytes));
+  std::byte* const at = segment.free_;
+  segment.free_ += padded(bytes);
+  return {at, bytes};
+}
+
+float* Coding::residual_at(const Ref& ref, const std::byte* values) const {
+  if (lossy_.residual == nullptr) return nullptr;
+  const std::byte* begin = ref.buffer == Buffer::kInput ? operands_.inputs[0].data() : operands_.outputs[0].data();
+  return lossy_.residual + elements(static_cast<size_t>(values - begin));
+}
+
+// The same on all ranks: messages of random_k that are added up leave out the same elements.
+uint32_t Coding::seed_of(const Ref& ref, int64_t number) const {
+  const uint32_t place =
+      formula::mixed(static_cast<uint32_t>(number) * 0x9e3779b9u + static_cast<uint32_t>(ref.first));
+  return formula::mixed(lossy_.seed ^ place);
+}
+
+Bytes Coding::landing(CodedSegment& segment, const Step& step, size_t source, Bytes target) const {
+  const Bytes message = take(segment, target.size());
+  segment.arrivals_.push_back({&step, source, message});
+  return message;
+}
+
+ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const {
+  for (const auto& [ref, message] : segment.sums_) {
+    if (ref == step.target) return message;
+  }
+  const Bytes message = take(segment, values.size());
+  uint32_t seed = seed_of(step.target, number);
+  // Random numbers of one rank must tell nothing of another's.
+  if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(seed + static_cast<uint32_t>(node_));
+  encode(lossy_.codec, floats(values.data()), elements(values.size()), scale_,
+         residual_at(step.target, values.data()), seed, message);
+  return message;
+}
+
+Status Coding::receive(CodedSegment& segment, const Step& step, Bytes target) const {
+  for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
+    if (arrival.step != &step) continue;
+    return decode(lossy_.codec, arrival.message, floats(target.data()), elements(target.size()));
+  }
+  return {};  // nothing was to come
+}
+
+Status Coding::reduce(CodedSegment& segment, const Step& step, int64_t number,
+                      std::span<const std::byte* const> plain, Bytes target) const {
+  const size_t count = elements(target.size());
+  float* const sum = floats(target.data());
+  // A rank's own is among them, so there is one at least.
+  if (plain.size() > 1) braid::reduce(DType::kFloat32, ReduceOp::kSum, target.data(), plain, count);
+  const float* const added = plain.size() > 1 ? sum : floats(plain[0]);
+  for (size_t i = 0; i < count; ++i) sum[i] = added[i] * scale_;
+  for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
+    if (arrival.step != &step) continue;
+    if (Status bad = decode_add(lossy_.codec, arrival.message, sum, count); !bad.ok()) return bad;
+  }
+  const Bytes message = take(segment, target.size());
+  uint32_t seed = seed_of(step.target, number);
+  if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(~seed);
+  encode(lossy_.codec, sum, count, 1.0f, residual_at(step.target, target.data()), seed, message);
+  segment.sums_.emplace_back(step.target, message);
+  return decode(lossy_.codec, message, sum, count);
+}
+
+}  // namespace braid
