@@ -38,18 +38,11 @@ struct HalfForm {
         halves.at[w] = Format::narrow(value);
         value = left_of(value, Format::widen(halves.at[w]));
       }
-      if (first + place + 4 <= job.elements) {
-        *reinterpret_cast<Vector*>(data + place) = halves;
-      } else {
-        BRAID_UNROLL
-        for (int w = 0; w < 4; ++w) {
-          if (first + place + w < job.elements) data[place + w] = halves.at[w];
-        }
-      }
+      // Places past the end hold zeros, and the message goes on with zeros to a multiple of 16 bytes.
+      if (first + place < job.elements) *reinterpret_cast<Vector*>(data + place) = halves;
     }
   }
 
-  // The message goes on to a multiple of 16 bytes, so that the last four are always there.
   static BRAID_DEVICE void decode(const Job& job, uint64_t first, uint32_t lane, T& tile) {
     const auto* data = reinterpret_cast<const uint16_t*>(job.message + job.plan.data_at) + first;
     Vector halves[T::kGroups] = {};

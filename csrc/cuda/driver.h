@@ -18,12 +18,14 @@ using CuFunction = void*;
 using CuStream = void*;
 using CuAddress = unsigned long long;
 
-inline constexpr int kMultiprocessorCount = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT and so on.
+inline constexpr int kMultiprocessorCount = 16;
+inline constexpr int kCapabilityMajor = 75;
+inline constexpr int kCapabilityMinor = 76;
 
 // The entry points that are used: the member's name, the library's, and the arguments.
 #define BRAID_CUDA_ENTRY_POINTS(X)                                                                              \
   X(init, "cuInit", unsigned)                                                                                   \
-  X(version, "cuDriverGetVersion", int*)                                                                        \
   X(error_name, "cuGetErrorName", CuResult, const char**)                                                       \
   X(error_text, "cuGetErrorString", CuResult, const char**)                                                     \
   X(device_count, "cuDeviceGetCount", int*)                                                                     \

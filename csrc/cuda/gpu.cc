@@ -28,34 +28,47 @@ class Inside {
   bool pushed_ = false;
 };
 
+Status find(const Driver& driver, int ordinal, CuDevice& device) {
+  if (ordinal < 0 || ordinal >= driver.devices()) {
+    return {Code::kInvalidArgument, "there is no CUDA device " + std::to_string(ordinal) + ", there are " +
+                                        std::to_string(driver.devices())};
+  }
+  return driver.check("cuDeviceGet", driver.device_get(&device, ordinal));
+}
+
+Status attribute(const Driver& driver, int which, CuDevice device, int& value) {
+  return driver.check("cuDeviceGetAttribute", driver.device_attribute(&value, which, device));
+}
+
 }  // namespace
 
+Result<Capability> capability(const Driver& driver, int ordinal) {
+  CuDevice device = 0;
+  if (Status s = find(driver, ordinal, device); !s.ok()) return s;
+  Capability found;
+  if (Status s = attribute(driver, kCapabilityMajor, device, found.major); !s.ok()) return s;
+  if (Status s = attribute(driver, kCapabilityMinor, device, found.minor); !s.ok()) return s;
+  return found;
+}
+
 Result<std::unique_ptr<Gpu>> Gpu::open(const Driver& driver, int ordinal, ConstBytes image) {
-  if (ordinal < 0 || ordinal >= driver.devices()) {
-    return Status(Code::kInvalidArgument, "there is no CUDA device " + std::to_string(ordinal) + ", there are " +
-                                              std::to_string(driver.devices()));
-  }
+  CuDevice device = 0;
+  if (Status s = find(driver, ordinal, device); !s.ok()) return s;
   std::unique_ptr<Gpu> gpu(new Gpu(driver));
-  if (Status s = gpu->load(ordinal, image); !s.ok()) {
+  if (Status s = gpu->load(device, image); !s.ok()) {
     return s.within("CUDA device " + std::to_string(ordinal));
   }
   return gpu;
 }
 
-Status Gpu::load(int ordinal, ConstBytes image) {
-  CuDevice device = 0;
-  if (Status s = driver_.check("cuDeviceGet", driver_.device_get(&device, ordinal)); !s.ok()) return s;
+Status Gpu::load(CuDevice device, ConstBytes image) {
   char name[256] = {};
   if (Status s = driver_.check("cuDeviceGetName", driver_.device_name(name, sizeof name - 1, device)); !s.ok()) {
     return s;
   }
   name_ = name;
   int count = 0;
-  if (Status s =
-          driver_.check("cuDeviceGetAttribute", driver_.device_attribute(&count, kMultiprocessorCount, device));
-      !s.ok()) {
-    return s;
-  }
+  if (Status s = attribute(driver_, kMultiprocessorCount, device, count); !s.ok()) return s;
   multiprocessors_ = static_cast<uint32_t>(count);
   if (Status s = driver_.check("cuDevicePrimaryCtxRetain", driver_.retain_context(&context_, device)); !s.ok()) {
     return s;

@@ -13,6 +13,13 @@
 
 namespace braid::cuda {
 
+struct Capability {
+  int major = 0;
+  int minor = 0;
+};
+// What a device can do, in NVIDIA's numbers. kInvalidArgument where there is no device of that ordinal.
+Result<Capability> capability(const Driver& driver, int ordinal);
+
 class Gpu final : public Device {
  public:
   // `image`: a fat binary, or PTX that ends with a zero; copied. The driver must outlive the Gpu.
@@ -26,7 +33,7 @@ class Gpu final : public Device {
 
  private:
   explicit Gpu(const Driver& driver) : driver_(driver) {}
-  Status load(int ordinal, ConstBytes image);
+  Status load(CuDevice device, ConstBytes image);
   Result<CuFunction> function_of(const char* kernel);
 
   const Driver& driver_;

@@ -82,6 +82,16 @@ TEST_F(FakeDriver, LaunchesOnTheStreamInThePrimaryContext) {
             "push\nunload\npop\n");
 }
 
+TEST_F(FakeDriver, SaysWhatADeviceCanDo) {
+  auto driver = Driver::open(BRAID_FAKE_CUDA);
+  ASSERT_TRUE(driver.ok());
+  const auto found = capability(driver.value(), 1);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found.value().major, 9);
+  EXPECT_EQ(found.value().minor, 0);
+  EXPECT_EQ(capability(driver.value(), -1).status().code(), Code::kInvalidArgument);
+}
+
 TEST_F(FakeDriver, HandsOnWhatTheDriverSays) {
   auto driver = Driver::open(BRAID_FAKE_CUDA);
   ASSERT_TRUE(driver.ok());

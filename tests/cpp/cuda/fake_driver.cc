@@ -28,7 +28,6 @@ const char* fake_calls() { return calls.c_str(); }
 void fake_forget() { calls.clear(); }
 
 int cuInit(unsigned) { return fails("cuInit"); }
-int cuDriverGetVersion(int* version) { return (*version = 13000, 0); }
 int cuGetErrorName(int, const char** name) { return (*name = "CUDA_ERROR_FAKE", 0); }
 int cuGetErrorString(int, const char** text) { return (*text = "as the test wished", 0); }
 int cuDeviceGetCount(int* count) { return (*count = std::getenv("FAKE_CUDA_NONE") == nullptr ? 2 : 0, 0); }
@@ -36,7 +35,9 @@ int cuDeviceGet(int* device, int ordinal) { return (*device = 10 + ordinal, 0); 
 int cuDeviceGetName(char* name, int bytes, int) {
   return (std::strncpy(name, "Fake", static_cast<size_t>(bytes)), 0);
 }
-int cuDeviceGetAttribute(int* value, int attribute, int) { return (*value = attribute == 16 ? 3 : -1, 0); }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  return (*value = attribute == 16 ? 3 : attribute == 75 ? 9 : 0, 0);
+}
 int cuDevicePrimaryCtxRetain(void** made, int device) {
   *made = &context;
   return note("retain", " " + std::to_string(device));
