@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/instruction_set.h"
 #include "reduce/reduce.h"
 
 namespace braid {
@@ -64,7 +65,7 @@ void run(size_t k, size_t bytes) {
   const double copy = best_seconds([&] { std::memcpy(target.get(), sources[0], bytes); });
   std::printf("%7zu KiB  memcpy %6.1f\n", bytes / 1024, 2e-9 * bytes / copy);
   for (const std::string_view name : {"baseline", "avx2", "avx512"}) {
-    if (!set_reduce_instruction_set(name)) continue;
+    if (!set_instruction_set(name)) continue;
     std::printf("%7zu KiB  %-9s", bytes / 1024, name.data());
     for (const DType dtype :
          {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3Fn, DType::kInt32}) {

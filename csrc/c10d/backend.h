@@ -93,10 +93,13 @@ class Backend final : public ::c10d::Backend {
   // COO tensors, which may have different numbers of elements; SUM and AVG. Waits for the others' numbers before
   // it returns.
   Work allreduce_sparse(TensorList& tensors, const ::c10d::AllreduceOptions& options) override;
-  // An all_reduce between hosts in fewer bytes; communicator.h says how.
+  // The same between hosts in fewer bytes; communicator.h says how.
   Work lossy_allreduce(const at::Tensor& tensor, const std::string& codec,
                        const std::optional<at::Tensor>& residual, uint32_t seed,
                        const ::c10d::AllreduceOptions& options);
+  Work lossy_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const std::string& codec,
+                            const std::optional<at::Tensor>& residual, uint32_t seed,
+                            const ::c10d::ReduceScatterOptions& options);
   Work allreduce_coalesced(TensorList& tensors, const ::c10d::AllreduceCoalescedOptions& options) override;
   Work broadcast(TensorList& tensors, const ::c10d::BroadcastOptions& options) override;
   Work reduce(TensorList& tensors, const ::c10d::ReduceOptions& options) override;

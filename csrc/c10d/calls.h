@@ -20,6 +20,9 @@ Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& o
 Call call_lossy_all_reduce(const at::Tensor& tensor, const std::string& codec,
                            const std::optional<at::Tensor>& residual, uint32_t seed,
                            const ::c10d::AllreduceOptions& options);
+Call call_lossy_reduce_scatter(Place place, const at::Tensor& output, const at::Tensor& input,
+                               const std::string& codec, const std::optional<at::Tensor>& residual, uint32_t seed,
+                               const ::c10d::ReduceScatterOptions& options);
 Call call_broadcast(Place place, const at::Tensor& tensor, const ::c10d::BroadcastOptions& options);
 Call call_reduce(Place place, const at::Tensor& tensor, const ::c10d::ReduceOptions& options);
 Call call_all_gather(Place place, const TensorList& outputs, const at::Tensor& input,

@@ -24,6 +24,12 @@ Backend::Work Backend::lossy_allreduce(const at::Tensor& tensor, const std::stri
   return start(call_lossy_all_reduce(tensor, codec, residual, seed, options));
 }
 
+Backend::Work Backend::lossy_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                            const std::string& codec, const std::optional<at::Tensor>& residual,
+                                            uint32_t seed, const ::c10d::ReduceScatterOptions& options) {
+  return start(call_lossy_reduce_scatter(place(), output, input, codec, residual, seed, options));
+}
+
 Backend::Work Backend::allreduce_coalesced(TensorList& tensors, const ::c10d::AllreduceCoalescedOptions& options) {
   std::vector<Call> calls;
   for (const at::Tensor& tensor : tensors) calls.push_back(call_all_reduce(tensor, options));

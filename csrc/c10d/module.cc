@@ -75,6 +75,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("lossy_allreduce", &Backend::lossy_allreduce, py::arg("tensor"), py::arg("codec"), py::arg("residual"),
            py::arg("seed"), py::arg("options"), py::call_guard<py::gil_scoped_release>(),
            "An all_reduce between hosts in fewer bytes; see braid.lossy_all_reduce().")
+      .def("lossy_reduce_scatter", &Backend::lossy_reduce_scatter, py::arg("output"), py::arg("input"),
+           py::arg("codec"), py::arg("residual"), py::arg("seed"), py::arg("options"),
+           py::call_guard<py::gil_scoped_release>(),
+           "A reduce_scatter between hosts in fewer bytes; see braid.lossy_reduce_scatter().")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")

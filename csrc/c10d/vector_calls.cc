@@ -31,25 +31,6 @@ Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& o
   return call;
 }
 
-Call call_lossy_all_reduce(const at::Tensor& tensor, const std::string& codec,
-                           const std::optional<at::Tensor>& residual, uint32_t seed,
-                           const ::c10d::AllreduceOptions& options) {
-  const auto parsed = codec_from_text(codec);
-  TORCH_CHECK_VALUE(parsed.ok(), "braid lossy_all_reduce: ", parsed.status().message());
-  Call call = call_all_reduce(tensor, options);
-  call.operation.lossy = Lossy{parsed.value(), nullptr, seed};
-  if (!residual) return call;
-  const Subject what{"lossy_all_reduce", "residual"};
-  check_tensor(*residual, what);
-  check_same_dtype(*residual, tensor, what);
-  TORCH_CHECK_VALUE(residual->numel() == tensor.numel(), "braid ", what, " has ", residual->numel(),
-                    " elements for a tensor of ", tensor.numel());
-  TORCH_CHECK_VALUE(residual->is_contiguous(), "braid ", what, " must be contiguous: it is changed where it lies");
-  call.operation.lossy->residual = residual->data_ptr<float>();
-  call.tensors.keep(*residual);
-  return call;
-}
-
 Call call_broadcast(Place place, const at::Tensor& tensor, const ::c10d::BroadcastOptions& options) {
   const Subject what{"broadcast"};
   Call call = begin_call(OpType::BROADCAST, "broadcast", CollectiveKind::kBroadcast, options);

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <vector>
 
 #include "codec/formulas.h"
 #include "codec/stream.h"
@@ -81,21 +80,10 @@ double ratio(const Codec& codec) {
 
 void encode(const Codec& codec, const float* values, size_t elements, float scale, float* residual, uint32_t seed,
             Bytes out) {
-  const float* const addend = residual;
-  std::vector<float> forgotten;
-  if (residual == nullptr && traits(codec.kind).is_sparse) {
-    forgotten.resize(elements);
-    residual = forgotten.data();
-  }
   Encoder encoder(codec, elements, seed, residual, out);
-  float tile[kTileElements];
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
-    const size_t n = std::min(kTileElements, elements - begin);
-    for (size_t i = 0; i < n; ++i) tile[i] = values[begin + i] * scale;
-    if (addend != nullptr) {
-      for (size_t i = 0; i < n; ++i) tile[i] += addend[begin + i];
-    }
-    encoder.put(tile, n);
+    encoder.put_sums(values + begin, scale, residual == nullptr ? nullptr : residual + begin,
+                     std::min(kTileElements, elements - begin));
   }
   encoder.finish();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lossy codecs: fewer bytes for a run of floats, and what the loss was, to be added next time (error feedback:
-// Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/codecs.md has a full dump of
-// each.
+// Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/compression.md has a full dump
+// of each.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +53,9 @@ struct CodecTraits {
   bool is_unbiased = false;  // the expected value of what is decoded is what was encoded
   bool is_linear = false;    // decoding the sum of two messages of one seed gives the sum of the decoded
   int block_elements = 1;    // that share a scale
-  // Dense codecs: no decoded element is further from its own than this part of the largest magnitude of its block
-  // (fp16, bf16: of its own magnitude, in the format's normal range). Sign has no bound but that.
+  // Dense codecs: no decoded element is further from its own than this part of the largest magnitude of its block, but for
+  // the rounding of floats (fp16, bf16: of its own magnitude, in the format's normal range; the others: of blocks whose
+  // largest is 2^-100 or more, those below become zeros). Sign has no bound but that.
   double error_bound = 0;
   // What encoding takes a core, and about what decoding takes, per byte of the floats: to choose by, not a
   // promise.
@@ -67,9 +68,10 @@ size_t encoded_bytes(const Codec& codec, size_t elements);
 // Bytes of a long message over the bytes of its floats.
 double ratio(const Codec& codec);
 
-// Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the
-// float difference, 0 where it is not finite. Without a residual the loss is forgotten. Elements that are not
-// finite decode to NaN, a scaled codec's whole block with them.
+// Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the float
+// difference, 0 where it is not finite. Without a residual the loss is forgotten. What is not finite decodes to what is
+// not finite either: to NaN, and a scaled codec's whole block with it; to itself in fp16, bf16 and the sparse codecs, in
+// so far as these send it. A finite element decodes to a finite one.
 //
 // `seed` makes the random choices of qsgd and random_k; others ignore it. Messages of random_k are linear among
 // equal seeds.

@@ -3,10 +3,13 @@
 // give the same bytes. Only single IEEE operations, in a fixed order: whoever compiles this must not contract a
 // product and a sum into one (-ffp-contract=off, --fmad=false), nor flush subnormal numbers.
 //
+// What is done to elements takes a float, or a vector of them in the compiler's vector types: hence selects in the
+// place of branches. What is done to a block takes a float.
+//
 // A block of kBlock elements shares a scale. Where an element of it is infinite or no number, the scale is a NaN: the
 // whole block decodes to NaN, as a loss scaler expects, and nothing of it stays behind as a residual.
 //
-// Which sign and payload the NaN of an operation has differs among processors, so no codec sends them.
+// Which sign and payload the NaN of an operation has differs among CPUs, so no codec sends them.
 #pragma once
 
 #include <cstddef>
@@ -20,65 +23,115 @@
 
 namespace braid::formula {
 
-BRAID_FORMULA uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
-BRAID_FORMULA float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+// The integers that belong to a float or to a vector of floats, and the conversions of values among them; whoever
+// has vectors adds a row (codec/lanes.h).
+template <class Float>
+struct Lane;
+template <>
+struct Lane<float> {
+  using Bits = uint32_t;
+  using Int = int32_t;
+  BRAID_FORMULA static float to_float(int32_t value) { return static_cast<float>(value); }
+  BRAID_FORMULA static int32_t to_int(float value) { return static_cast<int32_t>(value); }  // towards 0
+};
+template <class Float>
+using BitsOf = typename Lane<Float>::Bits;
+template <class Float>
+using IntOf = typename Lane<Float>::Int;
+
+template <class Float>
+BRAID_FORMULA BitsOf<Float> bits_of(Float value) {
+  return __builtin_bit_cast(BitsOf<Float>, value);
+}
+template <class Float = float>
+BRAID_FORMULA Float float_of(BitsOf<Float> bits) {
+  return __builtin_bit_cast(Float, bits);
+}
+// REQUIRES: both < 2^31: the CPUs compare signed lanes.
+template <class Float>
+BRAID_FORMULA auto below(BitsOf<Float> bits, uint32_t limit) {
+  return (IntOf<Float>)bits < static_cast<int32_t>(limit);
+}
 
 constexpr uint32_t kInfinityBits = 0x7f800000u;
 constexpr uint32_t kNanBits = 0x7fc00000u;
 
 // The bits without the sign order like the magnitudes, NaNs above all: the largest of a block is theirs.
-BRAID_FORMULA uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7fffffffu; }
-BRAID_FORMULA bool is_finite(float value) { return magnitude_bits(value) < kInfinityBits; }
+template <class Float>
+BRAID_FORMULA BitsOf<Float> magnitude_bits(Float value) {
+  return bits_of(value) & 0x7fffffffu;
+}
+template <class Float>
+BRAID_FORMULA auto is_finite(Float value) {
+  return below<Float>(magnitude_bits(value), kInfinityBits);
+}
 
 // What an element leaves behind when `decoded` has been sent for it.
-BRAID_FORMULA float left_of(float value, float decoded) { return is_finite(decoded) ? value - decoded : 0.0f; }
+template <class Float>
+BRAID_FORMULA Float left_of(Float value, Float decoded) {
+  return is_finite(decoded) ? value - decoded : Float{};
+}
+
+// A number in fewer bits: the code, in the lowest bits, and the float that the code stands for.
+template <class Float>
+struct Rounded {
+  BitsOf<Float> code;
+  Float value;
+};
 
 // ---- float16 and bfloat16: 2 bytes an element, rounded to nearest even. A finite number stays finite: what is too
 // large becomes the largest. All NaNs become one.
 
-BRAID_FORMULA uint16_t float16_of(float value) {
-  const uint32_t sign = (bits_of(value) >> 16) & 0x8000u;
-  const uint32_t bits = magnitude_bits(value);
-  if (bits > kInfinityBits) return 0x7e00u;
-  uint32_t half = 0;
-  if (bits == kInfinityBits) {
-    half = 0x7c00u;
-  } else if (bits >= 0x477ff000u) {  // would be rounded to 65536 and up
-    half = 0x7bffu;
-  } else if (bits < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the last bits
-    half = bits_of(float_of(bits) + 0.5f) - 0x3f000000u;
-  } else {
-    half = (bits - (112u << 23) + 0x0fffu + ((bits >> 13) & 1u)) >> 13;
-  }
-  return static_cast<uint16_t>(half | sign);
+// The value is right of finite numbers only.
+template <class Float>
+BRAID_FORMULA Rounded<Float> rounded_to_float16(Float value) {
+  using Bits = BitsOf<Float>;
+  constexpr uint32_t kLargest = 0x477fe000u;  // 65504
+  const Bits magnitude = magnitude_bits(value);
+  const Bits sign = bits_of(value) & 0x80000000u;
+  const Bits held = below<Float>(magnitude, kLargest) ? magnitude : Bits{} + kLargest;
+  const Bits raised = held + 0x0fffu + ((held >> 13) & 1u);
+  // Below 2^-14: adding 0.5 leaves the rounded subnormal in the last bits.
+  const Float shifted = float_of<Float>(held) + 0.5f;
+  const auto is_subnormal = below<Float>(held, 0x38800000u);
+  const Bits finite = is_subnormal ? bits_of(shifted) - 0x3f000000u : (raised >> 13) - (112u << 10);
+  const Bits rounded = is_subnormal ? bits_of(shifted - 0.5f) : raised & ~0x1fffu;
+  const Bits number = (below<Float>(magnitude, kInfinityBits) ? finite : Bits{} + 0x7c00u) | (sign >> 16);
+  const Bits code = below<Float>(magnitude, kInfinityBits + 1u) ? number : Bits{} + 0x7e00u;
+  return {code, float_of<Float>(rounded | sign)};
+}
+template <class Float>
+BRAID_FORMULA Float float_of_float16_bits(BitsOf<Float> half) {
+  using Bits = BitsOf<Float>;
+  const Bits shifted = (half & 0x7fffu) << 13;
+  // Zero or subnormal: let the subtraction normalise it.
+  const Bits subnormal = bits_of(float_of<Float>(shifted + (113u << 23)) - 0x1p-14f);
+  const Bits finite = below<Float>(shifted, 0x00800000u) ? subnormal : shifted + (112u << 23);
+  const Bits special = below<Float>(shifted, 0x0f800001u) ? Bits{} + kInfinityBits : Bits{} + kNanBits;
+  return float_of<Float>((below<Float>(shifted, 0x0f800000u) ? finite : special) | ((half & 0x8000u) << 16));
 }
 
-BRAID_FORMULA float float_of_float16(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t shifted = static_cast<uint32_t>(half & 0x7fffu) << 13;
-  uint32_t bits = shifted + (112u << 23);
-  if (shifted >= 0x0f800000u) {  // inf or NaN
-    bits = shifted > 0x0f800000u ? kNanBits : kInfinityBits;
-  } else if (shifted < 0x00800000u) {  // zero or subnormal: let the subtraction normalise it
-    bits = bits_of(float_of(shifted + (113u << 23)) - 0x1p-14f);
-  }
-  return float_of(bits | sign);
+template <class Float>
+BRAID_FORMULA Rounded<Float> rounded_to_bfloat16(Float value) {
+  using Bits = BitsOf<Float>;
+  constexpr uint32_t kLargest = 0x7f7f0000u;
+  const Bits magnitude = magnitude_bits(value);
+  const Bits sign = (bits_of(value) >> 16) & 0x8000u;
+  const Bits held = below<Float>(magnitude, kLargest) ? magnitude : Bits{} + kLargest;
+  const Bits finite = (held + 0x7fffu + ((held >> 16) & 1u)) >> 16;
+  const Bits number = (below<Float>(magnitude, kInfinityBits) ? finite : Bits{} + 0x7f80u) | sign;
+  const Bits code = below<Float>(magnitude, kInfinityBits + 1u) ? number : Bits{} + 0x7fc0u;
+  return {code, float_of<Float>(code << 16)};
+}
+template <class Float>
+BRAID_FORMULA Float float_of_bfloat16_bits(BitsOf<Float> half) {
+  return float_of<Float>(half << 16);
 }
 
-BRAID_FORMULA uint16_t bfloat16_of(float value) {
-  const uint32_t sign = (bits_of(value) >> 16) & 0x8000u;
-  const uint32_t bits = magnitude_bits(value);
-  if (bits > kInfinityBits) return 0x7fc0u;
-  uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  if (bits == kInfinityBits) {
-    rounded = 0x7f80u;
-  } else if (rounded > 0x7f7fu) {
-    rounded = 0x7f7fu;
-  }
-  return static_cast<uint16_t>(rounded | sign);
-}
-
-BRAID_FORMULA float float_of_bfloat16(uint16_t half) { return float_of(static_cast<uint32_t>(half) << 16); }
+BRAID_FORMULA uint16_t float16_of(float value) { return static_cast<uint16_t>(rounded_to_float16(value).code); }
+BRAID_FORMULA float float_of_float16(uint16_t half) { return float_of_float16_bits<float>(half); }
+BRAID_FORMULA uint16_t bfloat16_of(float value) { return static_cast<uint16_t>(rounded_to_bfloat16(value).code); }
+BRAID_FORMULA float float_of_bfloat16(uint16_t half) { return float_of_bfloat16_bits<float>(half); }
 
 // ---- Codecs with a scale: the largest magnitude of the block becomes the largest code.
 
@@ -101,9 +154,10 @@ BRAID_FORMULA Scale scale_of(uint32_t largest_bits, float most) {
 }
 
 // Rounds to the nearest integer, ties to even. REQUIRES: |value| < 2^22.
-BRAID_FORMULA int nearest(float value) {
-  const float shifted = value + 12582912.0f;  // 1.5 * 2^23: an integer is left in the last bits
-  return static_cast<int>(bits_of(shifted)) - static_cast<int>(0x4b400000u);
+template <class Float>
+BRAID_FORMULA IntOf<Float> nearest(Float value) {
+  const Float shifted = value + 12582912.0f;  // 1.5 * 2^23: an integer is left in the last bits
+  return (IntOf<Float>)(bits_of(shifted) - 0x4b400000u);
 }
 
 // int8: codes -127..127. int4: codes -7..7, two to a byte: the low half has element e of the first half of a block, the
@@ -112,14 +166,21 @@ constexpr float kMostInt8 = 127.0f;
 constexpr float kMostInt4 = 7.0f;
 
 // REQUIRES for the codes below: a block whose scale is not a NaN.
-BRAID_FORMULA int code_of(float value, float inverse) { return nearest(value * inverse); }
-BRAID_FORMULA float value_of(int code, float scale) { return static_cast<float>(code) * scale; }
+template <class Float>
+BRAID_FORMULA IntOf<Float> code_of(Float value, float inverse) {
+  return nearest(value * inverse);
+}
+template <class Float = float>
+BRAID_FORMULA Float value_of(IntOf<Float> code, float scale) {
+  return Lane<Float>::to_float(code) * scale;
+}
 
 // ---- Stochastic rounding (QSGD, Alistarh et al. 2017, with the largest magnitude in place of the norm): 8 bits,
 // unbiased, from random numbers that depend on the message's seed and the element's position alone.
 
 // A bijection of 32 bits with good mixing (multiplications and shifts, after C. Wellons' lowbias32).
-BRAID_FORMULA uint32_t mixed(uint32_t x) {
+template <class Bits>
+BRAID_FORMULA Bits mixed(Bits x) {
   x ^= x >> 16;
   x *= 0x7feb352du;
   x ^= x >> 15;
@@ -129,15 +190,18 @@ BRAID_FORMULA uint32_t mixed(uint32_t x) {
 }
 
 // In [0, 1), a multiple of 2^-24.
-BRAID_FORMULA float uniform(uint32_t seed, uint32_t position) {
-  return static_cast<float>(mixed(position + seed * 0x9e3779b9u) >> 8) * 0x1p-24f;
+template <class Float = float>
+BRAID_FORMULA Float uniform(uint32_t seed, BitsOf<Float> position) {
+  const BitsOf<Float> random = mixed(position + seed * 0x9e3779b9u) >> 8;
+  return Lane<Float>::to_float((IntOf<Float>)random) * 0x1p-24f;
 }
 
-BRAID_FORMULA int stochastic_code_of(float value, float inverse, float dither) {
-  const float magnitude = float_of(magnitude_bits(value)) * inverse + dither;  // below 129
-  int code = static_cast<int>(magnitude);
-  if (code > 127) code = 127;
-  return (bits_of(value) >> 31) != 0 ? -code : code;
+template <class Float>
+BRAID_FORMULA IntOf<Float> stochastic_code_of(Float value, float inverse, Float dither) {
+  using Int = IntOf<Float>;
+  const Int floor = Lane<Float>::to_int(float_of<Float>(magnitude_bits(value)) * inverse + dither);  // below 129
+  const Int code = (floor < 127) ? floor : Int{} + 127;
+  return ((Int)bits_of(value) < 0) ? -code : code;
 }
 
 // ---- float8 with a scale: the formats of the Open Compute Project. The largest magnitude of a block becomes the
@@ -153,34 +217,45 @@ struct E5M2 {
 };
 
 // Of a finite number; what is too large becomes the largest.
-template <class Format>
-BRAID_FORMULA uint8_t float8_of(float value) {
+template <class Format, class Float>
+BRAID_FORMULA Rounded<Float> rounded_to_float8(Float value) {
+  using Bits = BitsOf<Float>;
   constexpr int kDropped = 23 - Format::kMantissa;
-  constexpr uint32_t kRebias = static_cast<uint32_t>(127 - Format::kBias) << 23;
-  constexpr uint32_t kRounder = kRebias + (static_cast<uint32_t>(kDropped + 1) << 23);
-  const uint32_t sign = (bits_of(value) >> 24) & 0x80u;
-  const uint32_t bits = magnitude_bits(value);
-  uint32_t code = 0;
-  if (bits < kRebias + (1u << 23)) {  // subnormal here: adding this rounds to its last bit
-    code = bits_of(float_of(bits) + float_of(kRounder)) - kRounder;
-  } else {
-    code = (bits - kRebias + ((1u << (kDropped - 1)) - 1u) + ((bits >> kDropped) & 1u)) >> kDropped;
-  }
-  if (code > static_cast<uint32_t>(Format::kLargestCode)) code = Format::kLargestCode;
-  return static_cast<uint8_t>(code | sign);
+  constexpr uint32_t kOne = 1u << 23;  // of an exponent of float
+  constexpr uint32_t kRebias = static_cast<uint32_t>(127 - Format::kBias) * kOne;
+  constexpr uint32_t kRounder = kRebias + static_cast<uint32_t>(kDropped + 1) * kOne;
+  constexpr uint32_t kLargest = (static_cast<uint32_t>(Format::kLargestCode) << kDropped) + kRebias;
+  const Bits magnitude = magnitude_bits(value);
+  const Bits sign = bits_of(value) & 0x80000000u;
+  const Bits held = below<Float>(magnitude, kLargest) ? magnitude : Bits{} + kLargest;
+  const Bits raised = held + ((1u << (kDropped - 1)) - 1u) + ((held >> kDropped) & 1u);
+  // Subnormal in the format: adding this rounds to its last bit.
+  const Float shifted = float_of<Float>(held) + float_of(kRounder);
+  const auto is_subnormal = below<Float>(held, kRebias + kOne);
+  const Bits code = is_subnormal ? bits_of(shifted) - kRounder : (raised >> kDropped) - (kRebias >> kDropped);
+  const Bits rounded = is_subnormal ? bits_of(shifted - float_of(kRounder)) : raised & ~((1u << kDropped) - 1u);
+  return {code | (sign >> 24), float_of<Float>(rounded | sign)};
 }
 
 // Codes above the largest, which no encoder makes, are numbers like the others.
-template <class Format>
-BRAID_FORMULA float float_of_float8(uint8_t code) {
+template <class Format, class Float>
+BRAID_FORMULA Float float_of_float8_bits(BitsOf<Float> code) {
+  using Bits = BitsOf<Float>;
   constexpr int kDropped = 23 - Format::kMantissa;
   constexpr uint32_t kRebias = static_cast<uint32_t>(127 - Format::kBias) << 23;
-  const uint32_t shifted = static_cast<uint32_t>(code & 0x7fu) << kDropped;
-  uint32_t bits = shifted + kRebias;
-  if (shifted < (1u << 23)) {  // zero or subnormal
-    bits = bits_of(float_of(bits + (1u << 23)) - float_of(kRebias + (1u << 23)));
-  }
-  return float_of(bits | static_cast<uint32_t>(code & 0x80u) << 24);
+  const Bits shifted = (code & 0x7fu) << kDropped;
+  const Bits normal = shifted + kRebias;
+  const Bits subnormal = bits_of(float_of<Float>(normal + (1u << 23)) - float_of(kRebias + (1u << 23)));
+  return float_of<Float>((below<Float>(shifted, 1u << 23) ? subnormal : normal) | ((code & 0x80u) << 24));
+}
+
+template <class Format>
+BRAID_FORMULA uint8_t float8_of(float value) {
+  return static_cast<uint8_t>(rounded_to_float8<Format>(value).code);
+}
+template <class Format>
+BRAID_FORMULA float float_of_float8(uint8_t code) {
+  return float_of_float8_bits<Format, float>(code);
 }
 
 // ---- sign: one bit an element, 1 where it is negative (-0 too); the scale is the mean magnitude of the block, which
@@ -203,11 +278,15 @@ BRAID_FORMULA float signed_scale(float scale, bool negative) {
 
 // ---- Sparse codecs: the floats themselves, all NaNs as one.
 
-BRAID_FORMULA float sent_of(float value) {
-  return magnitude_bits(value) <= kInfinityBits ? value : float_of(kNanBits);
+template <class Float>
+BRAID_FORMULA Float sent_of(Float value) {
+  return below<Float>(magnitude_bits(value), kInfinityBits + 1u) ? value : Float{} + float_of(kNanBits);
 }
 // What an element leaves behind that is not sent.
-BRAID_FORMULA float left_unsent(float value) { return is_finite(value) ? value : 0.0f; }
+template <class Float>
+BRAID_FORMULA Float left_unsent(Float value) {
+  return is_finite(value) ? value : Float{};
+}
 
 // random-k: of every `stretch` consecutive elements one is sent, the same on all ranks that share the seed.
 BRAID_FORMULA uint32_t chosen_of(uint32_t seed, uint32_t stretch_index, uint32_t stretch_elements) {

@@ -8,12 +8,12 @@
 
 namespace braid {
 
-// How an all_reduce may lose precision for fewer bytes between hosts.
+// How an all_reduce or a reduce_scatter may lose precision for fewer bytes between hosts.
 struct Lossy {
   Codec codec;
-  // One float per element, in units of the result, or null. Where this rank sends, what its messages have lacked
-  // so far; where it adds up, what the sum that it sent has lacked. Both are missing from the result alike, so it
-  // stays right when another plan gives the sums to other ranks.
+  // One float per element of the input, in units of the result, or null. Where this rank sends, what its messages
+  // have lacked so far; where it adds up, what the sum that it sent has lacked. Both are missing from the result
+  // alike, so it stays right when another plan gives the sums to other ranks.
   float* residual = nullptr;
   uint32_t seed = 0;  // of the random choices; the same on all ranks
 };

@@ -4,12 +4,38 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+
+#include "codec/kernels.h"
 
 namespace braid {
 
-// Writes the positions of the positions.size() elements of the largest magnitude, ascending. Of equal ones the first
-// are taken; a NaN is larger than all numbers. REQUIRES: positions.size() <= elements <= 2^31.
-void select_largest(const float* values, size_t elements, std::span<uint32_t> positions);
+// Finds the elements of the largest magnitude in one pass, which may come in parts. Of equal ones the first are taken;
+// a NaN is larger than all numbers, and all NaNs are equal.
+//
+// It keeps candidates: all elements at first, and as often as there are too many of them the `wanted` largest, after
+// which only what is larger than the least of these can still be wanted. In any order but an ascending one that soon
+// leaves next to nothing to keep.
+class LargestSelection {
+ public:
+  explicit LargestSelection(size_t wanted);
+
+  // The next n elements, and what they leave behind if they are not sent. REQUIRES: at most 2^31 elements in all.
+  void put(const Terms& terms, size_t n, float* left);
+  // After the last: the `wanted` largest, or all if there were fewer, in order of their positions.
+  std::span<const Candidate> finish();
+
+ private:
+  uint32_t least_wanted(size_t& wanted) const;
+  void thin_out();
+
+  const size_t wanted_;
+  const size_t capacity_;
+  const std::unique_ptr<Candidate[]> candidates_;  // in order of their positions
+  size_t count_ = 0;
+  int32_t threshold_ = -1;
+  size_t seen_ = 0;
+};
 
 }  // namespace braid

@@ -3,16 +3,24 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
+#include "base/instruction_set.h"
 #include "codec/formulas.h"
 #include "codec/kernels.h"
-#include "codec/sparse.h"
 
 namespace braid {
 namespace {
 
-const DenseKernels& kernels(CodecKind kind) { return kBaselineCodecKernels.of[static_cast<size_t>(kind)]; }
+// By InstructionSet.
+constexpr const CodecKernels* kKernels[kInstructionSetCount] = {
+    &kBaselineCodecKernels,
+#if defined(__x86_64__)
+    &kAvx2CodecKernels,
+    &kAvx512CodecKernels,
+#endif
+};
+
+const DenseKernels& dense_kernels(CodecKind kind) { return codec_kernels().of[static_cast<size_t>(kind)]; }
 
 // Where the tile that begins at element `first` has its part of a plane.
 size_t scale_offset(const Codec& codec, size_t first) {
@@ -49,6 +57,8 @@ void zero_padding(const Codec& codec, const MessageLayout& layout, Bytes out) {
 
 }  // namespace
 
+const CodecKernels& codec_kernels() { return *kKernels[static_cast<int>(instruction_set())]; }
+
 Encoder::Encoder(const Codec& codec, size_t elements, uint32_t seed, float* left, Bytes out)
     : codec_(codec),
       layout_(message_layout(codec, elements)),
@@ -59,37 +69,61 @@ Encoder::Encoder(const Codec& codec, size_t elements, uint32_t seed, float* left
   const MessageHeader header = header_for(codec, elements, seed);
   std::memcpy(out_.data(), &header, sizeof header);
   zero_padding(codec_, layout_, out_);
+  if (codec_.kind == CodecKind::kTopK) selection_.emplace(layout_.entries);
 }
 
-void Encoder::put(const float* values, size_t n) {
+void Encoder::put_sums(const float* values, float scale, const float* addend, size_t n) {
+  const Terms terms{values, scale, addend};
   float* left = left_ == nullptr ? nullptr : left_ + done_;
   if (traits(codec_.kind).is_sparse) {
-    for (size_t i = 0; i < n; ++i) left[i] = formula::sent_of(values[i]);
+    put_sparse(terms, n, left);
   } else {
-    kernels(codec_.kind)
-        .encode(values, n, static_cast<uint32_t>(done_), seed_,
+    dense_kernels(codec_.kind)
+        .encode(terms, n, static_cast<uint32_t>(done_), seed_,
                 out_.data() + layout_.scales_at + scale_offset(codec_, done_),
                 out_.data() + layout_.data_at + data_offset(codec_, done_), left);
   }
   done_ += n;
 }
 
+void Encoder::put_sparse(const Terms& terms, size_t n, float* left) {
+  if (selection_) return selection_->put(terms, n, left);
+  // What is not finite is not in `left`. Memory is read fastest in order, so the chosen ones are looked up after that.
+  Candidate odd[kTileElements];
+  const Candidate* next_odd = odd;
+  const Candidate* end_of_odd = odd;
+  if (left != nullptr) end_of_odd += codec_kernels().sift(terms, n, formula::kInfinityBits - 1, 0, odd, left);
+  for (; entry_ < layout_.entries; ++entry_) {
+    const size_t position = chosen(codec_, seed_, entry_, elements_);
+    if (position >= done_ + n) break;
+    const size_t at = position - done_;
+    float value = 0;
+    if (left != nullptr) {
+      while (next_odd != end_of_odd && next_odd->position < at) ++next_odd;
+      const bool is_odd = next_odd != end_of_odd && next_odd->position == at;
+      value = is_odd ? formula::float_of(next_odd->bits) : left[at];
+      left[at] = 0;
+    } else {
+      value = terms.values[at] * terms.scale;
+      if (terms.addend != nullptr) value += terms.addend[at];
+    }
+    value = formula::sent_of(value);
+    std::memcpy(out_.data() + layout_.data_at + entry_ * sizeof value, &value, sizeof value);
+  }
+}
+
 void Encoder::finish() {
-  if (!traits(codec_.kind).is_sparse || elements_ == 0) return;
-  std::vector<uint32_t> positions(layout_.entries);
-  if (codec_.kind == CodecKind::kTopK) {
-    select_largest(left_, elements_, positions);
-    std::memcpy(out_.data() + layout_.positions_at, positions.data(), positions.size() * sizeof(uint32_t));
-  } else {
-    for (size_t i = 0; i < positions.size(); ++i) positions[i] = chosen(codec_, seed_, i, elements_);
-  }
+  if (!selection_) return;
+  std::byte* position = out_.data() + layout_.positions_at;
   std::byte* value = out_.data() + layout_.data_at;
-  for (const uint32_t position : positions) {
-    std::memcpy(value, &left_[position], sizeof(float));
+  for (const Candidate& candidate : selection_->finish()) {
+    const float sent = formula::sent_of(formula::float_of(candidate.bits));
+    std::memcpy(position, &candidate.position, sizeof(uint32_t));
+    std::memcpy(value, &sent, sizeof(float));
+    position += sizeof(uint32_t);
     value += sizeof(float);
-    left_[position] = 0;
+    if (left_ != nullptr) left_[candidate.position] = 0;
   }
-  for (size_t i = 0; i < elements_; ++i) left_[i] = formula::left_unsent(left_[i]);
 }
 
 Result<Decoder> Decoder::open(const Codec& codec, ConstBytes message, size_t elements) {
@@ -116,7 +150,7 @@ void Decoder::take(float* out, size_t n) {
     std::memset(out, 0, n * sizeof(float));
     take_sparse(out, n);
   } else {
-    kernels(codec_.kind)
+    dense_kernels(codec_.kind)
         .decode(message_.data() + layout_.scales_at + scale_offset(codec_, done_),
                 message_.data() + layout_.data_at + data_offset(codec_, done_), n, out);
   }
@@ -127,7 +161,7 @@ void Decoder::add(float* into, size_t n) {
   if (traits(codec_.kind).is_sparse) {
     take_sparse(into, n);
   } else {
-    kernels(codec_.kind)
+    dense_kernels(codec_.kind)
         .add(message_.data() + layout_.scales_at + scale_offset(codec_, done_),
              message_.data() + layout_.data_at + data_offset(codec_, done_), n, into);
   }

@@ -3,7 +3,10 @@
 // the cache: codec.h and the fused bucket.
 #pragma once
 
+#include <optional>
+
 #include "codec/layout.h"
+#include "codec/sparse.h"
 
 namespace braid {
 
@@ -12,16 +15,19 @@ inline constexpr size_t kTileElements = 4096;
 
 class Encoder {
  public:
-  // As encode(); `left` is null or gets what the message lacks, `elements` floats. A sparse codec chooses when it has
-  // seen everything, and REQUIRES `left`.
+  // As encode(); `left` is null or gets what the message lacks, `elements` floats.
   Encoder(const Codec& codec, size_t elements, uint32_t seed, float* left, Bytes out);
 
   // The next n values: kTileElements, but for the last tile. `values` may be where their `left` is.
-  void put(const float* values, size_t n);
-  // After the last.
+  void put(const float* values, size_t n) { put_sums(values, 1, nullptr, n); }
+  // The next n are values[i] * scale + addend[i]; each may be where their `left` is, and `addend` null.
+  void put_sums(const float* values, float scale, const float* addend, size_t n);
+  // After the last; only now is what top-k sends, and leaves, complete.
   void finish();
 
  private:
+  void put_sparse(const Terms& terms, size_t n, float* left);
+
   const Codec codec_;
   const MessageLayout layout_;
   const size_t elements_;
@@ -29,6 +35,8 @@ class Encoder {
   float* const left_;
   const Bytes out_;
   size_t done_ = 0;
+  size_t entry_ = 0;                           // random_k: the next
+  std::optional<LargestSelection> selection_;  // top_k
 };
 
 class Decoder {

@@ -84,24 +84,31 @@ Status check_blocks(const Operation& operation, Node rank, int ranks) {
 }
 
 Status check_lossy(const Operation& operation) {
-  if (operation.kind != CollectiveKind::kAllReduce || operation.dtype != DType::kFloat32 ||
+  const bool adds_up =
+      operation.kind == CollectiveKind::kAllReduce || operation.kind == CollectiveKind::kReduceScatter;
+  if (!adds_up || operation.dtype != DType::kFloat32 ||
       (operation.op != ReduceOp::kSum && operation.op != ReduceOp::kAvg)) {
-    return invalid("only a sum or an average of float32 in an all_reduce can be lossy; not " +
+    return invalid("only a sum or an average of float32 in an all_reduce or a reduce_scatter can be lossy; not " +
                    std::string(name_of(operation.op)) + " of " + std::string(name_of(operation.dtype)));
   }
   const auto is_aligned = [](const void* memory) {
     return reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
   };
   const auto* residual = reinterpret_cast<const std::byte*>(operation.lossy->residual);
-  if (!is_aligned(operation.inputs[0].data()) || !is_aligned(operation.outputs[0].data()) ||
-      !is_aligned(residual)) {
-    return invalid("a lossy all_reduce needs floats at addresses that are multiples of 4; copy the array");
+  size_t bytes = 0;
+  for (const ConstBytes& block : operation.inputs) bytes += block.size();
+  const bool all_aligned = std::all_of(operation.inputs.begin(), operation.inputs.end(),
+                                       [&](ConstBytes in) { return is_aligned(in.data()); });
+  if (!all_aligned || !is_aligned(operation.outputs[0].data()) || !is_aligned(residual)) {
+    return invalid("a lossy operation needs floats at addresses that are multiples of 4; copy the array");
   }
-  if (operation.inputs[0].size() / sizeof(float) > kMostEncodedElements) {
-    return invalid("a lossy all_reduce takes " + std::to_string(kMostEncodedElements) + " elements at most");
+  if (bytes / sizeof(float) > kMostEncodedElements) {
+    return invalid("a lossy operation takes " + std::to_string(kMostEncodedElements) + " elements at most");
   }
-  const ConstBytes kept(residual, residual == nullptr ? 0 : operation.inputs[0].size());
-  if (overlaps(operation.inputs[0], kept) || overlaps(operation.outputs[0], kept)) {
+  const ConstBytes kept(residual, residual == nullptr ? 0 : bytes);
+  const bool any_in = std::any_of(operation.inputs.begin(), operation.inputs.end(),
+                                  [&](ConstBytes in) { return overlaps(in, kept); });
+  if (any_in || overlaps(operation.outputs[0], kept)) {
     return invalid("the residual overlaps what is reduced; it needs memory of its own");
   }
   return {};

@@ -22,26 +22,28 @@ size_t elements(size_t bytes) { return bytes / sizeof(float); }
 Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
                std::vector<int> hosts)
     : node_(node),
-      operands_(operands),
+      layout_(layout),
+      sends_sums_(is_vector(schedule.schedule().collective.kind)),
       hosts_(std::move(hosts)),
       lossy_(*operands.lossy),
       scale_(operands.op == ReduceOp::kAvg ? 1.0f / static_cast<float>(schedule.schedule().collective.ranks)
                                            : 1.0f) {
+  if (layout.segments() == 0) return;
   // Every message of the program may be there at once. Of all segments the first has the largest chunks, but for
   // one element by rounding.
   const auto add = [&](const Ref& ref) {
-    const size_t bytes = layout.write(ref, 0, nullptr).size() + sizeof(float);
+    const size_t bytes = layout.read(ref, 0, nullptr).size() + sizeof(float);
     segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(bytes)));
   };
   for (const Round& round : schedule.schedule().programs[static_cast<size_t>(node)]) {
     for (const Step& step : round) {
       if ((step.op == Op::kSend || step.op == Op::kRecv) && is_coded(step.peer)) {
-        add({Buffer::kOutput, step.target.first, step.target.count});
+        add(step.target);
       }
       for (const Source& source : step.sources) {
         if (source.is_remote() && is_coded(source.from)) add(step.target);
       }
-      if (is_coded(step)) add(step.target);
+      if (sends_sums_ && is_coded(step)) add(step.target);
     }
   }
 }
@@ -58,10 +60,8 @@ Bytes Coding::take(CodedSegment& segment, size_t float_bytes) const {
   return {at, bytes};
 }
 
-float* Coding::residual_at(const Ref& ref, const std::byte* values) const {
-  if (lossy_.residual == nullptr) return nullptr;
-  const std::byte* begin = ref.buffer == Buffer::kInput ? operands_.inputs[0].data() : operands_.outputs[0].data();
-  return lossy_.residual + elements(static_cast<size_t>(values - begin));
+float* Coding::residual_at(const Ref& ref, int64_t number) const {
+  return lossy_.residual == nullptr ? nullptr : lossy_.residual + elements(layout_.place(ref, number));
 }
 
 // The same on all ranks: messages of random_k that are added up leave out the same elements.
@@ -85,8 +85,8 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
   uint32_t seed = seed_of(step.target, number);
   // Random numbers of one rank must tell nothing of another's.
   if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(seed + static_cast<uint32_t>(node_));
-  encode(lossy_.codec, floats(values.data()), elements(values.size()), scale_,
-         residual_at(step.target, values.data()), seed, message);
+  encode(lossy_.codec, floats(values.data()), elements(values.size()), scale_, residual_at(step.target, number),
+         seed, message);
   return message;
 }
 
@@ -102,18 +102,19 @@ Status Coding::reduce(CodedSegment& segment, const Step& step, int64_t number,
                       std::span<const std::byte* const> plain, Bytes target) const {
   const size_t count = elements(target.size());
   float* const sum = floats(target.data());
-  // A rank's own is among them, so there is one at least.
+  if (plain.empty()) std::fill_n(sum, count, 0.0f);
   if (plain.size() > 1) braid::reduce(DType::kFloat32, ReduceOp::kSum, target.data(), plain, count);
-  const float* const added = plain.size() > 1 ? sum : floats(plain[0]);
+  const float* const added = plain.size() == 1 ? floats(plain[0]) : sum;
   for (size_t i = 0; i < count; ++i) sum[i] = added[i] * scale_;
   for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
     if (arrival.step != &step) continue;
     if (Status bad = decode_add(lossy_.codec, arrival.message, sum, count); !bad.ok()) return bad;
   }
+  if (!sends_sums_) return {};
   const Bytes message = take(segment, target.size());
   uint32_t seed = seed_of(step.target, number);
   if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(~seed);
-  encode(lossy_.codec, sum, count, 1.0f, residual_at(step.target, target.data()), seed, message);
+  encode(lossy_.codec, sum, count, 1.0f, residual_at(step.target, number), seed, message);
   segment.sums_.emplace_back(step.target, message);
   return decode(lossy_.codec, message, sum, count);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lossy all_reduce does to its messages. Those inside a host stay as they are. Of those between hosts, a
-// contribution (of a rank, or of what a host's ranks add up to) is encoded where it leaves, and decoded and added
-// up in float32 by the one rank that completes the sum. That rank encodes the sum once, takes what the message
-// says for the sum itself, and sends the message to all: so everybody ends with the same bits, and nothing is
-// encoded more than twice.
+// What a lossy all_reduce or reduce_scatter does to its messages. Those inside a host stay as they are. Of those
+// between hosts, a contribution (of a rank, or of what a host's ranks add up to) is encoded where it leaves, and
+// decoded and added up in float32 by the one rank that completes the sum. In an all_reduce that rank encodes the
+// sum once, takes what the message says for the sum itself, and sends the message to all: so everybody ends with
+// the same bits, and nothing is encoded more than twice.
 #pragma once
 
 #include <span>
@@ -44,7 +44,7 @@ class CodedSegment {
 class Coding {
  public:
   // `hosts` has a number per node. REQUIRES: has_owners(schedule, hosts); operands.lossy; float32, a sum or an
-  // average. The operands must outlive it, and the layout this constructor.
+  // average. The operands and the layout must outlive it.
   Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
          std::vector<int> hosts);
 
@@ -61,19 +61,19 @@ class Coding {
   ConstBytes outgoing(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const;
   // What arrived for a recv goes to `target`.
   Status receive(CodedSegment& segment, const Step& step, Bytes target) const;
-  // A reduce with a coded source: adds up `plain` (floats as they are, one at least; any may be `target`) and what
-  // arrived, and puts what everybody will have into `target`.
+  // A reduce with a coded source: adds up `plain` (floats as they are; any may be `target`) and what arrived, and
+  // puts what everybody will have into `target`.
   Status reduce(CodedSegment& segment, const Step& step, int64_t number, std::span<const std::byte* const> plain,
                 Bytes target) const;
 
  private:
   Bytes take(CodedSegment& segment, size_t float_bytes) const;
-  // Of the residual, for `values`, which are `ref`: in the input or the output.
-  float* residual_at(const Ref& ref, const std::byte* values) const;
+  float* residual_at(const Ref& ref, int64_t number) const;
   uint32_t seed_of(const Ref& ref, int64_t number) const;
 
   const Node node_;
-  const Operands& operands_;
+  const Layout& layout_;
+  const bool sends_sums_;
   const std::vector<int> hosts_;
   const Lossy& lossy_;
   const float scale_;  // of a contribution

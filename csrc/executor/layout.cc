@@ -88,6 +88,14 @@ size_t Layout::scratch_offset(const Ref& ref, const Range& r, int64_t segment) c
   return grain_bytes_ * static_cast<size_t>(ref.first);
 }
 
+size_t Layout::place(const Ref& ref, int64_t segment) const {
+  size_t before = range(ref, segment).begin;
+  for (Ref earlier{ref.buffer, 0, 1}; !vector_ && earlier.first < ref.first; ++earlier.first) {
+    before += block_bytes(earlier);
+  }
+  return before;
+}
+
 ConstBytes Layout::read(const Ref& ref, int64_t segment, std::byte* scratch) const {
   if (ref.buffer != Buffer::kInput) return write(ref, segment, scratch);
   const Range r = range(ref, segment);

@@ -46,6 +46,9 @@ class Layout {
   // Scratch memory that one segment can need.
   size_t scratch_bytes() const { return scratch_bytes_; }
 
+  // How many bytes lie before that of `ref` in `segment`: in the vector, or in all blocks of the input, or of the
+  // output, one after the other. Scratch lies as the larger of them.
+  size_t place(const Ref& ref, int64_t segment) const;
   // The memory of `ref` in `segment`; scratch refs lie in `scratch`. Sizes may be 0.
   ConstBytes read(const Ref& ref, int64_t segment, std::byte* scratch) const;
   Bytes write(const Ref& ref, int64_t segment, std::byte* scratch) const;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/instruction_set.h"
 #include "python/bind.h"
-#include "reduce/reduce.h"
 
 namespace py = pybind11;
 
@@ -38,7 +38,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("compiler") = compiler();
   m.def("dtypes", &dtype_names, "Names of the element types the core knows, in the order of their wire numbers.");
   m.def(
-      "reduce_instruction_set", [] { return std::string(braid::reduce_instruction_set()); },
+      "reduce_instruction_set", [] { return std::string(braid::instruction_set_name()); },
       "What sums run on in this process: avx512, avx2 or baseline.");
   braid::bind_codec(m);
   braid::bind_bucket(m);

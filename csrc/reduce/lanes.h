@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the elements of each dtype come into vector registers and go back to memory. Written with the compiler's
-// vector types, so one text serves every width; only float16 needs instructions that no operator stands for.
-//
-// Included once by each kernels_<instruction set>.cc, which defines BRAID_VECTOR_BYTES. Everything is in the
-// anonymous namespace and nothing calls an inline function of the standard library: code made for a wide CPU must
-// not be what the linker keeps for a narrow one.
+// How the elements of each dtype come into vector registers and go back to memory. Only float16 needs instructions
+// that no operator stands for. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that asks.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+
+#include "base/vectors.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -18,32 +15,12 @@
 namespace braid {
 namespace {
 
-template <class T>
-struct VectorOf {
-  typedef T Type __attribute__((vector_size(BRAID_VECTOR_BYTES)));
-};
-template <class T>
-using Vector = typename VectorOf<T>::Type;
-template <class T>
-constexpr size_t kLanes = BRAID_VECTOR_BYTES / sizeof(T);
-
 // What one turn of the loop works on: two vectors, which hides some of the loop's own cost and lets 16-bit
 // elements fill a whole register in memory.
 template <class T>
 struct Pair {
   Vector<T> first, second;
 };
-
-template <class V>
-V load_vector(const std::byte* from) {
-  V vector;
-  __builtin_memcpy(&vector, from, sizeof(V));  // any alignment, any type
-  return vector;
-}
-template <class V>
-void store_vector(std::byte* to, V vector) {
-  __builtin_memcpy(to, &vector, sizeof(V));
-}
 
 // An element kind says: Value, the type that is computed with; kElementBytes in memory; and how a block of
 // kBlock elements is loaded and stored.

@@ -1,50 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reduce/reduce.h"
 
-#include <atomic>
-
+#include "base/instruction_set.h"
 #include "reduce/convert.h"
 #include "reduce/kernels.h"
 
 namespace braid {
 namespace {
 
-struct InstructionSet {
-  std::string_view name;
-  const ReduceKernels* kernels;
-  bool (*available)();
-};
-
-// Best first; the last is always available.
-constexpr InstructionSet kInstructionSets[] = {
-#if defined(BRAID_REDUCE_X86)
-    {"avx512", &kAvx512ReduceKernels,
-     [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-     }},
-    {"avx2", &kAvx2ReduceKernels,
-     [] {
-       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-     }},
+// By InstructionSet.
+constexpr const ReduceKernels* kKernels[kInstructionSetCount] = {
+    &kBaselineReduceKernels,
+#if defined(__x86_64__)
+    &kAvx2ReduceKernels,
+    &kAvx512ReduceKernels,
 #endif
-    {"baseline", &kBaselineReduceKernels, [] { return true; }},
 };
 
-const InstructionSet* best_instruction_set() {
-  const InstructionSet* set = kInstructionSets;
-  while (!set->available()) ++set;
-  return set;
-}
+// Of what is in use.
+const ReduceKernels& kernels() { return *kKernels[static_cast<int>(instruction_set())]; }
 
-std::atomic<const InstructionSet*>& active() {
-  static std::atomic<const InstructionSet*> set{best_instruction_set()};
-  return set;
-}
-
-const Conversions& conversions(DType dtype) {
-  return active().load(std::memory_order_relaxed)->kernels->conversions[static_cast<size_t>(dtype)];
-}
+const Conversions& conversions(DType dtype) { return kernels().conversions[static_cast<size_t>(dtype)]; }
 
 }  // namespace
 
@@ -55,9 +31,8 @@ void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::by
     dtype = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
     count *= 2;
   }
-  const InstructionSet* set = active().load(std::memory_order_relaxed);
-  set->kernels->of[static_cast<size_t>(dtype)][static_cast<size_t>(op)](target, sources.data(), sources.size(),
-                                                                        count, divisor);
+  kernels().of[static_cast<size_t>(dtype)][static_cast<size_t>(op)](target, sources.data(), sources.size(), count,
+                                                                    divisor);
 }
 
 bool is_convertible(DType dtype) {
@@ -73,18 +48,6 @@ void add_floats(DType dtype, const std::byte* from, size_t count, float scale, f
 }
 void from_floats(DType dtype, const float* values, size_t count, float scale, std::byte* to) {
   conversions(dtype).narrow(values, count, scale, to);
-}
-
-std::string_view reduce_instruction_set() { return active().load(std::memory_order_relaxed)->name; }
-
-bool set_reduce_instruction_set(std::string_view name) {
-  for (const InstructionSet& set : kInstructionSets) {
-    if (set.name != name) continue;
-    if (!set.available()) return false;
-    active().store(&set, std::memory_order_relaxed);
-    return true;
-  }
-  return false;
 }
 
 }  // namespace braid

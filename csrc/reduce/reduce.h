@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise reduction of k sources in one pass over memory, on the host. The vector width (baseline, AVX2,
-// AVX-512) is picked once per process from what the CPU has; all widths give the same bits.
+// Element-wise reduction of k sources in one pass over memory, on the host. All vector widths (base/instruction_set.h)
+// give the same bits.
 #pragma once
 
 #include <cstddef>
 #include <span>
-#include <string_view>
 
 #include "base/dtype.h"
 
@@ -27,10 +26,5 @@ namespace braid {
 // memory as a source or overlaps none. Threads may reduce into different targets at the same time.
 void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::byte* const> sources, size_t count,
             int divisor = 1);
-
-// "avx512", "avx2" or "baseline": what reduce() uses in this process.
-std::string_view reduce_instruction_set();
-// Forces a width for tests and benchmarks; false (and no change) when this CPU lacks it.
-bool set_reduce_instruction_set(std::string_view name);
 
 }  // namespace braid

@@ -17,7 +17,7 @@ std::string describe(const Intent& intent) {
   if (is_reduction(kind)) text += " " + std::string(name_of(static_cast<ReduceOp>(intent.op)));
   if (intent.bytes > 0) text += " of " + std::to_string(intent.bytes) + " bytes";
   text += " of " + std::string(name_of(static_cast<DType>(intent.dtype)));
-  if (kind == CollectiveKind::kAllReduce && intent.root != 0) {
+  if (!has_root(kind) && intent.root != 0) {
     text += " by the lossy codec " + std::to_string(intent.root);
   }
   if (has_root(kind)) text += " with root " + std::to_string(intent.root);

@@ -30,7 +30,7 @@ struct Intent {
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t family = 0;  // digest of the schedule, truncated
-  Node root = 0;       // of an all_reduce: a number for the codec, 0 for none
+  Node root = 0;       // where there is none: a number for the codec, or 0
   uint64_t bytes = 0;  // size of the whole operation; 0 where ranks may differ
 
   bool operator==(const Intent&) const = default;

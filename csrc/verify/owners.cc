@@ -46,7 +46,6 @@ class Ownership {
     return std::all_of(order.value().messages.begin(), order.value().messages.end(), [&](const Message& message) {
       if (!is_far(message.from.node, message.to.node)) return true;
       const Step& sent = step_at(message.from);
-      if (sent.target.buffer == Buffer::kScratch) return false;
       const bool is_kept = step_at(message.to).op == Op::kRecv;
       return is_kept ? is_sum(sent.target, message.from) : !is_owned_by(message.from.node, sent.target);
     });
@@ -64,7 +63,9 @@ class Ownership {
   }
   bool own(const Owner& owner) {
     if (owner.target.buffer != Buffer::kOutput) return false;
-    for (int chunk = owner.target.first; chunk < owner.target.first + owner.target.count; ++chunk) {
+    // The only output of a reduce_scatter is the block of the node's own number.
+    const int first = is_vector(schedule_.collective.kind) ? owner.target.first : owner.node;
+    for (int chunk = first; chunk < first + owner.target.count; ++chunk) {
       Owner& found = owners_[static_cast<size_t>(chunk)];
       if (found.node >= 0) return false;
       found = owner;
@@ -73,7 +74,8 @@ class Ownership {
   }
   bool is_sum(const Ref& ref, const Endpoint& from) const {
     const Owner& owner = owners_[static_cast<size_t>(ref.first)];
-    return owner.node == from.node && owner.target == ref && owner.round < static_cast<size_t>(from.round);
+    return is_vector(schedule_.collective.kind) && owner.node == from.node && owner.target == ref &&
+           owner.round < static_cast<size_t>(from.round);
   }
 
   bool is_owned_by(Node node, const Ref& ref) const {
@@ -91,7 +93,9 @@ class Ownership {
 
 bool has_owners(const VerifiedSchedule& schedule, const std::vector<int>& hosts) {
   const Schedule& own = schedule.schedule();
-  if (own.collective.kind != CollectiveKind::kAllReduce || own.aggregators() > 0) return false;
+  const bool adds_up =
+      own.collective.kind == CollectiveKind::kAllReduce || own.collective.kind == CollectiveKind::kReduceScatter;
+  if (!adds_up || own.aggregators() > 0) return false;
   if (hosts.size() != own.programs.size()) return false;
   Ownership ownership(schedule, hosts);
   return ownership.finds_owners() && ownership.sends_only_what_it_may();

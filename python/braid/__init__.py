@@ -25,6 +25,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "__version__": ("braid._core", "version"),
     "flight_record": ("braid._stats", "flight_record"),
     "lossy_all_reduce": ("braid._lossy", "lossy_all_reduce"),
+    "lossy_reduce_scatter": ("braid._lossy", "lossy_reduce_scatter"),
     "predict_all_reduce": ("braid._lossy", "predict_all_reduce"),
     "stats": ("braid._stats", "stats"),
 }

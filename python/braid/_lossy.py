@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce in fewer bytes, for torch: ``braid.lossy_all_reduce`` and what it would take."""
+"""Reductions in fewer bytes, for torch: ``braid.lossy_all_reduce``, and what it would take."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,46 @@ def lossy_all_reduce(
     options.reduceOp = ReduceOp.AVG if op is None else op
     options.asyncOp = async_op
     work: Work = _backend(group).lossy_allreduce(tensor, str(codec), residual, seed % 2**32, options)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+def lossy_reduce_scatter(
+    output: "torch.Tensor",
+    input: "torch.Tensor",
+    codec: Any,
+    *,
+    residual: "torch.Tensor | None" = None,
+    op: "ReduceOp.RedOpType | None" = None,
+    seed: int = 0,
+    group: "ProcessGroup | None" = None,
+    async_op: bool = False,
+) -> "Work | None":
+    """Sum or average a tensor over all ranks, each of which gets its part, in fewer bytes between hosts.
+
+    Encoded once, where it leaves a host; ``lossy_all_reduce`` says the rest, and what is raised.
+
+    Args:
+        output: float32 on the CPU, contiguous: a part of the input's elements, as many on all ranks.
+        input: float32 on the CPU, one part after the other.
+        codec: as of ``lossy_all_reduce``.
+        residual: float32, contiguous, with an element for each of the input; or None.
+        op: ReduceOp.AVG, which is meant by None, or SUM.
+        seed: as of ``lossy_all_reduce``.
+        group: a group on braid; None for the default one.
+        async_op: return at once, with a Work.
+
+    Returns:
+        A Work, whose future has the list of the output, if `async_op`; else None.
+    """
+    from torch.distributed import ReduceOp, ReduceScatterOptions
+
+    options = ReduceScatterOptions()
+    options.reduceOp = ReduceOp.AVG if op is None else op
+    options.asyncOp = async_op
+    work: Work = _backend(group).lossy_reduce_scatter(output, input, str(codec), residual, seed % 2**32, options)
     if async_op:
         return work
     work.wait()

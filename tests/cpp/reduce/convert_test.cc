@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/instruction_set.h"
 #include "reduce/operands.h"
 #include "reduce/reference.h"
 
@@ -32,8 +33,8 @@ double number_at(DType dtype, const std::byte* at) {
 
 class Convert : public ::testing::Test {
  protected:
-  void TearDown() override { set_reduce_instruction_set(before_); }
-  std::string_view before_ = reduce_instruction_set();
+  void TearDown() override { set_instruction_set(before_); }
+  std::string_view before_ = instruction_set_name();
 };
 
 TEST_F(Convert, KnowsTheFloatsOfTwoBytesAndMore) {
@@ -46,7 +47,7 @@ TEST_F(Convert, KnowsTheFloatsOfTwoBytesAndMore) {
 // At odd addresses, and of all lengths about a block; the memory behind is left alone.
 TEST_F(Convert, WidensEveryDtypeInEveryWidth) {
   for (const auto set : instruction_sets()) {
-    ASSERT_TRUE(set_reduce_instruction_set(set));
+    ASSERT_TRUE(set_instruction_set(set));
     for (const DType dtype : kFloats) {
       std::mt19937_64 random(1);
       for (size_t count = 0; count < 150; ++count) {
@@ -70,7 +71,7 @@ TEST_F(Convert, WidensEveryDtypeInEveryWidth) {
 
 TEST_F(Convert, RoundsToEveryDtypeInEveryWidth) {
   for (const auto set : instruction_sets()) {
-    ASSERT_TRUE(set_reduce_instruction_set(set));
+    ASSERT_TRUE(set_instruction_set(set));
     for (const DType dtype : kFloats) {
       std::mt19937_64 random(2);
       for (size_t count = 0; count < 150; ++count) {
@@ -108,7 +109,7 @@ TEST_F(Convert, EveryHalfComesBackInEveryWidth) {
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
   std::vector<float> values(halves.size());
   for (const auto set : instruction_sets()) {
-    ASSERT_TRUE(set_reduce_instruction_set(set));
+    ASSERT_TRUE(set_instruction_set(set));
     for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
       to_floats(dtype, reinterpret_cast<const std::byte*>(halves.data()), halves.size(), 1, values.data());
       from_floats(dtype, values.data(), values.size(), 1, reinterpret_cast<std::byte*>(back.data()));

@@ -18,8 +18,8 @@ using Numbers = std::vector<uint8_t>;
 
 class Float8 : public ::testing::TestWithParam<std::string_view> {
  protected:
-  void SetUp() override { ASSERT_TRUE(set_reduce_instruction_set(GetParam())); }
-  void TearDown() override { set_reduce_instruction_set(before_); }
+  void SetUp() override { ASSERT_TRUE(set_instruction_set(GetParam())); }
+  void TearDown() override { set_instruction_set(before_); }
 
   static Numbers reduced(DType dtype, ReduceOp op, const std::vector<Numbers>& sources, int divisor = 1) {
     std::vector<const std::byte*> pointers;
@@ -29,7 +29,7 @@ class Float8 : public ::testing::TestWithParam<std::string_view> {
     return target;
   }
 
-  std::string_view before_ = reduce_instruction_set();
+  std::string_view before_ = instruction_set_name();
 };
 
 // No sum or product of two is rounded by float before it is rounded to 8 bits, so the reference rounds just once.

@@ -16,12 +16,12 @@ namespace {
 
 class InstructionSet : public ::testing::Test {
  protected:
-  void TearDown() override { set_reduce_instruction_set(before_); }
+  void TearDown() override { set_instruction_set(before_); }
 
   // The bytes that `set` makes of two sources.
   static std::vector<uint16_t> reduced(std::string_view set, DType dtype, ReduceOp op,
                                        const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
-    EXPECT_TRUE(set_reduce_instruction_set(set));
+    EXPECT_TRUE(set_instruction_set(set));
     std::vector<uint16_t> result(a.size());
     const auto bytes = [](const std::vector<uint16_t>& of) {
       return reinterpret_cast<const std::byte*>(of.data());
@@ -31,21 +31,21 @@ class InstructionSet : public ::testing::Test {
     return result;
   }
 
-  std::string_view before_ = reduce_instruction_set();
+  std::string_view before_ = instruction_set_name();
 };
 
 TEST_F(InstructionSet, StartsWithTheBest) {
   const auto available = instruction_sets();
   EXPECT_EQ(available.front(), "baseline");
-  EXPECT_EQ(reduce_instruction_set(), available.back());
+  EXPECT_EQ(instruction_set_name(), available.back());
 }
 
 TEST_F(InstructionSet, CanBeForcedAndRefusesTheUnknown) {
   for (const std::string_view set : instruction_sets()) {
-    EXPECT_TRUE(set_reduce_instruction_set(set));
-    EXPECT_EQ(reduce_instruction_set(), set);
-    EXPECT_FALSE(set_reduce_instruction_set("mmx"));
-    EXPECT_EQ(reduce_instruction_set(), set);
+    EXPECT_TRUE(set_instruction_set(set));
+    EXPECT_EQ(instruction_set_name(), set);
+    EXPECT_FALSE(set_instruction_set("mmx"));
+    EXPECT_EQ(instruction_set_name(), set);
   }
 }
 

@@ -63,8 +63,8 @@ class Operands {
 
 class ReduceMatrix : public ::testing::TestWithParam<int> {
  protected:
-  void TearDown() override { set_reduce_instruction_set(before_); }
-  std::string_view before_ = reduce_instruction_set();
+  void TearDown() override { set_instruction_set(before_); }
+  std::string_view before_ = instruction_set_name();
 };
 
 TEST_P(ReduceMatrix, AgreesWithTheReference) {
@@ -79,7 +79,7 @@ TEST_P(ReduceMatrix, AgreesWithTheReference) {
         Operands operands(dtype, k, count, random);
         const auto expected = reference_reduce(dtype, op, operands.pointers(), count, divisor);
         for (const std::string_view set : instruction_sets()) {
-          ASSERT_TRUE(set_reduce_instruction_set(set));
+          ASSERT_TRUE(set_instruction_set(set));
           for (size_t place = 0; place <= k; ++place) {
             SCOPED_TRACE(std::string(set) + " " + std::string(name_of(op)) + " k=" + std::to_string(k) +
                          " count=" + std::to_string(count) + " place=" + std::to_string(place));

@@ -26,9 +26,9 @@ std::vector<T> reduced(DType dtype, ReduceOp op, const Sources<T>& sources, int 
 
 class Meaning : public ::testing::TestWithParam<std::string_view> {
  protected:
-  void SetUp() override { ASSERT_TRUE(set_reduce_instruction_set(GetParam())); }
-  void TearDown() override { set_reduce_instruction_set(before_); }
-  std::string_view before_ = reduce_instruction_set();
+  void SetUp() override { ASSERT_TRUE(set_instruction_set(GetParam())); }
+  void TearDown() override { set_instruction_set(before_); }
+  std::string_view before_ = instruction_set_name();
 };
 
 TEST_P(Meaning, Float16AverageDoesNotOverflowOnTheWay) {

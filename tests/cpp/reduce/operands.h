@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands for the tests of reduce(): random bits with the awkward values mixed in, and the widths this CPU has.
+// Operands for the tests of reduce(): random bits with the awkward values mixed in.
 #pragma once
 
 #include <cstring>
 #include <random>
-#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
 #include "reduce/reduce.h"
+#include "support/instruction_sets.h"
 
 namespace braid::testing {
-
-inline std::vector<std::string_view> instruction_sets() {
-  const std::string_view before = reduce_instruction_set();
-  std::vector<std::string_view> available;
-  for (const std::string_view name : {"baseline", "avx2", "avx512"}) {
-    if (set_reduce_instruction_set(name)) available.push_back(name);
-  }
-  set_reduce_instruction_set(before);
-  return available;
-}
 
 // The bits of zeros, ones, subnormals, the largest numbers, infinities, and NaNs quiet and signalling; both signs.
 inline std::vector<uint64_t> awkward_bits(DType dtype) {

@@ -126,6 +126,19 @@ TEST(TopologyText, ErrorsNameTheLine) {
   }
 }
 
+TEST(Topology, SeemsFasterToSmallerMessages) {
+  Topology topology({4, 4, 7}, {1, 2}, {3, 4});
+  topology.set_card(7, {8, 16});
+  topology.set_link(0, 2, {9, 64});
+  topology.set_link(0, 1, {9, 64});
+  Topology half({4, 4, 7}, {1, 2}, {3, 2});
+  half.set_card(7, {4, 8});
+  half.set_link(0, 2, {9, 32});
+  half.set_link(0, 1, {9, 64});  // inside a host messages are as they were
+  EXPECT_EQ(topology.with_messages_of(0.5), half);
+  EXPECT_EQ(topology.with_messages_of(1), topology);
+}
+
 TEST(Topology, HasAFirstPart) {
   Topology topology({4, 4, 7, 9}, {1, 2}, {3, 4});
   topology.set_card(7, {5, 6});

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The object files of kernels_*.cc define one symbol each, their table: no inline function or template another file
-# could share.
+# could share. OBJECTS, TABLE: part of the name of its type.
 string(REPLACE "|" ";" OBJECTS "${OBJECTS}")
 list(FILTER OBJECTS INCLUDE REGEX "/kernels_")
 if(NOT OBJECTS)
@@ -11,7 +11,7 @@ foreach(object IN LISTS OBJECTS)
     COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+\n" symbols "${symbols}")
   list(LENGTH symbols count)
-  if(NOT count EQUAL 1 OR NOT symbols MATCHES "ReduceKernels")
+  if(NOT count EQUAL 1 OR NOT symbols MATCHES "${TABLE}")
     message(FATAL_ERROR "${object} defines more than its table: ${symbols}")
   endif()
 endforeach()

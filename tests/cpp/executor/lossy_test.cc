@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// All ranks end with the same bits, which lack exactly what the residuals hold.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "executor/rehearsal.h"
+#include "support/every_family.h"
+#include "verify/owners.h"
+
+namespace braid::testing {
+namespace {
+
+using Vector = std::vector<float>;
+
+Vector numbers(size_t count, int seed) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::normal_distribution<float> normal;
+  Vector values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<int> apart(int ranks) {
+  std::vector<int> hosts(static_cast<size_t>(ranks));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
+struct Case {
+  std::string codec = "int8";
+  std::string family = "direct";
+  std::vector<int> hosts;
+  size_t count = 1000;
+  ReduceOp op = ReduceOp::kAvg;
+  std::vector<uint64_t> shares = {};
+  bool in_place = false;
+  size_t chunk_bytes = 2048;
+
+  int ranks() const { return static_cast<int>(hosts.size()); }
+  std::string text() const {
+    return codec + " " + family + " " + std::to_string(ranks()) + " ranks of " + std::to_string(count) +
+           (in_place ? " in place" : "");
+  }
+};
+
+std::shared_ptr<const VerifiedSchedule> schedule_of(const Case& what) {
+  const Collective collective{CollectiveKind::kAllReduce, what.ranks(), 0};
+  return planned(*find_family(collective.kind, what.family), collective, {what.shares, what.hosts, 0});
+}
+
+// Runs it on `inputs`; what each rank has in the end. The residuals may be empty.
+std::vector<Vector> run(const Case& what, std::vector<Vector> inputs, std::vector<Vector>& residuals,
+                        uint32_t seed = 1) {
+  std::vector<Vector> outputs(inputs.size(), Vector(what.count, -7));
+  std::vector<Operands> operands;
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    const Bytes in = std::as_writable_bytes(std::span(inputs[rank]));
+    const Bytes out = what.in_place ? in : std::as_writable_bytes(std::span(outputs[rank]));
+    Operands one{DType::kFloat32, what.op, {in}, {out}};
+    float* residual = residuals.empty() ? nullptr : residuals[rank].data();
+    one.lossy = Lossy{codec_from_text(what.codec).value(), residual, seed};
+    operands.push_back(std::move(one));
+  }
+  RehearsalOptions options;
+  options.execution.chunk_bytes = what.chunk_bytes;
+  options.execution.hosts = what.hosts;
+  options.loopback.piece_bytes = 500;
+  const auto schedule = schedule_of(what);
+  EXPECT_TRUE(has_owners(*schedule, what.hosts)) << what.text();
+  const Status status = rehearse(schedule, operands, options);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return what.in_place ? inputs : outputs;
+}
+
+std::vector<double> total(const std::vector<Vector>& vectors) {
+  std::vector<double> sum(vectors[0].size(), 0);
+  for (const Vector& vector : vectors) {
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += vector[i];
+  }
+  return sum;
+}
+
+// Some steps on new numbers each: the results are the same everywhere, and lack what is left over.
+void expect_nothing_lost(const Case& what) {
+  SCOPED_TRACE(what.text());
+  const auto ranks = static_cast<size_t>(what.ranks());
+  std::vector<Vector> residuals(ranks, Vector(what.count, 0));
+  std::vector<double> in(what.count, 0), out(what.count, 0);
+  for (int step = 0; step < 3; ++step) {
+    std::vector<Vector> inputs;
+    for (int rank = 0; rank < what.ranks(); ++rank) inputs.push_back(numbers(what.count, 100 * step + rank));
+    const std::vector<double> sum = total(inputs);
+    const std::vector<Vector> outputs = run(what, std::move(inputs), residuals, static_cast<uint32_t>(step));
+    for (size_t i = 0; i < what.count; ++i) {
+      in[i] += sum[i] / (what.op == ReduceOp::kAvg ? what.ranks() : 1);
+      out[i] += outputs[0][i];
+    }
+    for (size_t rank = 1; rank < ranks; ++rank) {
+      ASSERT_EQ(std::memcmp(outputs[rank].data(), outputs[0].data(), what.count * sizeof(float)), 0) << rank;
+    }
+  }
+  const std::vector<double> left = total(residuals);
+  for (size_t i = 0; i < what.count; ++i) ASSERT_NEAR(in[i], out[i] + left[i], 2e-5) << i;
+}
+
+const char* const kCodecs[] = {"fp16", "bf16", "fp8_e4m3", "fp8_e5m2",   "int8",
+                               "int4", "qsgd", "sign",     "top_k:0.05", "random_k:0.1"};
+
+TEST(Lossy, LosesNothingForGood) {
+  for (const char* codec : kCodecs) {
+    for (const int ranks : {2, 3, 5, 8}) expect_nothing_lost({codec, "direct", apart(ranks), 4001});
+  }
+}
+
+TEST(Lossy, LosesNothingOfAnySize) {
+  for (const char* codec : {"int8", "sign", "top_k:0.25", "random_k:0.25"}) {
+    for (const size_t count : {0, 1, 2, 3, 255, 20'011}) {
+      for (const bool in_place : {false, true}) {
+        expect_nothing_lost({codec, "direct", apart(3), count, ReduceOp::kSum, {}, in_place});
+      }
+    }
+  }
+}
+
+TEST(Lossy, LosesNothingWithUnequalShares) {
+  for (const std::vector<uint64_t>& shares : std::vector<std::vector<uint64_t>>{{1, 5, 0, 2}, {0, 0, 0, 1}}) {
+    expect_nothing_lost({"int4", "direct", apart(4), 5003, ReduceOp::kAvg, shares});
+  }
+}
+
+TEST(Lossy, LosesNothingWhereSomeRanksShareAHost) {
+  for (const char* codec : {"int8", "sign", "random_k:0.1"}) {
+    for (const bool in_place : {false, true}) {
+      for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 0, 2, 1, 0}}) {
+        for (const char* family : {"direct", "hierarchical_direct"}) {
+          expect_nothing_lost({codec, family, hosts, 6007, ReduceOp::kAvg, {}, in_place});
+        }
+      }
+    }
+  }
+}
+
+TEST(Lossy, StaysInsideAHostExact) {
+  // Sums of whole numbers below 128: what int8 keeps exactly where the largest is 127, as it is on both hosts.
+  std::vector<Vector> inputs(4, Vector(512, 1));
+  for (Vector& input : inputs) input[0] = input[256] = 31.75f;
+  std::vector<Vector> none;
+  const Case what{"int8", "hierarchical_direct", {0, 0, 1, 1}, 512, ReduceOp::kSum, {}, false, 1 << 20};
+  const std::vector<Vector> outputs = run(what, inputs, none);
+  for (const Vector& output : outputs) {
+    EXPECT_EQ(output[0], 127);
+    EXPECT_EQ(output[1], 4);
+  }
+}
+
+// One segment, done by hand.
+TEST(Lossy, IsWhatItSaysItIs) {
+  for (const std::string codec_text : {"fp16", "int8", "int4", "sign", "top_k:0.1"}) {
+    SCOPED_TRACE(codec_text);
+    const Codec codec = codec_from_text(codec_text).value();
+    const Case what{codec_text, "direct", apart(3), 900, ReduceOp::kAvg, {}, false, 1 << 20};
+    std::vector<Vector> inputs, residuals;
+    for (int rank = 0; rank < 3; ++rank) {
+      inputs.push_back(numbers(900, rank));
+      residuals.push_back(numbers(900, rank + 50));
+    }
+    std::vector<Vector> left = residuals;
+    const float third = 1.0f / 3;
+    Vector expected(900);
+    for (int owner = 0; owner < 3; ++owner) {  // of 300 elements each
+      const size_t begin = 300 * static_cast<size_t>(owner);
+      std::vector<std::byte> message(encoded_bytes(codec, 300));
+      float* const sum = expected.data() + begin;
+      for (size_t i = 0; i < 300; ++i) sum[i] = inputs[static_cast<size_t>(owner)][begin + i] * third;
+      for (size_t rank = 0; rank < 3; ++rank) {
+        if (static_cast<int>(rank) == owner) continue;
+        encode(codec, inputs[rank].data() + begin, 300, third, left[rank].data() + begin, 0, message);
+        ASSERT_TRUE(decode_add(codec, message, sum, 300).ok());
+      }
+      encode(codec, sum, 300, 1, left[static_cast<size_t>(owner)].data() + begin, 0, message);
+      ASSERT_TRUE(decode(codec, message, sum, 300).ok());
+    }
+    const std::vector<Vector> outputs = run(what, inputs, residuals);
+    EXPECT_EQ(outputs[0], expected);
+    EXPECT_EQ(residuals, left);
+  }
+}
+
+TEST(Lossy, WithoutAResidualForgetsWhatWasLost) {
+  std::vector<Vector> none;
+  const Case what{"sign", "direct", apart(2), 1024};
+  const std::vector<Vector> inputs = {numbers(1024, 1), numbers(1024, 2)};
+  EXPECT_EQ(run(what, inputs, none), run(what, inputs, none));
+}
+
+TEST(Lossy, DrawsOtherNumbersForOtherSeedsAndRanks) {
+  std::vector<Vector> none;
+  const Case what{"qsgd", "direct", apart(2), 1024};
+  const std::vector<Vector> same = {numbers(1024, 1), numbers(1024, 1)};
+  EXPECT_EQ(run(what, same, none, 5), run(what, same, none, 5));
+  EXPECT_NE(run(what, same, none, 5), run(what, same, none, 6));
+}
+
+// Every rank's block of it, in segments, of blocks that need not be equal.
+TEST(Lossy, ScattersWhatTheResidualsLack) {
+  for (const char* codec : kCodecs) {
+    for (const std::vector<int>& hosts :
+         std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}, {0, 0, 1, 1}, {0, 1, 0, 2, 1}}) {
+      for (const char* family : {"direct", "hierarchical"}) {
+        const int ranks = static_cast<int>(hosts.size());
+        const Collective collective{CollectiveKind::kReduceScatter, ranks, 0};
+        const auto schedule = planned(*find_family(collective.kind, family), collective, {{}, hosts, 0});
+        if (!has_owners(*schedule, hosts)) continue;
+        SCOPED_TRACE(std::string(codec) + " " + family + " " + std::to_string(ranks));
+        const auto size_of_block = [](int owner) { return 1500 + 7 * static_cast<size_t>(owner % 2); };
+        size_t count = 0;
+        for (int owner = 0; owner < ranks; ++owner) count += size_of_block(owner);
+        std::vector<Vector> inputs, outputs, residuals;
+        std::vector<Operands> operands;
+        for (int rank = 0; rank < ranks; ++rank) {
+          inputs.push_back(numbers(count, rank));
+          outputs.emplace_back(size_of_block(rank));
+          residuals.push_back(numbers(count, 90 + rank));
+        }
+        const std::vector<double> in = total(inputs), old = total(residuals);
+        for (size_t rank = 0; rank < inputs.size(); ++rank) {
+          Operands one{DType::kFloat32, ReduceOp::kAvg, {}, {std::as_writable_bytes(std::span(outputs[rank]))}};
+          size_t at = 0;
+          for (int owner = 0; owner < ranks; at += size_of_block(owner++)) {
+            one.inputs.push_back(std::as_bytes(std::span(inputs[rank]).subspan(at, size_of_block(owner))));
+          }
+          one.lossy = Lossy{codec_from_text(codec).value(), residuals[rank].data(), 1};
+          operands.push_back(std::move(one));
+        }
+        RehearsalOptions options;
+        options.execution.chunk_bytes = 2048;
+        options.execution.hosts = hosts;
+        const Status status = rehearse(schedule, operands, options);
+        ASSERT_TRUE(status.ok()) << status.message();
+        const std::vector<double> left = total(residuals);
+        size_t i = 0;
+        for (const Vector& block : outputs) {
+          for (size_t k = 0; k < block.size(); ++k, ++i) {
+            ASSERT_NEAR(block[k] + left[i], in[i] / ranks + old[i], 2e-5) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// What is no number reaches everybody, and stays nowhere.
+TEST(Lossy, PassesOnWhatIsNoNumber) {
+  for (const char* codec : kCodecs) {
+    if (std::string(codec).starts_with("random_k")) continue;  // which does not look at what it leaves out
+    SCOPED_TRACE(codec);
+    const Case what{codec, "direct", apart(3), 999};
+    std::vector<Vector> inputs, residuals(3, Vector(999, 0));
+    for (int rank = 0; rank < 3; ++rank) inputs.push_back(numbers(999, rank));
+    inputs[1][700] = std::nanf("");
+    inputs[2][100] = INFINITY;
+    const std::vector<Vector> outputs = run(what, inputs, residuals);
+    for (const Vector& output : outputs) {
+      EXPECT_FALSE(std::isfinite(output[700]));
+      EXPECT_FALSE(std::isfinite(output[100]));
+    }
+    for (const Vector& residual : residuals) {
+      for (const float value : residual) ASSERT_TRUE(std::isfinite(value));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::testing

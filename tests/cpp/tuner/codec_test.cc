@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choices for messages in fewer bytes.
+#include <gtest/gtest.h>
+
+#include "support/choices.h"
+#include "verify/owners.h"
+
+namespace braid::testing {
+namespace {
+
+constexpr Collective kFour{CollectiveKind::kAllReduce, 4, 0};
+
+Codec codec(const char* text) { return codec_from_text(text).value(); }
+
+Result<Choice> choice_with(const char* text, const Collective& collective, const Topology& topology,
+                           const TunerOptions& options = {}) {
+  ScheduleCache cache;
+  return choose(collective, DType::kFloat32, ReduceOp::kSum, kHuge, topology, options, cache, codec(text));
+}
+
+TEST(CodecChoice, IsAmongSchedulesWithOwners) {
+  const Topology topology({0, 0, 1, 1, 2, 2}, {1e-6, 1e-10}, {1e-4, 8e-9});
+  const Choice choice = choice_with("int8", {CollectiveKind::kAllReduce, 6, 0}, topology).value();
+  EXPECT_EQ(considered(choice), (std::set<std::string>{"direct", "hierarchical_direct"}));
+  EXPECT_TRUE(has_owners(*choice.schedule, topology.numbered_hosts()));
+  EXPECT_NE(choice.reason.find("these have not: ring"), std::string::npos) << choice.reason;
+}
+
+TEST(CodecChoice, TakesThePartOfTheTimeThatItsMessagesHave) {
+  TunerOptions options;
+  options.chunk_bytes = 0;
+  options.algorithm = "direct";
+  const Topology slow = uniform(4, 1e-4, 4e-8);  // 200 Mbit/s
+  const double exact_s = chosen(kFour, kHuge, slow, DType::kFloat32, ReduceOp::kSum, options).predicted_s;
+  for (const char* text : {"fp16", "int8", "int4", "sign"}) {
+    const double part = choice_with(text, kFour, slow, options).value().predicted_s / exact_s;
+    EXPECT_GT(part, ratio(codec(text)) * 0.95) << text;
+    EXPECT_LT(part, ratio(codec(text)) * 1.3 + 0.02) << text;
+  }
+}
+
+TEST(CodecChoice, KnowsThatCodingTakesTime) {
+  TunerOptions options;
+  options.chunk_bytes = 0;
+  const Topology fast = uniform(4, 1e-6, 1e-11);  // faster than any core codes
+  const double exact_s = chosen(kFour, kHuge, fast, DType::kFloat32, ReduceOp::kSum, options).predicted_s;
+  EXPECT_GT(choice_with("int8", kFour, fast, options).value().predicted_s, exact_s);
+}
+
+TEST(CodecChoice, IsRefusedWhereThereIsNone) {
+  TunerOptions forced;
+  forced.algorithm = "ring";
+  const Status ring = choice_with("int8", kFour, uniform(4, 1e-4, 8e-9), forced).status();
+  EXPECT_EQ(ring.code(), Code::kInvalidArgument);
+  EXPECT_NE(ring.message().find("no codec can be used with ring"), std::string::npos) << ring.message();
+  const Collective gather{CollectiveKind::kAllGather, 4, 0};
+  EXPECT_EQ(choice_with("int8", gather, uniform(4, 1e-4, 8e-9)).status().code(), Code::kInvalidArgument);
+}
+
+TEST(CodecChoice, IsRememberedByCodec) {
+  const auto tuner = Tuner::create(uniform(4, 1e-4, 8e-9), {}).value();
+  const auto with = [&](std::optional<Codec> codec) {
+    return tuner->choose(kFour, DType::kFloat32, ReduceOp::kSum, kHuge, codec).value();
+  };
+  EXPECT_EQ(with(codec("int8")), with(codec("int8")));
+  EXPECT_NE(with(codec("top_k:0.01")), with(codec("top_k:0.02")));
+  EXPECT_GT(with(std::nullopt)->predicted_s, with(codec("int8"))->predicted_s);
+}
+
+}  // namespace
+}  // namespace braid::testing
