@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
-CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc')
+CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 .PHONY: help setup test cpp-test pytest lint types format demo bench asan tsan conformance conformance-update \
   clean distclean
