@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training between slow hosts: time to an accuracy, final accuracy, and what a step waits for, by contestant."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+FOLDER = Path(os.path.relpath(Path(__file__).parent))  # of the checkout, wherever that is
+# Contestant -> backend and hook: a policy of braid's, or a hook of torch's.
+CONTESTANTS = {
+    "gloo": ("gloo", ""),
+    "gloo fp16": ("gloo", "torch fp16"),
+    "gloo PowerSGD": ("gloo", "torch power_sgd"),
+    "braid": ("braid", ""),
+    "braid auto": ("braid", "auto"),
+    "braid int8": ("braid", "int8"),
+    "braid auto:aggressive": ("braid", "auto:aggressive"),
+    "braid sign": ("braid", "sign"),
+    "braid forgetful sign": ("braid", "sign without feedback"),
+    "braid power_sgd:4": ("braid", "power_sgd:4"),
+}
+WARMUP_STEPS = 10
+
+
+def rank_main(folder: Path, model_name: str, contestant: str, seed: int, epochs: int) -> None:
+    """Be one rank of a training run; rank 0 writes what it saw."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.functional import cross_entropy
+    from torch.nn.parallel import DistributedDataParallel
+
+    backend, hook = CONTESTANTS[contestant]
+    store = dist.FileStore(str(folder / "store"))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    train, test = digits()
+    model = DistributedDataParallel(make_model(model_name))
+    register(model, hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
+    order = torch.Generator().manual_seed(seed)
+    seconds, steps, curve = 0.0, [], []
+    for _ in range(epochs):
+        shuffled = torch.randperm(len(train[0]), generator=order)
+        for batch in shuffled.split(32 * size):
+            if len(batch) < 32 * size:
+                continue
+            mine = batch[rank::size]
+            dist.barrier()
+            began = time.perf_counter()
+            optimizer.zero_grad()
+            cross_entropy(model(train[0][mine]), train[1][mine]).backward()
+            optimizer.step()
+            steps.append(time.perf_counter() - began)
+        seconds = sum(steps)
+        with torch.no_grad():
+            right = (model.module(test[0]).argmax(1) == test[1]).float().mean().item()
+        curve.append({"seconds": seconds, "accuracy": right})
+    alone = []
+    for _ in range(10):  # a step without communication
+        dist.barrier()
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        with model.no_sync():
+            cross_entropy(model(train[0][:32]), train[1][:32]).backward()
+        optimizer.step()
+        alone.append(time.perf_counter() - began)
+    if rank == 0:
+        told = {"curve": curve, "steps_s": steps, "alone_s": alone}
+        (folder / "told.json").write_text(json.dumps(told))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def digits() -> list[tuple[Any, Any]]:
+    """Return images and labels of scikit-learn's digits, to train on and to test with."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(data.target)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    split = len(labels) * 4 // 5
+    return [(images[part], labels[part]) for part in (order[:split], order[split:])]
+
+
+def make_model(name: str) -> Any:
+    """Return the model: a small CNN, or one with 25 million parameters, nearly all in two matrices."""
+    from torch import nn
+
+    width = {"cnn": 512, "25m": 4500}[name]
+    middle = [] if name == "cnn" else [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(64 * 4 * 4, width), nn.ReLU(), *middle),
+        nn.Linear(width, 10),
+    )
+
+
+def register(model: Any, hook: str) -> None:
+    """Give DDP the contestant's hook."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if not hook:
+        return
+    if hook == "torch fp16":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif hook == "torch power_sgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=WARMUP_STEPS)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    else:
+        from braid.hooks import AutoState, auto
+
+        forgets = hook.endswith(" without feedback")
+        state = AutoState(model, hook.removesuffix(" without feedback") + f",warmup:{WARMUP_STEPS}")
+
+        def forgetful(kept: AutoState, bucket: Any) -> Any:
+            kept.reset()
+            return auto(kept, bucket)
+
+        model.register_comm_hook(state, forgetful if forgets else auto)
+
+
+def train(hosts: str, model: str, contestant: str, seed: int, epochs: int) -> dict[str, Any]:
+    """Train once in a lab, one rank per host."""
+    from braid.lab import Job, Lab, environments
+
+    with Lab(hosts) as lab, TemporaryDirectory() as folder:
+        places = environments(lab, [1] * len(lab.hosts))
+        command = [sys.executable, __file__, "--rank-in", folder, model, contestant, str(seed), str(epochs)]
+        with Job(places, command, stderr=subprocess.PIPE) as job:
+            codes = job.wait(1200)
+            says = [rank.stderr.read().decode() for rank in job.ranks if rank.stderr]
+        if any(codes):
+            raise SystemExit("\n".join(says))
+        told: dict[str, Any] = json.loads((Path(folder) / "told.json").read_text())
+    return told
+
+
+def summary(told: dict[str, Any], target: float) -> dict[str, Any]:
+    """Return what is shown of one run."""
+    reached = [point["seconds"] for point in told["curve"] if point["accuracy"] >= target]
+    later = told["steps_s"][WARMUP_STEPS + 2 :]
+    return {
+        "accuracy": told["curve"][-1]["accuracy"],
+        "seconds": told["curve"][-1]["seconds"],
+        "to_target_s": reached[0] if reached else None,
+        "step_s": statistics.median(later),
+        "communication_s": max(statistics.median(later) - statistics.median(told["alone_s"]), 0.0),
+    }
+
+
+def show(rows: list[dict[str, Any]], target: float) -> None:
+    """Print the table: medians over seeds."""
+    print(f"{'':>24} {'accuracy':>17} {f'to {target:.0%}':>8} {'step':>9} {'waits':>9} {'less':>6}")
+    first = None
+    for name in dict.fromkeys(row["contestant"] for row in rows):
+        own = [row for row in rows if row["contestant"] == name]
+        accuracies = [row["accuracy"] for row in own]
+        reached = [row["to_target_s"] for row in own if row["to_target_s"] is not None]
+        waits = statistics.median(row["communication_s"] for row in own)
+        first = waits if name == "braid" else first
+        print(
+            f"{name:>24} {min(accuracies):>6.1%} to {max(accuracies):>6.1%} "
+            f"{(f'{statistics.median(reached):.1f} s' if len(reached) == len(own) else '-'):>8} "
+            f"{statistics.median(row['step_s'] for row in own) * 1e3:>6.0f} ms {waits * 1e3:>6.0f} ms "
+            f"{(f'{first / waits:.1f}x' if first and waits else '-'):>6}"
+        )
+
+
+def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Draw accuracy over time, the first seed of each contestant."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for name in dict.fromkeys(row["contestant"] for row in rows):
+        curve = next(row for row in rows if row["contestant"] == name)["curve"]
+        axes.plot([p["seconds"] for p in curve], [p["accuracy"] for p in curve], marker=".", label=name)
+    axes.set(xlabel="seconds of training", ylabel="test accuracy", title=title, xscale="log")
+    axes.legend()
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+
+
+def main() -> None:
+    """Train with every contestant and seed in turn; print, draw, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", default="4x200mbit", help="of the lab")
+    parser.add_argument("--model", choices=["cnn", "25m"], default="cnn")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--target", type=float, default=0.95)
+    parser.add_argument("--contestants", default=",".join(CONTESTANTS))
+    parser.add_argument("--out", help="name of the files, without ending")
+    parser.add_argument("--rank-in", nargs=5, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.rank_in:
+        folder, model, contestant, seed, epochs = asked.rank_in
+        rank_main(Path(folder), model, contestant, int(seed), int(epochs))
+        return
+    rows = []
+    for seed in range(asked.seeds):
+        for name in asked.contestants.split(","):
+            told = train(asked.hosts, asked.model, name, seed, asked.epochs)
+            rows.append({"contestant": name, "seed": seed, **summary(told, asked.target), "curve": told["curve"]})
+    show(rows, asked.target)
+    out = FOLDER / (asked.out or f"training_{asked.model}")
+    told = {"hosts": asked.hosts, "model": asked.model, "epochs": asked.epochs, "rows": rows}
+    out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    plot(rows, out.with_suffix(".png"), f"{asked.model}, {asked.hosts}")
+
+
+if __name__ == "__main__":
+    main()
