@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulate": {"schedule", "topology", "cost"},
     "tuner": {"planner", "verify", "cost", "schedule", "topology", "codec"},
     "bucket": {"codec", "reduce"},
-    "transport": {"memory", "schedule"},
+    "transport": {"memory", "schedule", "codec"},
     "executor": {"schedule", "verify", "transport", "reduce", "codec", "memory"},
     "cuda": {"codec"},
 }

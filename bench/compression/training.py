@@ -45,8 +45,8 @@ def rank_main(folder: Path, model_name: str, contestant: str, seed: int, epochs:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     train, test = digits()
-    # With several buckets torch's PowerSGD starts operations from callbacks, in orders that differ between ranks, and
-    # hangs on Gloo.
+    # With several buckets torch's PowerSGD starts operations from callbacks, in orders that differ between ranks,
+    # and hangs on Gloo.
     options = {"bucket_cap_mb": 1000} if hook == "torch power_sgd" else {}
     model = DistributedDataParallel(make_model(model_name), **options)
     register(model, hook, WARMUP_STEPS[model_name])
@@ -133,6 +133,7 @@ def register(model: Any, hook: str, warmup: int) -> None:
             kept.reset()
             return auto(kept, bucket)
 
+        forgetful.__annotations__.clear()  # DDP wants to see its own type there, or nothing
         model.register_comm_hook(state, forgetful if forgets else auto)
 
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/float_environment.h"
 #include "codec/stream.h"
 #include "reduce/convert.h"
 
@@ -163,6 +164,7 @@ Status Bucket::encode(const Codec& codec, BucketRange range, float scale, std::s
   if (Status status = check_apart("encode: the message", message); !status.ok()) return status;
   if (overlap(std::as_bytes(residual), message)) return wrong("bucket encode: the residual overlaps the message");
 
+  const PlainFloats plain;
   // A tile within one tensor of floats is encoded from there. Others are brought together where their residual is, if
   // there is one.
   const bool adds = !residual.empty();
@@ -192,6 +194,7 @@ Status Bucket::decode(const Codec& codec, ConstBytes message, BucketRange range,
   if (Status status = check_apart("decode: the message", message); !status.ok()) return status;
   auto decoder = Decoder::open(codec, message, n);
   if (!decoder.ok()) return decoder.status();
+  const PlainFloats plain;
   float tile[kTileElements];
   Walk walk(*this, range.begin);
   for (size_t begin = 0; begin < n; begin += kTileElements) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
+#include "base/float_environment.h"
 #include "codec/formulas.h"
 #include "codec/stream.h"
 
@@ -34,6 +34,13 @@ std::string known_names() {
   return names;
 }
 
+// With a point, whatever the locale says.
+std::string part_text(double part) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, part, std::chars_format::general, 8);
+  return {text, end};
+}
+
 }  // namespace
 
 const CodecTraits& traits(CodecKind kind) { return kTraits[static_cast<size_t>(kind)]; }
@@ -52,12 +59,12 @@ Result<Codec> codec_from_text(std::string_view text) {
                                 : "it takes no part after a colon");
   }
   if (!row->is_sparse) return codec;
-  const std::string_view part_text = text.substr(name.size() + 1);
+  const std::string_view said = text.substr(name.size() + 1);
   double part = 0;
-  const auto [end, error] = std::from_chars(part_text.data(), part_text.data() + part_text.size(), part);
-  if (error != std::errc() || end != part_text.data() + part_text.size() || !(part >= 1.0 / kMostEvery) ||
+  const auto [end, error] = std::from_chars(said.data(), said.data() + said.size(), part);
+  if (error != std::errc() || end != said.data() + said.size() || !(part >= 1.0 / kMostEvery) ||
       !(part <= 1.0 / kLeastEvery)) {
-    return wrong("the part sent must be a number from " + std::to_string(1.0 / kMostEvery) + " to 0.25");
+    return wrong("the part sent must be a number from " + part_text(1.0 / kMostEvery) + " to 0.25");
   }
   codec.every = static_cast<uint32_t>(std::lround(1 / part));
   return codec;
@@ -66,20 +73,18 @@ Result<Codec> codec_from_text(std::string_view text) {
 std::string to_text(const Codec& codec) {
   const CodecTraits& row = traits(codec.kind);
   if (!row.is_sparse) return std::string(row.name);
-  char part[32];
-  std::snprintf(part, sizeof part, ":%.8g", 1.0 / codec.every);
-  return std::string(row.name) + part;
+  return std::string(row.name) + ":" + part_text(1.0 / codec.every);
 }
 
 size_t encoded_bytes(const Codec& codec, size_t elements) { return message_layout(codec, elements).bytes; }
 
-double ratio(const Codec& codec) {
-  constexpr size_t kLong = size_t{1} << 24;
-  return static_cast<double>(encoded_bytes(codec, kLong)) / (kLong * sizeof(float));
+double ratio(const Codec& codec, size_t elements) {
+  return static_cast<double>(encoded_bytes(codec, elements)) / static_cast<double>(elements * sizeof(float));
 }
 
 void encode(const Codec& codec, const float* values, size_t elements, float scale, float* residual, uint32_t seed,
             Bytes out) {
+  const PlainFloats plain;
   Encoder encoder(codec, elements, seed, residual, out);
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
     encoder.put_sums(values + begin, scale, residual == nullptr ? nullptr : residual + begin,
@@ -91,6 +96,7 @@ void encode(const Codec& codec, const float* values, size_t elements, float scal
 Status decode(const Codec& codec, ConstBytes message, float* out, size_t elements) {
   auto decoder = Decoder::open(codec, message, elements);
   if (!decoder.ok()) return decoder.status();
+  const PlainFloats plain;
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
     decoder.value().take(out + begin, std::min(kTileElements, elements - begin));
   }
@@ -100,6 +106,7 @@ Status decode(const Codec& codec, ConstBytes message, float* out, size_t element
 Status decode_add(const Codec& codec, ConstBytes message, float* into, size_t elements) {
   auto decoder = Decoder::open(codec, message, elements);
   if (!decoder.ok()) return decoder.status();
+  const PlainFloats plain;
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
     decoder.value().add(into + begin, std::min(kTileElements, elements - begin));
   }

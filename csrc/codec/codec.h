@@ -65,8 +65,8 @@ const CodecTraits& traits(CodecKind kind);
 
 // The size of a message. REQUIRES: elements <= kMostEncodedElements.
 size_t encoded_bytes(const Codec& codec, size_t elements);
-// Bytes of a long message over the bytes of its floats.
-double ratio(const Codec& codec);
+// Bytes of a message over the bytes of its floats; of a long one, unless told. REQUIRES: elements > 0.
+double ratio(const Codec& codec, size_t elements = size_t{1} << 24);
 
 // Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the
 // float difference, 0 where it is not finite. Without a residual the loss is forgotten. What is not finite decodes
@@ -77,7 +77,8 @@ double ratio(const Codec& codec);
 // `seed` makes the random choices of qsgd and random_k; others ignore it. Messages of random_k are linear among
 // equal seeds.
 //
-// The bytes and the residual are the same on every host and device.
+// The bytes and the residual are the same on every host and device, and whatever the calling thread does with
+// subnormal floats.
 //
 // REQUIRES: elements <= kMostEncodedElements; out.size() == encoded_bytes(codec, elements); residual null or
 // `elements` floats that overlap neither.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages made and read a tile at a time, for those who bring the floats together, or put them away, while they
-// are in the cache: codec.h and the fused bucket.
+// Messages made and read a tile at a time, under PlainFloats of the caller's (base/float_environment.h), for those
+// who bring the floats together, or put them away, while they are in the cache: codec.h and the fused bucket.
 #pragma once
 
 #include <optional>

@@ -84,13 +84,7 @@ Status check_blocks(const Operation& operation, Node rank, int ranks) {
 }
 
 Status check_lossy(const Operation& operation) {
-  const bool adds_up =
-      operation.kind == CollectiveKind::kAllReduce || operation.kind == CollectiveKind::kReduceScatter;
-  if (!adds_up || operation.dtype != DType::kFloat32 ||
-      (operation.op != ReduceOp::kSum && operation.op != ReduceOp::kAvg)) {
-    return invalid("only a sum or an average of float32 in an all_reduce or a reduce_scatter can be lossy; not " +
-                   std::string(name_of(operation.op)) + " of " + std::string(name_of(operation.dtype)));
-  }
+  if (Status bad = check_lossy(operation.kind, operation.dtype, operation.op); !bad.ok()) return bad;
   const auto is_aligned = [](const void* memory) {
     return reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
   };
@@ -99,7 +93,9 @@ Status check_lossy(const Operation& operation) {
   for (const ConstBytes& block : operation.inputs) bytes += block.size();
   const bool all_aligned = std::all_of(operation.inputs.begin(), operation.inputs.end(),
                                        [&](ConstBytes in) { return is_aligned(in.data()); });
-  if (!all_aligned || !is_aligned(operation.outputs[0].data()) || !is_aligned(residual)) {
+  const bool all_out_aligned = std::all_of(operation.outputs.begin(), operation.outputs.end(),
+                                           [&](const Bytes& out) { return is_aligned(out.data()); });
+  if (!all_aligned || !all_out_aligned || !is_aligned(residual)) {
     return invalid("a lossy operation needs floats at addresses that are multiples of 4; copy the array");
   }
   if (bytes / sizeof(float) > kMostEncodedElements) {
@@ -108,7 +104,9 @@ Status check_lossy(const Operation& operation) {
   const ConstBytes kept(residual, residual == nullptr ? 0 : bytes);
   const bool any_in = std::any_of(operation.inputs.begin(), operation.inputs.end(),
                                   [&](ConstBytes in) { return overlaps(in, kept); });
-  if (any_in || overlaps(operation.outputs[0], kept)) {
+  const bool any_out = std::any_of(operation.outputs.begin(), operation.outputs.end(),
+                                   [&](const Bytes& out) { return overlaps(out, kept); });
+  if (any_in || any_out) {
     return invalid("the residual overlaps what is reduced; it needs memory of its own");
   }
   return {};
@@ -131,6 +129,14 @@ Status check_elements(const Operation& operation) {
 }
 
 }  // namespace
+
+Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op) {
+  const bool adds_up = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+  if (adds_up && dtype == DType::kFloat32 && (op == ReduceOp::kSum || op == ReduceOp::kAvg)) return {};
+  return invalid("only a sum or an average of float32 in an all_reduce or a reduce_scatter can be lossy; not " +
+                 std::string(name_of(op)) + " of " + std::string(name_of(dtype)) + " in " +
+                 std::string(name_of(kind)));
+}
 
 Status check_operation(const Operation& operation, Node rank, int ranks) {
   if (operation.kind == CollectiveKind::kBarrier) return {};  // the rest of it is not looked at

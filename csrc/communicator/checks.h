@@ -10,6 +10,9 @@ namespace braid {
 // kInvalidArgument says what is wrong and what would be right.
 Status check_operation(const Operation& operation, Node rank, int ranks);
 
+// kInvalidArgument unless a codec can carry it.
+Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op);
+
 // Whether all ranks know the size of such an operation, so that an algorithm may be chosen by it. Not so for
 // all_to_all, gather and scatter, where each knows its own blocks only.
 bool is_size_agreed(CollectiveKind kind);

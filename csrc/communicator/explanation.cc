@@ -50,6 +50,9 @@ Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType 
   if (bytes < 0) return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes: a size is never negative");
   const bool reduces = is_reduction(kind) && kind != CollectiveKind::kBarrier;
   if (reduces && !is_defined(dtype, op)) return Status(Code::kInvalidArgument, undefined_text(dtype, op));
+  if (codec) {
+    if (Status bad = check_lossy(kind, dtype, op); !bad.ok()) return bad;
+  }
   if (kind == CollectiveKind::kBarrier) bytes = 0;
   const Collective collective{kind, ranks, has_root(kind) ? root : 0};
   const auto made = tuner.explain(collective, dtype, op, is_size_agreed(kind) ? bytes : 0, bytes, codec);

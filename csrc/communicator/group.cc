@@ -120,6 +120,9 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   if (operation.kind != CollectiveKind::kAllReduce && options_.aggregators > 0) {
     return Status(Code::kUnsupported, std::string(name_of(operation.kind)) + " in a group with aggregators");
   }
+  if (operation.lossy && options_.aggregators > 0) {
+    return Status(Code::kUnsupported, "a lossy operation in a group with aggregators, which keep no residuals");
+  }
   if (!is_on_several_hosts_) operation.lossy.reset();
   const auto route = route_for(operation);
   if (!route.ok()) return route.status();

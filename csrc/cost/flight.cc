@@ -12,6 +12,8 @@ constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
+constexpr double kMostChunk = 256 * 1024;
+constexpr double kMostCoded = 1024 * 1024;  // of floats that are encoded: they should stay in the cache
 
 // What a schedule's messages have of one segment: of a vector, units; of blocks, chunks.
 class Sizes {
@@ -48,7 +50,7 @@ double most_taken(const Schedule& schedule, const Topology& topology, const Size
 
 }  // namespace
 
-int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window, double most) {
+int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window, double ratio) {
   const Sizes sizes(schedule);
   std::vector<double> taken(topology.host_count(), 0);
   std::vector<double> queue(topology.host_count(), 0);
@@ -61,11 +63,13 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
   // Bytes of a chunk: of a vector's segment one of `chunks`, of blocks what messages are counted in.
   const double unit =
       is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
-  double chunk = most;
+  double chunk = kMostChunk;
   for (size_t host = 0; host < taken.size(); ++host) {
     if (taken[host] > 0) chunk = std::min(chunk, queue[host] / window * unit / taken[host]);
   }
-  return static_cast<int64_t>(std::max(chunk, kLeastChunk)) / 64 * 64;
+  chunk = std::max(chunk, kLeastChunk);
+  if (ratio < 1) chunk = std::min(chunk / ratio, std::max(chunk, kMostCoded));
+  return static_cast<int64_t>(chunk) / 64 * 64;
 }
 
 }  // namespace braid

@@ -10,14 +10,13 @@
 
 namespace braid {
 
-inline constexpr double kMostChunkBytes = 256 * 1024;
-
 // The size to aim at for a chunk of one segment, a multiple of 64, when `window` segments are under way. A queue
 // is taken to hold what its card takes in in 10 ms, at least 256 KiB and at most 4 MiB; what a card may have under
-// way are the messages that its nodes take in one round, of every segment in the window. At most `most`, of which
-// 256 KiB hide the cost of a message, and all there is where no message leaves a host; at least 4 KiB. REQUIRES:
-// verify() accepts the schedule, topology.nodes() == its nodes, window > 0.
-int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window,
-                        double most = kMostChunkBytes);
+// way are the messages that its nodes take in one round, of every segment in the window. At most 256 KiB, which
+// hide the cost of a message, and all there is where no message leaves a host; at least 4 KiB.
+//
+// With a `ratio` below 1, of messages of that part of their chunk's bytes: as much more of the chunk, up to 1 MiB.
+// REQUIRES: verify() accepts the schedule, topology.nodes() == its nodes, window > 0.
+int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window, double ratio = 1);
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dense codecs on tiles. A Form has a tile, encode(), which writes the tile's part of the message and leaves in the
-// tile what the message lacks of it, and decode().
+// The dense codecs on tiles. A Form has a tile, encode(), which writes the tile's part of the message and leaves
+// in the tile what the message lacks of it, and decode().
 #pragma once
 
 #include "cuda/frame.cuh"
@@ -56,8 +56,9 @@ struct HalfForm {
   }
 };
 
-// ---- Codecs with a scale. A Code: kMost, code(value, inverse, position, seed), value(code, scale), and put() and get()
-// for the codes of a lane, of which it has eight in each block: four of its first half and four of its second.
+// ---- Codecs with a scale. A Code: kMost, code(value, inverse, position, seed), value(code, scale), and put() and
+// get() for the codes of a lane, of which it has eight in each block: four of its first half and four of its
+// second.
 
 struct ByteCodes {
   static constexpr uint32_t kBlockBytes = kBlock;

@@ -50,7 +50,7 @@ BRAID_DEVICE void clear(const Job& job) {
   for (uint64_t first = warp_of() * Quads::kElements; first < job.elements;
        first += all_warps() * Quads::kElements) {
     Quads tile = {};
-    put_tensors(job, first, lane, tile);
+    put_scaled(job, first, lane, tile);  // as the host does, which makes -0 of it, or no number
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles: what one warp handles at a time, held in registers. From and to tensors (by a table) and runs of floats, with
-// 16 bytes a lane where they lie at such multiples, element by element where not.
+// Tiles: what one warp handles at a time, held in registers. From and to tensors (by a table) and runs of floats,
+// with 16 bytes a lane where they lie at such multiples, element by element where not.
 #pragma once
 
 #include "base/half.h"
@@ -8,8 +8,8 @@
 #include "cuda/job.h"
 
 #define BRAID_DEVICE __device__ __forceinline__
-// BRAID_UNROLL: what is in an array that is indexed by constants alone is in registers. BRAID_RARE: one copy of what is
-// rare instead of one in each kernel.
+// BRAID_UNROLL: what is in an array that is indexed by constants alone is in registers. BRAID_RARE: one copy of
+// what is rare instead of one in each kernel.
 #if defined(__CUDACC__)
 #define BRAID_UNROLL _Pragma("unroll")
 #define BRAID_RARE __device__ __noinline__
@@ -125,8 +125,8 @@ BRAID_DEVICE const Row* row_at(const Job& job, uint64_t i) {
   return rows + low;
 }
 
-// ---- Tiles. `first`: a multiple of their size. Places past the end read as 0 and are not written. Where a tile lies
-// across tensors, or at an odd address, each element is looked up.
+// ---- Tiles. `first`: a multiple of their size. Places past the end read as 0 and are not written. Where a tile
+// lies across tensors, or at an odd address, each element is looked up.
 
 template <class T>
 BRAID_DEVICE bool is_whole(const Row* row, uint64_t first) {

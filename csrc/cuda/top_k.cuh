@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Top-k: exactly the elements of the largest magnitude bits, the first of equal ones, in the order of their positions.
+// Top-k: exactly the elements of the largest magnitude bits, the first of equal ones, in the order of their
+// positions.
 //
-//   gather   left = tensors * scale + floats; counts magnitudes by their upper 11 bits; the last block to finish finds
-//            the bin that the k-th largest is in
-//   refine   twice, 10 bits more each: counts among the magnitudes that begin with the bits found
-//   count    a warp per chunk of elements: how many above and at the threshold; the last block adds them up
-//   write    a warp per chunk: positions and values, in order; what is sent leaves `left`
+//   gather   left = tensors * scale + floats; counts magnitudes by their upper 11 bits; the last block to finish
+//   finds the bin that the k-th largest is in refine   twice, 10 bits more each: counts among the magnitudes that
+//   begin with the bits found count    a warp per chunk of elements: how many above and at the threshold; the last
+//   block adds them up write    a warp per chunk: positions and values, in order; what is sent leaves `left`
 #pragma once
 
 #include "cuda/dense.cuh"

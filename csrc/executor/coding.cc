@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/float_environment.h"
 #include "codec/formulas.h"
 #include "reduce/reduce.h"
 
@@ -17,6 +18,12 @@ const float* floats(const std::byte* bytes) { return reinterpret_cast<const floa
 float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 size_t elements(size_t bytes) { return bytes / sizeof(float); }
 
+Status from_rank(Node rank, const Status& status) {
+  if (status.ok()) return status;
+  return {Code::kMismatch, "rank " + std::to_string(rank) + " sent what cannot be read: " + status.message(),
+          rank};
+}
+
 }  // namespace
 
 Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
@@ -29,21 +36,20 @@ Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& oper
       scale_(operands.op == ReduceOp::kAvg ? 1.0f / static_cast<float>(schedule.schedule().collective.ranks)
                                            : 1.0f) {
   if (layout.segments() == 0) return;
-  // Every message of the program may be there at once. Of all segments the first has the largest chunks, but for
-  // one element by rounding.
-  const auto add = [&](const Ref& ref) {
-    const size_t bytes = layout.read(ref, 0, nullptr).size() + sizeof(float);
-    segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(bytes)));
+  // Everything may be there at once. Of all segments the first has the largest chunks, but for one element by
+  // rounding.
+  const auto float_bytes = [&](const Ref& ref) { return layout.read(ref, 0, nullptr).size() + sizeof(float); };
+  const auto add_message = [&](const Ref& ref) {
+    segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(float_bytes(ref))));
   };
   for (const Round& round : schedule.schedule().programs[static_cast<size_t>(node)]) {
     for (const Step& step : round) {
-      if ((step.op == Op::kSend || step.op == Op::kRecv) && is_coded(step.peer)) {
-        add(step.target);
-      }
+      if ((step.op == Op::kSend || step.op == Op::kRecv) && is_coded(step.peer)) add_message(step.target);
+      if (is_handed_over(step)) segment_bytes_ += padded(float_bytes(step.target));
       for (const Source& source : step.sources) {
-        if (source.is_remote() && is_coded(source.from)) add(step.target);
+        if (source.is_remote() && is_coded(source.from)) add_message(step.target);
       }
-      if (sends_sums_ && is_coded(step)) add(step.target);
+      if (sends_sums_ && is_coded(step)) add_message(step.target);
     }
   }
 }
@@ -53,8 +59,16 @@ bool Coding::is_coded(const Step& step) const {
                      [&](const Source& source) { return source.is_remote() && is_coded(source.from); });
 }
 
-Bytes Coding::take(CodedSegment& segment, size_t float_bytes) const {
-  const size_t bytes = encoded_bytes(lossy_.codec, elements(float_bytes));
+bool Coding::is_handed_over(const Step& step) const {
+  return lossy_.residual != nullptr && step.op == Op::kSend && step.target.buffer == Buffer::kInput &&
+         !is_coded(step.peer);
+}
+
+Bytes Coding::take_message(CodedSegment& segment, size_t float_bytes) const {
+  return take(segment, encoded_bytes(lossy_.codec, elements(float_bytes)));
+}
+
+Bytes Coding::take(CodedSegment& segment, size_t bytes) const {
   std::byte* const at = segment.free_;
   segment.free_ += padded(bytes);
   return {at, bytes};
@@ -72,7 +86,7 @@ uint32_t Coding::seed_of(const Ref& ref, int64_t number) const {
 }
 
 Bytes Coding::landing(CodedSegment& segment, const Step& step, size_t source, Bytes target) const {
-  const Bytes message = take(segment, target.size());
+  const Bytes message = take_message(segment, target.size());
   segment.arrivals_.push_back({&step, source, message});
   return message;
 }
@@ -81,7 +95,7 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
   for (const auto& [ref, message] : segment.sums_) {
     if (ref == step.target) return message;
   }
-  const Bytes message = take(segment, values.size());
+  const Bytes message = take_message(segment, values.size());
   uint32_t seed = seed_of(step.target, number);
   // Random numbers of one rank must tell nothing of another's.
   if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(seed + static_cast<uint32_t>(node_));
@@ -90,16 +104,32 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
   return message;
 }
 
+ConstBytes Coding::handed_over(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const {
+  const size_t count = elements(values.size());
+  float* const kept = residual_at(step.target, number);
+  const auto is_zero = [](float left) { return left == 0; };
+  if (std::all_of(kept, kept + count, is_zero)) return values;  // nearly always: only a change of plan leaves any
+  const PlainFloats plain;
+  const Bytes sum = take(segment, values.size());
+  for (size_t i = 0; i < count; ++i) {
+    floats(sum.data())[i] = floats(values.data())[i] + kept[i] / scale_;
+    kept[i] = 0;
+  }
+  return sum;
+}
+
 Status Coding::receive(CodedSegment& segment, const Step& step, Bytes target) const {
   for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
     if (arrival.step != &step) continue;
-    return decode(lossy_.codec, arrival.message, floats(target.data()), elements(target.size()));
+    return from_rank(step.peer,
+                     decode(lossy_.codec, arrival.message, floats(target.data()), elements(target.size())));
   }
   return {};  // nothing was to come
 }
 
 Status Coding::reduce(CodedSegment& segment, const Step& step, int64_t number,
                       std::span<const std::byte* const> plain, Bytes target) const {
+  const PlainFloats plain_floats;
   const size_t count = elements(target.size());
   float* const sum = floats(target.data());
   if (plain.empty()) std::fill_n(sum, count, 0.0f);
@@ -108,10 +138,12 @@ Status Coding::reduce(CodedSegment& segment, const Step& step, int64_t number,
   for (size_t i = 0; i < count; ++i) sum[i] = added[i] * scale_;
   for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
     if (arrival.step != &step) continue;
-    if (Status bad = decode_add(lossy_.codec, arrival.message, sum, count); !bad.ok()) return bad;
+    if (Status bad = decode_add(lossy_.codec, arrival.message, sum, count); !bad.ok()) {
+      return from_rank(step.sources[arrival.source].from, bad);
+    }
   }
   if (!sends_sums_) return {};
-  const Bytes message = take(segment, target.size());
+  const Bytes message = take_message(segment, target.size());
   uint32_t seed = seed_of(step.target, number);
   if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(~seed);
   encode(lossy_.codec, sum, count, 1.0f, residual_at(step.target, number), seed, message);

@@ -51,7 +51,8 @@ class Coding {
   bool is_coded(Node peer) const {
     return hosts_[static_cast<size_t>(peer)] != hosts_[static_cast<size_t>(node_)];
   }
-  bool is_coded(const Step& step) const;  // a reduce with a coded source
+  bool is_coded(const Step& step) const;        // a reduce with a coded source
+  bool is_handed_over(const Step& step) const;  // a send that handed_over() is for
   // Memory for the messages of one segment.
   size_t segment_bytes() const { return segment_bytes_; }
 
@@ -59,6 +60,9 @@ class Coding {
   Bytes landing(CodedSegment& segment, const Step& step, size_t source, Bytes target) const;
   // What is sent for `step`, which sends `values`: a sum's message, or a contribution, now encoded.
   ConstBytes outgoing(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const;
+  // What is sent to another of this host for `step`, a contribution: `values`, and what was kept there when this
+  // rank still sent it to another host.
+  ConstBytes handed_over(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const;
   // What arrived for a recv goes to `target`.
   Status receive(CodedSegment& segment, const Step& step, Bytes target) const;
   // A reduce with a coded source: adds up `plain` (floats as they are; any may be `target`) and what arrived, and
@@ -67,7 +71,8 @@ class Coding {
                 Bytes target) const;
 
  private:
-  Bytes take(CodedSegment& segment, size_t float_bytes) const;
+  Bytes take(CodedSegment& segment, size_t bytes) const;
+  Bytes take_message(CodedSegment& segment, size_t float_bytes) const;
   float* residual_at(const Ref& ref, int64_t number) const;
   uint32_t seed_of(const Ref& ref, int64_t number) const;
 

@@ -56,7 +56,9 @@ void Execution::reserve_memory() {
         // Of all segments the first has the largest chunks, but for one element by rounding; 128 covers that and
         // the rounding up to cache lines.
         const size_t target_bytes = layout_.write(step.target, 0, nullptr).size();
-        for (const Source& source : step.sources) bytes += source.is_remote() ? target_bytes + 128 : 0;
+        for (const Source& source : step.sources) {
+          bytes += source.is_remote() && !is_coded(source.from) ? target_bytes + 128 : 0;
+        }
       }
       most = std::max(most, bytes);
     }
@@ -169,7 +171,11 @@ void Execution::post_round(Lane& lane) {
     if (step.op != Op::kSend) continue;
     ConstBytes bytes = layout_.read(step.target, lane.segment, lane.scratch.data());
     if (bytes.empty()) continue;
-    if (is_coded(step.peer)) bytes = coding_->outgoing(lane.coded, step, lane.segment, bytes);
+    if (is_coded(step.peer)) {
+      bytes = coding_->outgoing(lane.coded, step, lane.segment, bytes);
+    } else if (coding_ && coding_->is_handed_over(step)) {
+      bytes = coding_->handed_over(lane.coded, step, lane.segment, bytes);
+    }
     Pending& pending = lane.pending[lane.posted++];
     pending.step = &step;
     pending.peer = step.peer;

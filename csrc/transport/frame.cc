@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/dtype.h"
+#include "codec/lossy.h"
 
 namespace braid {
 
@@ -18,7 +19,8 @@ std::string describe(const Intent& intent) {
   if (intent.bytes > 0) text += " of " + std::to_string(intent.bytes) + " bytes";
   text += " of " + std::string(name_of(static_cast<DType>(intent.dtype)));
   if (!has_root(kind) && intent.root != 0) {
-    text += " by the lossy codec " + std::to_string(intent.root);
+    const std::string codec = codec_of_word(intent.root);
+    text += " by the codec " + (codec.empty() ? std::to_string(intent.root) : codec);
   }
   if (has_root(kind)) text += " with root " + std::to_string(intent.root);
   return text;

@@ -92,13 +92,25 @@ Status check_aggregators(const Collective& collective, int aggregators, const st
 // What a candidate must be, besides right.
 struct Demands {
   bool rounds_once = false;
-  bool has_owners = false;
+  std::optional<Codec> codec;
 
   bool met_by(const VerifiedSchedule& schedule, const Topology& topology) const {
     if (rounds_once && !braid::rounds_once(schedule)) return false;
-    return !has_owners || braid::has_owners(schedule, topology.numbered_hosts());
+    return !codec || has_owners(schedule, topology.numbered_hosts());
   }
 };
+
+// With messages of a codec's size for what a chunk of one segment has.
+Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& topology,
+                       const TunerOptions& options, int64_t chunk_bytes, const std::optional<Codec>& codec) {
+  const Pipeline pipeline{segments_by(chunk_bytes, schedule, bytes), options.window};
+  if (!codec) return predict_s(schedule, bytes, topology, options.rates, pipeline);
+  const int64_t elements = bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(sizeof(float));
+  Rates rates = options.rates;
+  rates.code_s_per_byte = traits(codec->kind).coding_s_per_byte;
+  const double part = ratio(*codec, static_cast<size_t>(std::max<int64_t>(elements, 1)));
+  return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
+}
 
 // The family with the shares that take less time; of equals the first. No schedule in it where no such schedule
 // meets the demands.
@@ -113,10 +125,11 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
     if (!demands.met_by(*schedule.value(), topology)) continue;
     const Schedule& own = schedule.value()->schedule();
     int64_t chunk_bytes = options.chunk_bytes.value_or(0);
-    if (options.chunk_bytes == 0)
-      chunk_bytes = chunk_bytes_for(own, topology, options.window, options.most_chunk_bytes);
-    Result<double> predicted_s =
-        predict_s(own, bytes, topology, options.rates, {segments_by(chunk_bytes, own, bytes), options.window});
+    if (options.chunk_bytes == 0) {
+      const double part = demands.codec ? ratio(*demands.codec) : 1;
+      chunk_bytes = chunk_bytes_for(own, topology, options.window, part);
+    }
+    Result<double> predicted_s = predict(own, bytes, topology, options, chunk_bytes, demands.codec);
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
     best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};
@@ -124,16 +137,11 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
   return best;
 }
 
-TunerOptions with_codec(TunerOptions options, const Codec& codec) {
-  options.rates.code_s_per_byte = traits(codec.kind).coding_s_per_byte;
-  // Small messages are hardly worth what each costs; but what is coded at a time should stay in the cache.
-  options.most_chunk_bytes = kMostChunkBytes * std::min(1 / ratio(codec), 4.0);
-  return options;
-}
+}  // namespace
 
-Result<Choice> choose_among(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
-                            const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
-                            bool with_owners) {
+Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
+                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
+                      const std::optional<Codec>& codec) {
   Status possible = check(collective);
   if (!possible.ok()) return possible;
   if (collective.ranks > topology.nodes()) {
@@ -154,7 +162,7 @@ Result<Choice> choose_among(const Collective& collective, DType dtype, ReduceOp 
   const std::vector<int> hosts_of_ranks(topology.numbered_hosts().begin(),
                                         topology.numbered_hosts().begin() + collective.ranks);
 
-  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), with_owners};
+  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), codec};
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
@@ -169,7 +177,7 @@ Result<Choice> choose_among(const Collective& collective, DType dtype, ReduceOp 
       left_out += (left_out.empty() ? "" : ", ") + std::string(family.name);
     }
   }
-  if (priced.empty() && with_owners) {
+  if (priced.empty() && codec) {
     return Status(Code::kInvalidArgument,
                   forced.empty() ? "no codec can be used for " + std::string(name_of(collective.kind)) + " here"
                                  : "no codec can be used with " + forced + ", which algorithm=" +
@@ -194,7 +202,7 @@ Result<Choice> choose_among(const Collective& collective, DType dtype, ReduceOp 
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
   // Not the dtype's name: all narrow floats share the choice.
-  if (!left_out.empty() && with_owners) {
+  if (!left_out.empty() && codec) {
     remark = " (a codec needs owners, which these have not: " + left_out + ")";
   } else if (!left_out.empty())
     remark = " (a narrow float is rounded once, so not " + left_out + ")";
@@ -208,18 +216,6 @@ Result<Choice> choose_among(const Collective& collective, DType dtype, ReduceOp 
   choice.reason = reason_for(collective, aggregators, bytes, priced, remark);
   for (size_t index = 1; index < priced.size(); ++index) choice.runners_up.push_back(priced[index].candidate);
   return choice;
-}
-
-}  // namespace
-
-Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
-                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
-                      const std::optional<Codec>& codec) {
-  if (codec) {
-    return choose_among(collective, dtype, op, bytes, topology.with_messages_of(ratio(*codec)),
-                        with_codec(options, *codec), cache, true);
-  }
-  return choose_among(collective, dtype, op, bytes, topology, options, cache, false);
 }
 
 Result<std::unique_ptr<Tuner>> Tuner::create(Topology topology, TunerOptions options) {
@@ -261,10 +257,7 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   if (!priced.ok()) return priced.status();
   // With the shares of the class, which need not be the cheaper ones of this size.
   const Schedule& own = made.value()->schedule->schedule();
-  const int64_t segments = segments_by(made.value()->chunk_bytes, own, exact_bytes);
-  const auto own_s =
-      predict_s(own, exact_bytes, codec ? topology_.with_messages_of(ratio(*codec)) : topology_,
-                codec ? with_codec(options_, *codec).rates : options_.rates, {segments, options_.window});
+  const auto own_s = predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, codec);
   if (!own_s.ok()) return own_s.status();
   // Which candidates there are does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};

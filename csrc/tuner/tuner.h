@@ -16,7 +16,6 @@
 #include "base/status.h"
 #include "codec/codec.h"
 #include "cost/cost.h"
-#include "cost/flight.h"
 #include "topology/topology.h"
 #include "tuner/candidate.h"
 #include "tuner/forced.h"
@@ -34,7 +33,6 @@ struct TunerOptions {
   // suits the cards (cost/flight.h), none for not at all. And how many segments it has under way.
   std::optional<int64_t> chunk_bytes;
   int window = 4;
-  double most_chunk_bytes = kMostChunkBytes;  // of one that suits the cards
   // How much less a family must be predicted to take than those before it in the table, the first of which is
   // sound for any size: what the model does not know may cost that much. 0.1: ten per cent.
   double margin = 0;
@@ -59,7 +57,7 @@ struct Choice {
 // the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
 //
 // With a codec, messages between hosts are encoded: only schedules in which every sum has one owner are candidates
-// (verify/owners.h), and an all_reduce on several hosts is the only collective that has any.
+// (verify/owners.h), which an all_reduce or a reduce_scatter on several hosts may have.
 //
 // kInvalidArgument for an impossible collective or one of more ranks than the topology has nodes, negative bytes,
 // negative chunks, window < 1, shares that do not fit, an unknown name in options.algorithm, or a forced family

@@ -93,7 +93,7 @@ TEST(LossyGroup, TellsRanksThatUseDifferentCodecs) {
       if (one_is_exact && group.rank() == 1) operation.lossy.reset();
       const Status status = run(group, std::move(operation));
       EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
-      EXPECT_TRUE(says(status, "codec")) << status.message();
+      EXPECT_TRUE(says(status, "by the codec top_k:0.0")) << status.message();
     });
   }
 }
@@ -136,6 +136,9 @@ TEST(LossyGroup, ExplainsWhatACodecGains) {
     const double exact = predicted(std::nullopt);
     EXPECT_LT(predicted(codec_from_text("int8").value()), exact / 2.5);
     EXPECT_LT(predicted(codec_from_text("sign").value()), exact / 8);
+    const Codec int8 = codec_from_text("int8").value();
+    const auto refused = group.explain(CollectiveKind::kAllReduce, DType::kFloat64, ReduceOp::kSum, 0, 64, int8);
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
   });
 }
 

@@ -146,6 +146,36 @@ TEST(Lossy, LosesNothingWhereSomeRanksShareAHost) {
   }
 }
 
+TEST(Lossy, LosesNothingWithUnequalSharesOfHosts) {
+  for (const std::vector<uint64_t>& shares : std::vector<std::vector<uint64_t>>{{1, 5, 2}, {0, 3, 1}}) {
+    expect_nothing_lost({"int8", "hierarchical_direct", {0, 1, 0, 2, 1, 0}, 5003, ReduceOp::kAvg, shares, true});
+  }
+}
+
+// After a change of plan a rank may hand what it has to another of its host, and owes what its residual holds.
+TEST(Lossy, LeavesNothingBehindWhenThePlanChanges) {
+  const size_t count = 3000;
+  const std::vector<int> hosts = {0, 0, 1, 1};
+  const std::vector<Case> plans = {
+      {"int4", "direct", hosts, count, ReduceOp::kAvg, {}, false, 512},
+      {"int4", "hierarchical_direct", hosts, count},
+      {"int4", "direct", hosts, count, ReduceOp::kAvg, {1, 5, 0, 2}},
+      {"int4", "hierarchical_direct", hosts, count, ReduceOp::kAvg, {7, 1}},
+  };
+  for (const Case& before : plans) {
+    for (const Case& after : plans) {
+      std::vector<Vector> inputs, residuals(4, Vector(count, 0));
+      for (int rank = 0; rank < 4; ++rank) inputs.push_back(numbers(count, rank));
+      run(before, inputs, residuals);
+      for (int step = 0; step < 8; ++step) run(after, std::vector<Vector>(4, Vector(count, 0)), residuals);
+      for (const Vector& residual : residuals) {
+        for (const float left : residual)
+          ASSERT_LT(std::abs(left), 1e-3f) << before.text() << ", " << after.text();
+      }
+    }
+  }
+}
+
 TEST(Lossy, StaysInsideAHostExact) {
   // Sums of whole numbers below 128: what int8 keeps exactly where the largest is 127, as it is on both hosts.
   std::vector<Vector> inputs(4, Vector(512, 1));

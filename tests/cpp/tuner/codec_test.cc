@@ -9,6 +9,7 @@ namespace braid::testing {
 namespace {
 
 constexpr Collective kFour{CollectiveKind::kAllReduce, 4, 0};
+constexpr Collective kEight{CollectiveKind::kAllReduce, 8, 0};
 
 Codec codec(const char* text) { return codec_from_text(text).value(); }
 
@@ -37,6 +38,33 @@ TEST(CodecChoice, TakesThePartOfTheTimeThatItsMessagesHave) {
     EXPECT_GT(part, ratio(codec(text)) * 0.95) << text;
     EXPECT_LT(part, ratio(codec(text)) * 1.3 + 0.02) << text;
   }
+}
+
+// What a message costs besides its bytes does not grow when it has fewer of them.
+TEST(CodecChoice, CutsLessFinely) {
+  TunerOptions options;
+  options.chunk_bytes = 0;
+  options.algorithm = "direct";
+  const Topology topology = uniform(8, 1e-4, 4e-8);
+  const int64_t exact = chosen(kEight, kHuge, topology, DType::kFloat32, ReduceOp::kSum, options).chunk_bytes;
+  const auto chunk = [&](const char* text) {
+    return choice_with(text, kEight, topology, options).value().chunk_bytes;
+  };
+  EXPECT_NEAR(static_cast<double>(chunk("int8")) * ratio(codec("int8")), static_cast<double>(exact), 64);
+  EXPECT_GT(chunk("sign"), chunk("int8"));
+}
+
+TEST(CodecChoice, KnowsThatSmallMessagesAreHardlySmaller) {
+  const auto predicted = [](int64_t bytes, std::optional<Codec> with) {
+    ScheduleCache cache;
+    TunerOptions options;
+    options.algorithm = "direct";
+    return choose(kFour, DType::kFloat32, ReduceOp::kSum, bytes, uniform(4, 0, 1e-6), options, cache, with)
+        .value()
+        .predicted_s;
+  };
+  EXPECT_GT(predicted(256, codec("int8")), predicted(256, std::nullopt));
+  EXPECT_LT(predicted(1 << 20, codec("int8")), predicted(1 << 20, std::nullopt) / 3);
 }
 
 TEST(CodecChoice, KnowsThatCodingTakesTime) {
