@@ -102,7 +102,9 @@ void expect_nothing_lost(const Case& what) {
       out[i] += outputs[0][i];
     }
     for (size_t rank = 1; rank < ranks; ++rank) {
-      ASSERT_EQ(std::memcmp(outputs[rank].data(), outputs[0].data(), what.count * sizeof(float)), 0) << rank;
+      ASSERT_TRUE(what.count == 0 ||
+                  std::memcmp(outputs[rank].data(), outputs[0].data(), what.count * sizeof(float)) == 0)
+          << rank;
     }
   }
   const std::vector<double> left = total(residuals);
