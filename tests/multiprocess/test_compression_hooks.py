@@ -342,6 +342,18 @@ def compress_deeply(rank: Rank) -> None:
     reduce(state, parameters, [torch.zeros(200, 200), torch.zeros(9)])
     assert torch.equal(state.state_dict()["momenta"]["b"], gradients[1] / 2)
 
+    # What is not finite shows once, in what is sent whole too, and leaves nothing behind.
+    fresh = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
+    broken = [torch.zeros(200, 200), torch.zeros(9)]
+    if rank.rank == 0:
+        broken[0][3, 3], broken[1][5] = torch.nan, torch.inf
+    assert reduce(fresh, parameters, broken).isfinite().logical_not().sum() == 2
+    assert reduce(fresh, parameters, gradients).isfinite().all()
+    fresh.reset()
+    assert not fresh.state_dict()["momenta"]
+    with pytest.raises(ValueError, match="version"):
+        fresh.load_state_dict({})
+
     saved = state.state_dict()
     again = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
     again.load_state_dict(saved)

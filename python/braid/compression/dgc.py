@@ -27,6 +27,8 @@ from braid.compression.report import Row
 if TYPE_CHECKING:
     from torch import nn
 
+_VERSION = 1  # of the state dict
+
 # The part that is sent, from the first steps to the last stage, which stays.
 STAGES = (0.25, 0.0625, 0.015625, 0.004, 0.001)
 
@@ -93,9 +95,15 @@ class DGCState:
         """Return for every parameter seen so far what is sent of it in the last stage, and why."""
         return self._plans.rows()
 
+    def reset(self) -> None:
+        """Forget momenta and residuals, as after a change of the loss's scale."""
+        self._momenta.clear()
+        self._residuals.clear()
+
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's steps, momenta and residuals, which differ from rank to rank."""
         return {
+            "version": _VERSION,
             "ranks": dist.get_world_size(self.process_group),
             "steps": self.steps,
             "momenta": self._momenta.state_dict(),
@@ -103,7 +111,13 @@ class DGCState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState."""
+        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState.
+
+        Raises:
+            ValueError: the state is of another version of this class.
+        """
+        if state.get("version") != _VERSION:
+            raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
         for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
             carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
@@ -121,6 +135,8 @@ class DGCState:
             self._clip(part, flat)
             momentum.mul_(self.momentum).add_(flat)
             flat.copy_(momentum)
+            # What is not finite is sent once, so that it shows, and must not stay.
+            momentum.masked_fill_(~momentum.isfinite(), 0.0)
             if part.codec == codecs.EXACT:
                 future = exact_mean(flat, self.process_group)
             else:
@@ -152,7 +168,7 @@ def _masked(future: "Future[Any]", momentum: Tensor, residual: Tensor) -> "Futur
     def mask(done: "Future[Any]") -> Any:
         value = done.value()
         # What this rank sent has left no residual. Where most of it has left none, this rank is not the one that
-        # encodes for its host, and the result alone tells what was sent. A NaN shows in either, and must not stay.
+        # encodes for its host, and the result alone tells what was sent.
         is_encoder = 2 * residual.count_nonzero() > momentum.count_nonzero()
         momentum.masked_fill_(residual == 0 if is_encoder else value[0] != 0, 0.0)
         return value
