@@ -14,15 +14,13 @@ from torch import Tensor
 from torch.futures import Future
 
 from braid.compression import codecs
-from braid.compression.carried import Carried
-from braid.compression.checkpoint import fitting
+from braid.compression.carried import Carried, fitting
 from braid.compression.layout import Part, Piece
-from braid.compression.operations import exact_mean, lossy_mean, put_back, together
+from braid.compression.operations import exact_mean, lossy_mean, most_of, must_carry, put_back, together
 from braid.compression.parameters import Parameters
-from braid.compression.plans import Plans
+from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy, Rule
 from braid.compression.prediction import Decision
-from braid.compression.report import Row
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,7 +61,8 @@ class DGCState:
             process_group: as with AutoState.
 
         Raises:
-            ValueError: a number is out of its range.
+            ValueError: a number is out of its range, or BRAID_ALGORITHM forbids codecs.
+            RuntimeError: the group is not on braid.
         """
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be from 0 to below 1, not {momentum}")
@@ -82,6 +81,9 @@ class DGCState:
         self._parameters = Parameters(model)
         self.process_group = process_group or self._parameters.group
         self.steps = 0
+        self._are_steps_agreed = False
+        must_carry(self.policy.codecs, self.process_group)
+        self._parameters.warn_of_idle(self.policy.rules)
         self._plans = Plans(self._parameters, self.process_group)
         self._momenta = Carried()
         self._residuals = Carried()
@@ -94,6 +96,16 @@ class DGCState:
     def report(self) -> list[Row]:
         """Return for every parameter seen so far what is sent of it in the last stage, and why."""
         return self._plans.rows()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the group, as AutoState does."""
+        return {name: value for name, value in vars(self).items() if name not in ("process_group", "_plans")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Plan anew."""
+        vars(self).update(state)
+        self.process_group = None
+        self._plans = Plans(self._parameters, None)
 
     def reset(self) -> None:
         """Forget momenta and residuals, as after a change of the loss's scale."""
@@ -119,11 +131,16 @@ class DGCState:
         if state.get("version") != _VERSION:
             raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
+        self._are_steps_agreed = False
         for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
             carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the update of a bucket; the future's value is its buffer."""
+        if not self._are_steps_agreed:
+            # A rank that was not there when the others saved begins where they are.
+            self.steps = most_of(self.steps, self.process_group)
+            self._are_steps_agreed = True
         buffer, codec = bucket.buffer(), self.codec
         if bucket.is_last():
             self.steps += 1
