@@ -79,6 +79,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            py::arg("codec"), py::arg("residual"), py::arg("seed"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>(),
            "A reduce_scatter between hosts in fewer bytes; see braid.lossy_reduce_scatter().")
+      .def_property_readonly(
+          "is_on_several_hosts", [](const Backend& backend) { return backend.group().is_on_several_hosts(); },
+          "Whether the ranks are on more than one host. Nothing is encoded where they are all on one.")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")

@@ -92,6 +92,8 @@ class Communicator {
   virtual Node rank() const = 0;
   virtual int ranks() const = 0;
   virtual const std::string& name() const = 0;
+  // Nothing is ever encoded where they are all on one.
+  virtual bool is_on_several_hosts() const = 0;
 
   // Starts a collective. With `inline_if_idle` and nothing queued it is carried out by the calling thread before
   // start() returns, or for operation.inline_for; otherwise a progress thread carries it.

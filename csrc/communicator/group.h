@@ -61,6 +61,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Node rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   const std::string& name() const override { return name_; }
+  bool is_on_several_hosts() const override { return is_on_several_hosts_; }
   Result<std::shared_ptr<Work>> start(Operation operation, bool inline_if_idle) override;
   Result<std::shared_ptr<Work>> run(Operation operation) override;
   Result<std::shared_ptr<Work>> send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) override;

@@ -22,10 +22,12 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "CompressionPolicy": ("braid.compression", "CompressionPolicy"),
     "PeerLostError": ("braid._errors", "PeerLostError"),
     "Request": ("braid._request", "Request"),
+    "Rule": ("braid.compression", "Rule"),
     "Store": ("braid._rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
+    "cuda": ("braid.cuda", ""),  # the module itself
     "flight_record": ("braid._stats", "flight_record"),
-    "hooks": ("braid.hooks", ""),  # the module itself
+    "hooks": ("braid.hooks", ""),
     "lossy_all_reduce": ("braid._lossy", "lossy_all_reduce"),
     "lossy_reduce_scatter": ("braid._lossy", "lossy_reduce_scatter"),
     "predict_all_reduce": ("braid._lossy", "predict_all_reduce"),

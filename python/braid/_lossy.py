@@ -124,6 +124,11 @@ def predict_all_reduce(elements: int, codec: Any = None, group: "ProcessGroup | 
     return float(told["predicted_s"])
 
 
+def is_on_several_hosts(group: "ProcessGroup | None" = None) -> bool:
+    """Tell whether ranks of a group on braid are on more than one host, so that codecs have something to do."""
+    return bool(_backend(group).is_on_several_hosts)
+
+
 def _backend(group: "ProcessGroup | None") -> Any:
     import torch
     from torch.distributed import distributed_c10d as c10d

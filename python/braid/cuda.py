@@ -6,6 +6,7 @@ one GPU. Several tensors are taken as one run of elements. All work is put on th
 functions return at once. docs/cuda.md says how the kernels are built and what of them has been verified.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from braid import _core
@@ -54,6 +55,8 @@ class _Call:
 
     def __init__(self, name: str, tensors: Any, others: dict[str, Memory | None], *, tensors_are: str) -> None:
         self.name = name
+        if isinstance(tensors, Iterable) and not hasattr(tensors, "dtype"):  # as arrays, iterable too, have
+            self.tensors = tensors = tuple(tensors)  # what a generator makes must live until the launch
         found = arrays.memories(tensors, f"{name}: tensors")
         present = [other for other in others.values() if other is not None]
         self.like = arrays.together(name, [*found, *present])

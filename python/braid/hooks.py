@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from braid.compression.dgc import DGCState
 from braid.compression.factors import SufficientFactors, sufficient_factors
-from braid.compression.fsdp import fsdp_reduce_scatter
+from braid.compression.fsdp import compress_fsdp, fsdp_reduce_scatter
 from braid.compression.state import AutoState
 from braid.compression.unasked import state_of
 
@@ -19,6 +19,7 @@ __all__ = [
     "DGCState",
     "SufficientFactors",
     "auto",
+    "compress_fsdp",
     "dgc",
     "fsdp_reduce_scatter",
     "state_of",
@@ -26,11 +27,9 @@ __all__ = [
 ]
 
 
-def auto(state: AutoState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket as the state's policy says, parameter by parameter, with error feedback."""
+def auto(state: AutoState | DGCState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Reduce a bucket as its state says: AutoState with error feedback, DGCState with momentum."""
     return state.reduce(bucket)
 
 
-def dgc(state: DGCState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Give the optimizer the mean of what ranks chose to send of their accumulated momenta: see DGCState."""
-    return state.reduce(bucket)
+dgc = auto  # one for each state, to be read where it is registered

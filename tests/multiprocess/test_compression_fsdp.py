@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP2 with a reduce_scatter by a codec: close to the exact one, and exact within a host."""
 
+from contextlib import nullcontext
+
 import braid.hooks
 import pytest
 import torch
@@ -22,8 +24,7 @@ def train(rank: Rank, codec: str, steps: int) -> tuple[list[torch.Tensor], torch
     for module in (model[0], model[2], model):
         fully_shard(module, mesh=mesh)
     if codec:
-        for module in (model[0], model[2]):
-            module.set_custom_reduce_scatter(braid.hooks.fsdp_reduce_scatter(codec))
+        assert braid.hooks.compress_fsdp(model, codec) == ["", "0", "2"]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     data = torch.Generator().manual_seed(rank.rank)
     for _ in range(steps):
@@ -33,6 +34,21 @@ def train(rank: Rank, codec: str, steps: int) -> tuple[list[torch.Tensor], torch
         loss.backward()
         optimizer.step()
     return [parameter.full_tensor().detach() for parameter in model.parameters()], loss.detach()
+
+
+def share(rank: Rank) -> None:
+    join_apart(rank)
+    one = braid.hooks.fsdp_reduce_scatter("int8")
+    for size in (8, 12):
+        wrong = pytest.raises(RuntimeError, match="give each module its own")
+        with nullcontext() if size == 8 else wrong:
+            one(torch.empty(size // 2), torch.ones(size), dist.group.WORLD, dist.ReduceOp.AVG)
+    with pytest.raises(ValueError, match="call fully_shard"):
+        braid.hooks.compress_fsdp(nn.Linear(2, 2), "int8")
+
+
+def test_one_for_several_modules_is_refused() -> None:
+    run_ranks(share, 2, wire="tcp", join=False)
 
 
 def compare(rank: Rank, apart: bool) -> None:

@@ -2,6 +2,8 @@
 """DDP with compressing hooks: what is trained, what is carried over, and what the replicas agree on."""
 
 import copy
+import pickle
+from contextlib import nullcontext
 from typing import Any
 
 import braid.hooks
@@ -103,17 +105,27 @@ def test_trains_as_exact(size: int) -> None:
 
 
 def stay_exact(rank: Rank) -> None:
-    """On one host nothing is gained, and nothing is lost: bit for bit what DDP does with a hook of its own."""
+    """On one host nothing is gained, and nothing is lost: what DDP does without a hook, bit for bit."""
     plain, model = make(), make()
     state = attach(model, "int8,warmup:1")
     for each in (plain, model):
         train(rank, each, 5)
     for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+        assert torch.equal(mine, other)
+    plain, low = make(), make()
+    factors = attach(low, "power_sgd:2,warmup:1")
+    for each in (plain, low):
+        train(rank, each, 3)
+    assert torch.equal(low.module.second.weight, plain.module.second.weight)
+    assert {row.codec for row in factors.report()} == {"exact"}
     assert {row.codec for row in state.report()} == {"exact"}
     assert {row.reason for row in state.report()} >= {"all ranks are on one host"}
     with pytest.raises(RuntimeError, match="needs a group on braid"):
         braid.hooks.AutoState(plain, "int8", dist.new_group(backend="gloo"))
+    with pytest.raises(TypeError, match="a policy is text or"):
+        braid.hooks.AutoState(plain, {"default": "int8"})
+    with pytest.warns(UserWarning, match=r"no parameter falls under heads\.\*$"):
+        braid.hooks.AutoState(plain, "heads.*=bf16,last.*=bf16")
 
 
 def test_one_host_stays_exact() -> None:
@@ -158,6 +170,66 @@ def resume(rank: Rank) -> None:
 
 def test_resumes_bit_for_bit() -> None:
     run_ranks(resume, 2, wire="tcp", join=False)
+
+
+def come_later(rank: Rank) -> None:
+    """A rank that was not there when the others saved begins at their step."""
+    join_apart(rank)
+    model = make()
+    for state in (attach(model, "int8,warmup:9"), braid.hooks.DGCState(model)):
+        state.steps = 9 * rank.rank
+        reduce(state, [model.module.second.weight], [torch.ones(200, 300)])
+        assert state.steps == 10
+    # What is called by the wrong name, copied, saved whole, or cannot be carried.
+    copied = copy.deepcopy((model.module, attach(make(), "int8")))[1]
+    assert copied.state_dict()["residuals"].keys() == set()
+    other, state = copy.deepcopy((model.module, braid.hooks.AutoState(model.module, "int8,warmup:1")))
+    state.steps = 1
+    reduce(state, [other.second.weight], [torch.randn(200, 300)])
+    assert pickle.loads(pickle.dumps(state)).state_dict()["residuals"]["second.weight"].any()
+    # Where products of matrices would not be the same bits on all ranks.
+    state, parameters = state_of({"w": (130, 100)}, "*=power_sgd:2")
+    torch.set_num_threads(1 + rank.rank)
+    with pytest.warns(UserWarning, match="power_sgd is not used") if rank.rank == 0 else nullcontext():
+        reduce(state, parameters, [torch.ones(130, 100)])
+    assert "processors or threads" in state.report()[0].reason
+
+
+def test_ranks_that_come_later() -> None:
+    run_ranks(come_later, 2, wire="tcp", join=False)
+
+
+def force(rank: Rank) -> None:
+    join_apart(rank)
+    model = make()
+    for make_state in (lambda: braid.hooks.AutoState(model, "int8"), lambda: braid.hooks.DGCState(model)):
+        with pytest.raises(ValueError, match="doubling"):
+            make_state()
+    braid.hooks.AutoState(model, "power_sgd:4")
+
+
+def test_a_forced_family_is_refused_at_once() -> None:
+    environment = {"BRAID_ALGORITHM": "all_reduce=doubling"}
+    run_ranks(force, 2, wire="tcp", join=False, environment=environment)
+
+
+def use_options(rank: Rank) -> None:
+    join_apart(rank)
+    for options in ({"gradient_as_bucket_view": True}, {"static_graph": True}, {}):
+        model = make(**options)
+        state = attach(model, "int8,warmup:1")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        data = torch.Generator().manual_seed(rank.rank)
+        # With join() ranks run out of data at different times.
+        with nullcontext() if options else model.join():
+            for _ in range(4 if options else 4 + 2 * rank.rank):
+                step(rank, model, optimizer, data)
+        assert {row.codec for row in state.report()} == {"int8", "exact"}
+        must_be_equal_everywhere(rank, model)
+
+
+def test_options_of_ddp() -> None:
+    run_ranks(use_options, 2, wire="tcp", join=False)
 
 
 def accumulate_and_skip(rank: Rank) -> None:
@@ -341,6 +413,18 @@ def compress_deeply(rank: Rank) -> None:
     assert torch.equal(told["momenta"]["b"], gradients[1])
     reduce(state, parameters, [torch.zeros(200, 200), torch.zeros(9)])
     assert torch.equal(state.state_dict()["momenta"]["b"], gradients[1] / 2)
+
+    # What is not finite shows once, in what is sent whole too, and leaves nothing behind.
+    fresh = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
+    broken = [torch.zeros(200, 200), torch.zeros(9)]
+    if rank.rank == 0:
+        broken[0][3, 3], broken[1][5] = torch.nan, torch.inf
+    assert reduce(fresh, parameters, broken).isfinite().logical_not().sum() == 2
+    assert reduce(fresh, parameters, gradients).isfinite().all()
+    fresh.reset()
+    assert not fresh.state_dict()["momenta"]
+    with pytest.raises(ValueError, match="version"):
+        fresh.load_state_dict({})
 
     saved = state.state_dict()
     again = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])

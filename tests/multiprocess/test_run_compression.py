@@ -72,6 +72,25 @@ def compress_unasked(rank: Rank) -> str:
     assert {name: codec for name, codec in told.items() if codec != "exact"} == {"2.weight": "int8"}
     assert not torch.equal(grad, exact)
     assert (grad - exact).abs().max() < 0.02 * exact.abs().max()
+    # A hook that comes after the first call takes over.
+    for late in (
+        lambda model: model.register_comm_hook(None, allreduce_hook),
+        lambda model: model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE),
+    ):
+
+        def call_first(model: Any, late: Callable[[Any], object] = late) -> None:
+            model(torch.ones(1, 8)).sum().backward()
+            assert braid.hooks.state_of(model)
+            late(model)
+
+        grad, told = train(rank, call_first)
+        assert not told
+        torch.testing.assert_close(grad, exact)
+    model = DistributedDataParallel(nn.Linear(200, 200))
+    compiled = torch.compile(model, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(1, 200)).sum().backward()
+    assert {row.codec for row in braid.hooks.state_of(model).report()} == {"int8", "exact"}
     unasked.install("off")
     assert not train(rank)[1]
     unasked.install("int9")
@@ -85,6 +104,7 @@ def test_unasked() -> None:
     line = "braid: gradients may be compressed: int8,warmup:1 (unset BRAID_COMPRESSION to stop)"
     assert first.count(line) == 1
     assert line not in second
+    assert first.count("gradients stay exact, in spite of BRAID_COMPRESSION: this needs a group on braid") == 1
 
 
 def test_run(tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is carried from step to step for each parameter: residuals, momenta."""
 
+import warnings
 from collections.abc import Sequence
+from math import prod
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+
+from braid.compression.parameters import Parameters
 
 
 class Carried:
@@ -53,3 +58,18 @@ class Carried:
         """Replace everything by copies of these."""
         self.clear()
         self._by_name = {name: vector.detach().reshape(-1).float().clone() for name, vector in vectors.items()}
+
+
+def fitting(
+    vectors: dict[str, Tensor], saved_ranks: int, group: dist.ProcessGroup | None, parameters: Parameters
+) -> dict[str, Tensor]:
+    """Return the vectors that belong to parameters of the same size, on as many ranks; warn of the others."""
+    ranks = dist.get_world_size(group)
+    if vectors and saved_ranks != ranks:
+        warnings.warn(f"residuals of {saved_ranks} ranks are dropped on {ranks} ranks", stacklevel=3)
+        return {}
+    elements = {name: prod(shape) for name, shape in parameters.shapes.items()}
+    fits = {name: vector for name, vector in vectors.items() if elements.get(name) == vector.numel()}
+    if dropped := sorted(vectors.keys() - fits.keys()):
+        warnings.warn(f"residuals of parameters with other shapes are dropped: {', '.join(dropped)}", stacklevel=3)
+    return fits

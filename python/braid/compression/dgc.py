@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.futures import Future
 
 from braid.compression import codecs
-from braid.compression.carried import Carried
-from braid.compression.checkpoint import fitting
+from braid.compression.carried import Carried, fitting
 from braid.compression.layout import Part, Piece
-from braid.compression.operations import exact_mean, lossy_mean, put_back, together
+from braid.compression.operations import exact_mean, lossy_mean, most_of, must_carry, put_back, together
 from braid.compression.parameters import Parameters
-from braid.compression.plans import Plans
+from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy, Rule
 from braid.compression.prediction import Decision
-from braid.compression.report import Row
 
 if TYPE_CHECKING:
     from torch import nn
+
+_VERSION = 1  # of the state dict
 
 # The part that is sent, from the first steps to the last stage, which stays.
 STAGES = (0.25, 0.0625, 0.015625, 0.004, 0.001)
@@ -61,7 +61,8 @@ class DGCState:
             process_group: as with AutoState.
 
         Raises:
-            ValueError: a number is out of its range.
+            ValueError: a number is out of its range, or BRAID_ALGORITHM forbids codecs.
+            RuntimeError: the group is not on braid.
         """
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be from 0 to below 1, not {momentum}")
@@ -80,6 +81,9 @@ class DGCState:
         self._parameters = Parameters(model)
         self.process_group = process_group or self._parameters.group
         self.steps = 0
+        self._are_steps_agreed = False
+        must_carry(self.policy.codecs, self.process_group)
+        self._parameters.warn_of_idle(self.policy.rules)
         self._plans = Plans(self._parameters, self.process_group)
         self._momenta = Carried()
         self._residuals = Carried()
@@ -93,9 +97,25 @@ class DGCState:
         """Return for every parameter seen so far what is sent of it in the last stage, and why."""
         return self._plans.rows()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the group, as AutoState does."""
+        return {name: value for name, value in vars(self).items() if name not in ("process_group", "_plans")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Plan anew."""
+        vars(self).update(state)
+        self.process_group = None
+        self._plans = Plans(self._parameters, None)
+
+    def reset(self) -> None:
+        """Forget momenta and residuals, as after a change of the loss's scale."""
+        self._momenta.clear()
+        self._residuals.clear()
+
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's steps, momenta and residuals, which differ from rank to rank."""
         return {
+            "version": _VERSION,
             "ranks": dist.get_world_size(self.process_group),
             "steps": self.steps,
             "momenta": self._momenta.state_dict(),
@@ -103,13 +123,24 @@ class DGCState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState."""
+        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState.
+
+        Raises:
+            ValueError: the state is of another version of this class.
+        """
+        if state.get("version") != _VERSION:
+            raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
+        self._are_steps_agreed = False
         for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
             carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the update of a bucket; the future's value is its buffer."""
+        if not self._are_steps_agreed:
+            # A rank that was not there when the others saved begins where they are.
+            self.steps = most_of(self.steps, self.process_group)
+            self._are_steps_agreed = True
         buffer, codec = bucket.buffer(), self.codec
         if bucket.is_last():
             self.steps += 1
@@ -121,6 +152,8 @@ class DGCState:
             self._clip(part, flat)
             momentum.mul_(self.momentum).add_(flat)
             flat.copy_(momentum)
+            # What is not finite is sent once, so that it shows, and must not stay.
+            momentum.masked_fill_(~momentum.isfinite(), 0.0)
             if part.codec == codecs.EXACT:
                 future = exact_mean(flat, self.process_group)
             else:
@@ -152,7 +185,7 @@ def _masked(future: "Future[Any]", momentum: Tensor, residual: Tensor) -> "Futur
     def mask(done: "Future[Any]") -> Any:
         value = done.value()
         # What this rank sent has left no residual. Where most of it has left none, this rank is not the one that
-        # encodes for its host, and the result alone tells what was sent. A NaN shows in either, and must not stay.
+        # encodes for its host, and the result alone tells what was sent.
         is_encoder = 2 * residual.count_nonzero() > momentum.count_nonzero()
         momentum.masked_fill_(residual == 0 if is_encoder else value[0] != 0, 0.0)
         return value

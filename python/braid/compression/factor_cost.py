@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from braid._lossy import predict_all_reduce
+from braid.compression.operations import compute_alike
 
 _MEASURED_EXTENT = 384  # of the square matrices that are multiplied to see how fast that goes
 _REPEATS = 3
@@ -20,6 +21,7 @@ class FactorCost:
     def __init__(self, group: dist.ProcessGroup) -> None:
         """Measure how fast matrices are multiplied here; all ranks of the group must come."""
         self.ranks: int = dist.get_world_size(group)
+        self.are_alike = compute_alike(group)  # else products would differ in their last bits from rank to rank
         small_s, large_s = predict_all_reduce(_SMALL, None, group), predict_all_reduce(_LARGE, None, group)
         # One line through two predictions, for they may change later, and not in the same moment everywhere.
         least = torch.tensor([_flops_per_s(), small_s, large_s], dtype=torch.float64)
@@ -36,7 +38,7 @@ class FactorCost:
     def prefers_factors(self, rows: Sequence[int], out_features: int, in_features: int) -> bool:
         """Tell which way is predicted to take less time, for these numbers of rows by rank."""
         most = max(rows)
-        if self.ranks == 1 or most > self.most_rows(out_features, in_features):
+        if self.ranks == 1 or not self.are_alike or most > self.most_rows(out_features, in_features):
             return False
         # All ranks send as much as the one with the most rows. An all_gather is the second half of an all_reduce.
         gather_s = self._all_reduce_s(self.ranks * most * (out_features + in_features)) / 2

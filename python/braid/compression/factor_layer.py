@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One linear layer whose weight gradient is brought together here and not by DDP."""
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,20 +20,42 @@ class FactorLayer:
     """Replaces forward() of a module. Its backward pass starts the exchange; the end of it waits and multiplies.
 
     Every synchronized call exchanges numbers of rows in its forward pass, so that they are there when its backward
-    pass has to decide.
+    pass has to decide. Calls outside of DDP's forward pass are local, as those under no_sync().
     """
 
-    def __init__(self, module: Any, group: dist.ProcessGroup, cost: FactorCost) -> None:
-        """Take a plain nn.Linear over, for as long as it lives."""
+    def __init__(
+        self, module: Any, group: dist.ProcessGroup, cost: FactorCost, begin: Callable[[], None] = lambda: None
+    ) -> None:
+        """Take a plain nn.Linear over, for as long as it lives; `begin` is called before what may communicate."""
         self.module, self.group, self.cost = module, group, cost
+        self._begin = begin
+        self._guarded: Tensor | None = None
+        self._anchor = torch.zeros((), requires_grad=True)  # makes autograd call backward() whatever the input is
         self.as_factors = self.as_matrix = 0
         self._holds_own = False  # weight.grad has what other ranks have not seen
         self._pending: list[_Exchange] = []
-        module.forward = functools.partial(_forward, self)
+        module.forward = self
+
+    def __call__(self, input: Tensor) -> Tensor:
+        """Do what nn.Linear's forward() does."""
+        weight, bias = self.module.weight, self.module.bias
+        if not torch.is_grad_enabled() or not weight.requires_grad or input.shape[-1] == 0:
+            return nn.functional.linear(input, weight, bias)
+        self._guard(weight)
+        result: Tensor = _Linear.apply(input, weight.detach(), bias, self._anchor, self)
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the group behind: a copy of the module, or a saved one, computes alike and exchanges nothing."""
+        return CopiedForward, (self.module,)
 
     def announce(self, rows: int) -> "_Rows | None":
         """Start telling other ranks how many rows this call has; None if its gradient stays here for now."""
-        if not _is_synchronized():
+        ddp = _active_ddp()
+        if ddp is None:
+            return None
+        self._begin()
+        if not ddp.require_backward_grad_sync:
             return None
         return _Rows(_WHOLE if self._holds_own else rows, self.cost.ranks, self.group)
 
@@ -61,6 +83,13 @@ class FactorLayer:
 
     def _finish(self) -> None:
         pending, self._pending = self._pending, []
+        if pending and self._holds_own:
+            # Others do not know of it: it would make the replicas differ.
+            raise RuntimeError(
+                "a backward pass joined calls of a layer of sufficient_factors() made under no_sync(), or outside "
+                "of DDP's forward(), with a synchronized one made before their gradients were there: call "
+                "backward() for each of them, the synchronized one last, or make all of them synchronized"
+            )
         weight = self.module.weight
         mean = None
         for exchange in pending:
@@ -68,6 +97,36 @@ class FactorLayer:
             mean = one if mean is None else mean.add_(one)
         if mean is not None:
             weight.grad = mean if weight.grad is None else weight.grad + mean
+
+    def _guard(self, weight: Tensor) -> None:
+        if weight is self._guarded:
+            return
+        if not isinstance(weight, nn.Parameter):
+            raise RuntimeError(
+                "the weight of a layer of sufficient_factors() is no parameter any more, but computed from others "
+                "(a weight norm, pruning): call sufficient_factors() after that, and it leaves such layers alone"
+            )
+        # Autograd has a gradient for this weight only if something else than this layer has used it.
+        weight.register_post_accumulate_grad_hook(_refuse_other_use)
+        self._guarded = weight
+
+
+class CopiedForward:
+    """The forward() of a copy of a layer: a plain one, which exchanges nothing."""
+
+    def __init__(self, module: Any) -> None:
+        """Take the copied module."""
+        self._module = module
+
+    def __call__(self, input: Tensor) -> Tensor:
+        """Do what nn.Linear's forward() does; within DDP nobody would bring the gradients together."""
+        weight = self._module.weight
+        if torch.is_grad_enabled() and weight.requires_grad and _active_ddp() is not None:
+            raise RuntimeError(
+                "a layer of sufficient_factors() was copied, or saved and loaded: call sufficient_factors() on "
+                "the new model too, before DistributedDataParallel is around it"
+            )
+        return nn.functional.linear(input, weight, self._module.bias)
 
 
 class _Rows:
@@ -126,7 +185,10 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc]
     """A linear map whose backward pass gives the weight's gradient to its FactorLayer, and none to autograd."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: FactorLayer) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, anchor: Tensor, layer: FactorLayer
+    ) -> Tensor:
+        del anchor
         ctx.layer = layer
         ctx.rows = layer.announce(x.numel() // x.shape[-1])
         ctx.save_for_backward(x, weight)
@@ -134,29 +196,29 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         g = grad.reshape(-1, grad.shape[-1])
         ctx.layer.send(x.reshape(-1, x.shape[-1]), g, ctx.rows)
         grad_x = (grad @ weight.to(grad.dtype)).to(x.dtype) if ctx.needs_input_grad[0] else None
-        return grad_x, None, g.sum(0) if ctx.needs_input_grad[2] else None, None
+        return grad_x, None, g.sum(0) if ctx.needs_input_grad[2] else None, None, None
 
 
-def _forward(layer: FactorLayer, x: Tensor) -> Tensor:
-    weight, bias = layer.module.weight, layer.module.bias
-    if not torch.is_grad_enabled() or not weight.requires_grad or x.shape[-1] == 0:
-        return nn.functional.linear(x, weight, bias)
-    result: Tensor = _Linear.apply(x, weight, bias, layer)
-    return result
+def _refuse_other_use(weight: Tensor) -> None:
+    weight.grad = None
+    raise RuntimeError(
+        "the weight of a layer of sufficient_factors() was used otherwise than by calling the layer, and that "
+        "part of its gradient would stay on this rank: leave the layer out, with layers=[...]"
+    )
 
 
-def _is_synchronized() -> bool:
+def _active_ddp() -> Any:
     from torch.nn.parallel import DistributedDataParallel
 
-    # Set while DDP's forward() runs, which is when DDP decides it too.
-    active = DistributedDataParallel._active_ddp_module
-    return active is None or bool(active.require_backward_grad_sync)
+    # Set while DDP's forward() runs, which is when DDP decides too whether to synchronize.
+    return DistributedDataParallel._active_ddp_module
 
 
 def _product(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    return torch.mm(g.T.to(weight.dtype), x.to(weight.dtype))
+    with torch.autocast(weight.device.type, enabled=False):  # which is on where backward() was called within it
+        return torch.mm(g.T.to(weight.dtype), x.to(weight.dtype))

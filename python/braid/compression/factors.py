@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from braid.compression.factor_cost import FactorCost
-from braid.compression.factor_layer import FactorLayer
+from braid.compression.factor_layer import CopiedForward, FactorLayer
 
 _LEAST_ELEMENTS = 1 << 16  # below it an operation of one's own costs more than the bytes it saves
 
@@ -63,7 +62,9 @@ def sufficient_factors(
     In each step, and for each layer, ranks tell each other their numbers of rows (batch x tokens), which may
     differ; where the whole gradient is cheaper, they average that. All ranks must use the same of these layers in
     each backward pass, and gradients are there when backward() returns, not before. What was accumulated under
-    no_sync() is averaged whole.
+    no_sync(), or by calls of the model without DDP around it, stays on its rank until the next synchronized
+    backward pass, and is averaged whole there. Weights are those of the group's first rank now, and once more
+    when DDP is first called for training, so that one rank alone may load them.
 
     Args:
         model: not wrapped yet. Layers must be of type nn.Linear itself, with a weight that nothing else shares.
@@ -84,9 +85,14 @@ def sufficient_factors(
     shared = _shared_weights(model)
     # A group of its own: ranks whose graphs differ elsewhere may meet DDP's buckets at other moments.
     members = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-    group = dist.new_group(members, use_local_synchronization=len(members) < dist.get_world_size())
+    group = dist.new_group(
+        members,
+        backend=dist.get_backend_config(process_group),
+        use_local_synchronization=len(members) < dist.get_world_size(),
+    )
     cost = FactorCost(group)
     taken: dict[str, FactorLayer] = {}
+    begin = _Begin(taken, group)
     refused: dict[str, str] = {}
     for path, module in named.items():
         if layers is not None and path not in layers:
@@ -94,14 +100,14 @@ def sufficient_factors(
         why = _obstacle(module, shared) or ("" if layers is not None else _not_worth(module, cost, rows))
         name = f"{path}.weight" if path else "weight"
         if not why:
-            taken[name] = FactorLayer(module, group, cost)
+            taken[name] = FactorLayer(module, group, cost, begin)
         elif layers is not None:
             raise ValueError(f"layer {path!r} cannot send factors: {why}")
         elif isinstance(module, nn.Linear):
             refused[name] = why
     ignored = [*getattr(model, "_ddp_params_and_buffers_to_ignore", []), *taken]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
-    _broadcast(taken, group)
+    begin.broadcast()
     return SufficientFactors(taken, refused)
 
 
@@ -115,9 +121,11 @@ def _shared_weights(model: nn.Module) -> set[int]:
 def _obstacle(module: nn.Module, shared: set[int]) -> str:
     if type(module) is not nn.Linear:
         return f"it is a {type(module).__name__}, not a plain nn.Linear"
+    if "weight" not in module._parameters or module._forward_pre_hooks:
+        return "its weight is computed from others, or a hook may change it before forward()"
     if id(module.weight) in shared:
         return "its weight is tied to another's, so its gradient is not one product"
-    if "forward" in vars(module):
+    if not isinstance(vars(module).get("forward", None), CopiedForward | None):
         return "its forward() was replaced"
     return "" if module.weight.requires_grad else "its weight is frozen"
 
@@ -132,9 +140,20 @@ def _not_worth(module: Any, cost: FactorCost, rows: int | None) -> str:
     return ""
 
 
-def _broadcast(layers: dict[str, FactorLayer], group: dist.ProcessGroup) -> None:
-    # DDP leaves out what it is told to ignore here too.
-    for layer in layers.values():
-        weight: Tensor = layer.module.weight
-        with torch.no_grad():
-            dist.broadcast(weight.detach(), dist.get_global_rank(group, 0), group=group)
+class _Begin:
+    """Gives all ranks the first one's weights, as DDP does when it is made, where it leaves out these ones."""
+
+    def __init__(self, layers: dict[str, FactorLayer], group: dist.ProcessGroup) -> None:
+        self._layers, self._group = layers, group
+        self._is_done = False
+
+    def __call__(self) -> None:
+        # All layers at once: then it is the first operation of the group on every rank, whatever ranks call first.
+        if not self._is_done:
+            self._is_done = True
+            self.broadcast()
+
+    def broadcast(self) -> None:
+        for layer in self._layers.values():
+            weight: Tensor = layer.module.weight
+            dist.broadcast(weight.detach(), dist.get_global_rank(self._group, 0), group=self._group)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from braid._lossy import lossy_reduce_scatter
 from braid.compression import codecs
@@ -42,26 +42,57 @@ class ReduceScatterByCodec:
         async_op: bool = False,
     ) -> "dist.Work | None":
         """Reduce, and scatter the result."""
-        if self._is_lossy is None:
-            self._is_lossy = not is_on_one_host(group)
         is_fit = input_tensor.dtype == torch.float32 and input_tensor.device.type == "cpu"
-        if not self._is_lossy or not is_fit or op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
+        is_fit = is_fit and op in (dist.ReduceOp.AVG, dist.ReduceOp.SUM)
+        if is_fit and self._is_lossy is None:
+            self._is_lossy = not is_on_one_host(group)
+        if not is_fit or not self._is_lossy:
             work: dist.Work | None = reduce_scatter(
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )
             return work
-        if self._residual is None or self._residual.numel() != input_tensor.numel():
+        if self._residual is None:
             self._residual = torch.zeros(input_tensor.numel())
+        if self._residual.numel() != input_tensor.numel():
+            raise RuntimeError(
+                f"a reduce_scatter by {self.codec} got a gradient of {input_tensor.numel()} elements after one of "
+                f"{self._residual.numel()}: give each module its own, as braid.hooks.compress_fsdp() does"
+            )
         return lossy_reduce_scatter(
             output_tensor, input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=async_op
         )
 
 
+def compress_fsdp(model: nn.Module, codec: str) -> list[str]:
+    """Give every module of FSDP2 in a model a reduce_scatter by a codec, with a residual of its own.
+
+    Args:
+        model: after all calls of fully_shard().
+        codec: as of ``braid.lossy_all_reduce``.
+
+    Returns:
+        The names of these modules.
+
+    Raises:
+        ValueError: there is no such codec, or no such module.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    found = {name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)}
+    if not found:
+        raise ValueError("the model has no module of FSDP2: call fully_shard() first")
+    for module in found.values():
+        module.set_custom_reduce_scatter(fsdp_reduce_scatter(codec))
+    return list(found)
+
+
 def fsdp_reduce_scatter(codec: str) -> ReduceScatterByCodec:
-    """Return what ``module.set_custom_reduce_scatter()`` takes, for one module of FSDP2::
+    """Return what ``module.set_custom_reduce_scatter()`` takes, for one module of FSDP2, and for that one alone::
 
         for module in (*model.layers, model):
             module.set_custom_reduce_scatter(braid.hooks.fsdp_reduce_scatter("int8"))
+
+    compress_fsdp() does that for all of a model.
 
     Args:
         codec: as of ``braid.lossy_all_reduce``.

@@ -7,11 +7,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 PLAIN = ""
-_NORM_PREFIXES = ("bn", "ln")  # bn1, ln_f: as short names of norms go
 _EMBEDDING_NAMES = ("wte", "wpe")
 
 
-def kind_of(name: str, dimensions: int, module: "nn.Module | None") -> str:
+def kind_of(name: str, dimensions: int, module: "nn.Module") -> str:
     """Return "norm", "bias", "embedding", or PLAIN for what may lose some precision.
 
     Norms and biases are few bytes and steer whole channels. Rows of an embedding that a batch does not use have
@@ -20,12 +19,12 @@ def kind_of(name: str, dimensions: int, module: "nn.Module | None") -> str:
     Args:
         name: of the parameter, as named_parameters() has it.
         dimensions: of the parameter.
-        module: that owns it, if known; without it the name alone speaks.
+        module: that owns it.
     """
-    type_name = type(module).__name__.lower() if module is not None else ""
+    type_name = type(module).__name__.lower()
     *path, last = name.lower().split(".")
     owner = path[-1] if path else ""
-    if "norm" in type_name or (module is None and ("norm" in owner or _is_numbered(owner))):
+    if "norm" in type_name:
         return "norm"
     if "embedding" in type_name or "embed" in owner or owner in _EMBEDDING_NAMES or "embed" in last:
         return "embedding"
@@ -41,11 +40,3 @@ def owners(model: "nn.Module") -> "dict[str, nn.Module]":
         for path, module in model.named_modules()
         for name, _ in module.named_parameters(recurse=False)
     }
-
-
-def _is_numbered(owner: str) -> bool:
-    return any(
-        owner == prefix or owner.removeprefix(prefix).strip("_f").isdecimal() or owner == f"{prefix}_f"
-        for prefix in _NORM_PREFIXES
-        if owner.startswith(prefix)
-    )

@@ -5,7 +5,7 @@ M (gradient + error), Q from last time     P = mean(M Q), made orthonormal     Q
 everybody takes P Q^T for the mean gradient, and keeps M - P Q^T as its error.
 
 Both means are exact all_reduces of few bytes. P and Q are the same bits on all ranks, and so are what is made of
-them, as long as the ranks' machines do arithmetic alike, as DDP assumes too.
+them, as long as the ranks' machines do arithmetic alike: AutoState leaves matrices exact where they may not.
 """
 
 import zlib

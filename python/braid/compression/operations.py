@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations that hooks start: means over all ranks, whose futures write into the bucket's buffer."""
 
+import platform
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,14 +12,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from braid._lossy import lossy_all_reduce, predict_all_reduce
+from braid._lossy import is_on_several_hosts, lossy_all_reduce, predict_all_reduce
+from braid.compression import codecs
 from braid.compression.layout import Part
 
 # torch 2.13 has new names for these, and warns of the old ones.
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-_LARGE = 1 << 20  # elements, for which a codec makes a difference if it ever does
+_LARGE = 1 << 20  # elements
 
 
 def exact_mean(flat: Tensor, group: dist.ProcessGroup | None) -> "Future[list[Tensor]]":
@@ -34,14 +39,44 @@ def lossy_mean(
     return work.get_future()
 
 
-def must_be_ours(group: dist.ProcessGroup | None) -> None:
-    """Raise RuntimeError, which says what to do, if the group is not on braid."""
-    predict_all_reduce(0, None, group)
+def must_carry(wanted: Iterable[str], group: dist.ProcessGroup | None) -> None:
+    """Find out now, and not in the first step after the warm-up, whether a group carries codecs.
+
+    Raises:
+        RuntimeError: the group is not on braid; the message says what to do.
+        ValueError: a codec of the core is among the wanted ones, and what the user has forced cannot carry any.
+    """
+    named = [codec for codec in wanted if codec not in (codecs.EXACT, codecs.AUTO) and not codecs.low_rank(codec)]
+    predict_all_reduce(_LARGE, named[0] if named else None, group)
 
 
 def is_on_one_host(group: dist.ProcessGroup | None) -> bool:
     """Tell whether no codec would ever be used: within a host all is exact."""
-    return predict_all_reduce(_LARGE, "sign", group) == predict_all_reduce(_LARGE, None, group)
+    return not is_on_several_hosts(group)
+
+
+def most_of(number: int, group: dist.ProcessGroup | None) -> int:
+    """Return the largest of all ranks' numbers; waits for it. All ranks of the group must come."""
+    word = torch.tensor([number])
+    dist.all_reduce(word, op=dist.ReduceOp.MAX, group=group)
+    return int(word)
+
+
+def compute_alike(group: dist.ProcessGroup | None) -> bool:
+    """Tell whether all ranks get the same bits from the same products of matrices; all ranks must come.
+
+    Libraries choose their kernels, and so the order of sums, by processor and number of threads.
+    """
+    mine = "\n".join(
+        (
+            _processor(),
+            torch.backends.cpu.get_cpu_capability(),
+            torch.__config__.show(),
+            str(torch.get_num_threads()),
+        )
+    )
+    number = zlib.crc32(mine.encode())
+    return most_of(number, group) == -most_of(-number, group)
 
 
 def choice_of_first(choice: int, group: dist.ProcessGroup | None) -> int:
@@ -73,6 +108,15 @@ def together(futures: "list[Future[Any]]", buffer: Tensor) -> "Future[Tensor]":
     if len(futures) == 1:
         return futures[0].then(lambda done: _after([done], buffer))
     return torch.futures.collect_all(futures).then(lambda done: _after(done.value(), buffer))
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    told = [line for line in lines if line.startswith(("model", "vendor_id", "cpu family", "stepping", "flags"))]
+    return "\n".join(sorted(set(told))) or f"{platform.machine()} {platform.processor()}"
 
 
 def _after(parts: "list[Future[Any]]", buffer: Tensor) -> Tensor:

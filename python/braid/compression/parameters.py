@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the names of the parameters in a DDP bucket, and where their gradients lie."""
 
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
@@ -11,6 +13,8 @@ from braid.compression.layout import Piece
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from braid.compression.policy import Rule
 
 
 class Parameters:
@@ -27,8 +31,25 @@ class Parameters:
         self._named = {id(parameter): (name, parameter) for name, parameter in inner.named_parameters()}
         self.shapes = {name: tuple(parameter.shape) for name, parameter in inner.named_parameters()}
         self.kinds = {
-            name: kind_of(name, parameter.dim(), owner.get(name)) for name, parameter in inner.named_parameters()
+            name: kind_of(name, parameter.dim(), owner[name]) for name, parameter in inner.named_parameters()
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the group, and identities, which a copy's parameters do not have."""
+        return {"named": list(self._named.values()), "shapes": self.shapes, "kinds": self.kinds}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Know the copied parameters."""
+        self.group = None
+        self.shapes, self.kinds = state["shapes"], state["kinds"]
+        self._named = {id(parameter): (name, parameter) for name, parameter in state["named"]}
+
+    def warn_of_idle(self, rules: "Sequence[Rule]") -> None:
+        """Warn of rules that cover no parameter, which have a slip of the pen, more often than not."""
+        sizes = {name: 4 * prod(shape) for name, shape in self.shapes.items()}
+        idle = [rule.pattern for rule in rules if not any(rule.covers(name, size) for name, size in sizes.items())]
+        if idle:
+            warnings.warn(f"compression: no parameter falls under {', '.join(idle)}", stacklevel=3)
 
     def pieces(self, parameters: "Sequence[Tensor]", bucket: dist.GradBucket) -> list[Piece]:
         """Return where in the bucket's buffer the gradient of each of its parameters lies.

@@ -54,6 +54,7 @@ class Wish:
 
     codec: str
     reason: str
+    by_rule: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,18 @@ class CompressionPolicy:
         """The codecs that "auto" may pick."""
         return BUDGETS[self.budget] if isinstance(self.budget, str) else self.budget
 
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """All the codecs that may be used, "exact" and "auto" left out."""
+        said = [self.default, *(rule.codec for rule in self.rules)]
+        may = [*said, *(self.candidates if codecs.AUTO in said else ())]
+        return tuple(codec for codec in may if codec not in (codecs.EXACT, codecs.AUTO))
+
     def wish(self, name: str, size_bytes: int, kind: str) -> Wish:
         """Return what is wanted for a parameter of a kind (kinds.kind_of)."""
         for rule in self.rules:
             if rule.covers(name, size_bytes):
-                return Wish(rule.codec, f"rule {rule.pattern}")
+                return Wish(rule.codec, f"rule {rule.pattern}", by_rule=True)
         if self.default == codecs.EXACT:
             return Wish(codecs.EXACT, "default")
         if size_bytes < self.small_bytes:

@@ -23,6 +23,7 @@ class Decision:
     codec: str
     reason: str
     gain_s: float = 0.0
+    by_rule: bool = False
 
 
 def decide(
@@ -46,7 +47,7 @@ def decide(
         _possible(policy.wish(piece.name, 4 * piece.elements, kind), piece)
         for piece, kind in zip(pieces, kinds, strict=True)
     ]
-    decisions = [Decision(wish.codec, wish.reason) for wish in wishes]
+    decisions = [Decision(wish.codec, wish.reason, by_rule=wish.by_rule) for wish in wishes]
     open_ones = [k for k, wish in enumerate(wishes) if wish.codec == codecs.AUTO]
     if open_ones:
         settled = [k for k, wish in enumerate(wishes) if wish.codec == codecs.EXACT]

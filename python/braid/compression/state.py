@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -9,23 +10,23 @@ from torch.futures import Future
 
 from braid._lossy import predict_all_reduce
 from braid.compression import codecs, low_rank
-from braid.compression.carried import Carried
-from braid.compression.checkpoint import fitting
+from braid.compression.carried import Carried, fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     choice_of_first,
+    compute_alike,
     exact_mean,
     lossy_mean,
-    must_be_ours,
+    most_of,
+    must_carry,
     plain,
     put_back,
     together,
 )
 from braid.compression.parameters import Parameters
-from braid.compression.plans import Plans
+from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy
 from braid.compression.prediction import Decision, decide
-from braid.compression.report import Row
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,20 +57,38 @@ class AutoState:
                 else the default group.
 
         Raises:
-            ValueError: the policy is wrong; the message says how.
+            ValueError: the policy is wrong, or BRAID_ALGORITHM forbids codecs; the message says how.
+            TypeError: the policy is something else.
             RuntimeError: something is to be compressed, and the group is not on braid.
         """
         self.policy = CompressionPolicy.from_text(policy) if isinstance(policy, str) else policy
+        if not isinstance(self.policy, CompressionPolicy):
+            raise TypeError(f"a policy is text or a braid.CompressionPolicy, not {type(policy).__name__}")
         self._parameters = Parameters(model)
         self.process_group = process_group or self._parameters.group
         if not self.policy.is_exact:
-            must_be_ours(self.process_group)
+            must_carry(self.policy.codecs, self.process_group)
+        self._parameters.warn_of_idle(self.policy.rules)
         self.steps = 0
+        self._are_steps_agreed = False
+        self._are_alike: bool | None = None  # not known before the first low_rank
         self._plans = Plans(self._parameters, self.process_group)
         self._residuals = Carried()
         self._errors = Carried()  # those of low_rank, which are in other units
         self._warm = low_rank.WarmFactors()
         self._rounds: list[low_rank.Round] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the group, which cannot be copied: a copy is for the default one, and for the copied model."""
+        left_out = ("process_group", "_plans", "_rounds")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Plan anew."""
+        vars(self).update(state)
+        self.process_group = None
+        self._plans = Plans(self._parameters, None)
+        self._rounds = []
 
     def report(self) -> list[Row]:
         """Return for every parameter seen so far what is done to it, why, and what that saves in a step."""
@@ -104,6 +123,7 @@ class AutoState:
         if state.get("version") != _VERSION:
             raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
+        self._are_steps_agreed = False
         self._plans.clear()
         for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
             carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
@@ -111,7 +131,12 @@ class AutoState:
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the mean of a bucket's gradients over all ranks; the future's value is its buffer."""
-        buffer, step = bucket.buffer(), self.steps
+        buffer = bucket.buffer()
+        if not self._are_steps_agreed and not self.policy.is_exact:
+            # A rank that was not there when the others saved begins where they are.
+            self.steps = most_of(self.steps, self.process_group)
+            self._are_steps_agreed = True
+        step = self.steps
         if bucket.index() == 0:
             self._rounds.clear()  # of a backward pass that broke off
         if bucket.is_last():
@@ -152,10 +177,25 @@ class AutoState:
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
         group = self.process_group
-        return decide(
+        decisions = decide(
             self.policy,
             pieces,
             kinds,
             lambda elements, codec: predict_all_reduce(elements, codec, group),
             lambda choice: choice_of_first(choice, group),
         )
+        if not any(codecs.low_rank(made.codec) for made in decisions) or self._is_alike():
+            return decisions
+        exact = Decision(codecs.EXACT, "ranks' processors or threads differ, and with them low_rank's bits")
+        return [exact if codecs.low_rank(made.codec) else made for made in decisions]
+
+    def _is_alike(self) -> bool:
+        if self._are_alike is None:  # on all ranks, for they decide alike
+            self._are_alike = compute_alike(self.process_group)
+            if not self._are_alike and dist.get_rank(self.process_group) == 0:
+                warnings.warn(
+                    "power_sgd is not used: the ranks' processors, builds of torch, or numbers of threads differ, "
+                    "so replicas would not stay equal to the bit",
+                    stacklevel=2,
+                )
+        return self._are_alike

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 VARIABLE = "BRAID_COMPRESSION"
 _MARK = "_braid_compression"
 _states: "weakref.WeakKeyDictionary[Any, AutoState]" = weakref.WeakKeyDictionary()
+_relays: "weakref.WeakKeyDictionary[Any, _Relay]" = weakref.WeakKeyDictionary()
+_is_hidden: list[bool] = []
+_told: set[str] = set()
 _text = ""
 
 
@@ -35,19 +38,41 @@ def install(text: str) -> None:
         return
     setattr(DistributedDataParallel, _MARK, True)
     made, registered = DistributedDataParallel.__init__, DistributedDataParallel._register_builtin_comm_hook
+    hooked = DistributedDataParallel.register_comm_hook
 
     @functools.wraps(made)
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         made(self, *args, **kwargs)
+        _hide_from_compilers()
         self.register_forward_pre_hook(_before_first_call)
 
     @functools.wraps(registered)
-    def register(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def register(self: Any, comm_hook_type: Any) -> Any:
         _leave_alone(self)  # torch keeps no note of these
-        return registered(self, *args, **kwargs)
+        relay = _taken_over(self)
+        if relay is None:
+            return registered(self, comm_hook_type)
+        from torch.distributed import BuiltinCommHookType
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        is_half = comm_hook_type == BuiltinCommHookType.FP16_COMPRESS
+        relay.hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
+        relay.state = self.process_group
+        return None
+
+    @functools.wraps(hooked)
+    def hook(self: Any, state: object, hook: Any) -> Any:
+        relay = _taken_over(self)
+        if relay is None:
+            return hooked(self, state, hook)
+        self._check_comm_hook(hook)
+        self._comm_hooks.append((hook, state))
+        relay.hook, relay.state = hook, state
+        return None
 
     DistributedDataParallel.__init__ = make
     DistributedDataParallel._register_builtin_comm_hook = register
+    DistributedDataParallel.register_comm_hook = hook
 
 
 def state_of(model: "DistributedDataParallel") -> "AutoState | None":
@@ -55,20 +80,54 @@ def state_of(model: "DistributedDataParallel") -> "AutoState | None":
     return _states.get(model)
 
 
+class _Relay:
+    """What DDP has for a state, which takes one hook only: the hook that is called may be replaced here."""
+
+    def __init__(self, hook: Any, state: Any) -> None:
+        self.hook, self.state = hook, state
+
+
+# Without annotations: torch wants none, or its own classes, which cannot be imported yet.
+def _relayed(relay, bucket):  # type: ignore[no-untyped-def]
+    return relay.hook(relay.state, bucket)
+
+
+def _taken_over(model: Any) -> "_Relay | None":
+    """Return the relay of a model that gets a hook of its own after all; None if it has none of ours."""
+    _states.pop(model, None)
+    return _relays.pop(model, None)
+
+
 def _before_first_call(model: Any, inputs: Any) -> None:
     del inputs
     _leave_alone(model)
     policy = _policy()
-    if policy.is_exact or model._comm_hooks or model._use_python_reducer or not _can_carry(model.process_group):
+    if policy.is_exact or model._comm_hooks or model._use_python_reducer or model.process_group.size() == 1:
         return
     from braid.compression.state import AutoState
     from braid.hooks import auto
 
-    _states[model] = state = AutoState(model, policy)
-    model.register_comm_hook(state, auto)
-    # Its own list is for pickling, and a group cannot be pickled. The script did not ask for what would forbid it.
+    try:
+        state = AutoState(model, policy)
+    except (RuntimeError, ValueError) as error:
+        _announce(model.process_group, f"gradients stay exact, in spite of {VARIABLE}: {error}")
+        return
+    relay = _Relay(auto, state)
+    model.register_comm_hook(relay, _relayed)
+    # Its own list is for pickling. The script did not ask for what would have to be there when it is loaded.
     model._comm_hooks.pop()
-    _announce(model.process_group)
+    _states[model], _relays[model] = state, relay
+    _announce(model.process_group, f"gradients may be compressed: {_text} (unset {VARIABLE} to stop)")
+
+
+def _hide_from_compilers() -> None:
+    # torch.compile(ddp) would trace the hook, which looks at groups. Not earlier: see install().
+    global _before_first_call
+    if not _is_hidden:
+        _is_hidden.append(True)
+        import torch
+
+        _before_first_call = torch.compiler.disable(_before_first_call)
 
 
 def _leave_alone(model: Any) -> None:
@@ -84,18 +143,7 @@ def _policy() -> CompressionPolicy:
         raise ValueError(f"{VARIABLE}: {error}") from None
 
 
-def _can_carry(group: Any) -> bool:
-    from braid.compression.operations import must_be_ours
-
-    try:
-        must_be_ours(group)
-    except RuntimeError:
-        return False
-    return bool(group.size() > 1)
-
-
-def _announce(group: Any) -> None:
-    if group.rank() == 0:
-        print(
-            f"braid: gradients may be compressed: {_text} (unset {VARIABLE} to stop)", file=sys.stderr, flush=True
-        )
+def _announce(group: Any, line: str) -> None:
+    if group.rank() == 0 and line not in _told:
+        _told.add(line)
+        print(f"braid: {line}", file=sys.stderr, flush=True)
