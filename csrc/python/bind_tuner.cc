@@ -48,15 +48,19 @@ void bind_tuner(py::module_& m) {
       .def(py::init(&make_tuner), py::arg("topology"), py::arg("algorithm") = "",
            "What a group on this topology would choose, with settings from the environment. Raises ValueError for "
            "what is no topology's text, or no algorithm.")
-      .def("explain", [](Tuner& tuner, const std::string& collective, const std::string& dtype,
-                         const std::string& op, int root, int64_t bytes, const std::string& codec) {
-        const auto explanation = [&] {
-          const py::gil_scoped_release release;  // the first of its kind draws and proves schedules
-          return explain(tuner, collective, dtype, op, root, bytes, codec);
-        }();
-        raise_if_failed(explanation.status());
-        return dict_of<py::dict>(explanation.value());
-      });
+      .def(
+          "explain",
+          [](Tuner& tuner, const std::string& collective, const std::string& dtype, const std::string& op,
+             int root, int64_t bytes, const std::string& codec) {
+            const auto explanation = [&] {
+              const py::gil_scoped_release release;  // the first of its kind draws and proves schedules
+              return explain(tuner, collective, dtype, op, root, bytes, codec);
+            }();
+            raise_if_failed(explanation.status());
+            return dict_of<py::dict>(explanation.value());
+          },
+          py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("root"), py::arg("bytes"),
+          py::arg("codec") = "");
   m.def(
       "stated_topology", &topology_of, py::arg("hosts"), py::arg("alpha_s"), py::arg("beta_s_per_byte"),
       py::arg("cards"),

@@ -104,7 +104,7 @@ class Communicator:
     def failure(self) -> str | None: ...
     def stats(self) -> list[dict[str, Any]]: ...
     def explain(
-        self, collective: str, dtype: str, op: str, root: int, nbytes: int, codec: str = ""
+        self, collective: str, dtype: str, op: str, root: int, bytes: int, codec: str = ""
     ) -> dict[str, Any]: ...
     def lossy_all_reduce(
         self, array: npt.NDArray[Any], codec: str, op: str, residual: npt.NDArray[Any] | None, seed: int
@@ -116,7 +116,7 @@ class Communicator:
 class Tuner:
     def __init__(self, topology: str, algorithm: str = "") -> None: ...
     def explain(
-        self, collective: str, dtype: str, op: str, root: int, nbytes: int, codec: str = ""
+        self, collective: str, dtype: str, op: str, root: int, bytes: int, codec: str = ""
     ) -> dict[str, Any]: ...
 
 class Codec:

@@ -59,6 +59,22 @@ def average_with_all(rank: Rank, elements: int) -> list[Any]:
     return [average_with(rank, codec, elements) for codec in CODECS]
 
 
+def flush_on_one(rank: Rank) -> list[bytes]:
+    torch.set_flush_denormal(rank.rank == 0)
+    results = []
+    for codec in CODECS:
+        tensor = torch.randn(5000, generator=torch.Generator().manual_seed(rank.rank)) * 1e-37
+        braid.lossy_all_reduce(tensor, codec)
+        results.append(tensor.numpy().tobytes())
+    torch.set_flush_denormal(False)
+    return results
+
+
+def test_a_rank_that_flushes_subnormal_numbers_gets_the_same_bits() -> None:
+    told = on_hosts(flush_on_one, 3)
+    assert told == [told[0]] * 3
+
+
 def scatter(rank: Rank, codec: str, each: int) -> tuple[list[torch.Tensor], torch.Tensor]:
     residual = torch.zeros(each * rank.size)
     parts = []

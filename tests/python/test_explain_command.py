@@ -87,6 +87,8 @@ def test_what_is_asked_is_what_is_answered(links: Path, tmp_path: Path) -> None:
     assert (forced["family"], forced["runners_up"]) == ("ring", [])
     assert "is rounded once" in first("all_reduce", "--dtype", "bf16")["reason"]
     assert "is rounded once" not in first("all_reduce", "--dtype", "bf16", "--op", "max")["reason"]
+    coded = first("all_reduce", "--codec", "int8")
+    assert coded["predicted_s"] < first("all_reduce")["predicted_s"] / 2
     more = document(tmp_path, "--links", links, "--sizes", "1M", "--hosts", 5)
     assert more["topology"].startswith("topology hosts=0,1,2,3,4\n")
     (barrier,) = document(tmp_path, "barrier", "--links", links)["operations"]

@@ -71,6 +71,9 @@ def explain(
     algorithm: Annotated[
         str, typer.Option(help="Force a family, as BRAID_ALGORITHM does: ring, all_reduce=direct.")
     ] = "",
+    codec: Annotated[
+        str, typer.Option(help="Of an all_reduce or reduce_scatter that may lose precision: int8, sign, top_k:0.01.")
+    ] = "",
     lab: LabHosts = "",
     ranks_per_host: RanksPerHost = "1",
     links: Links = "",
@@ -102,12 +105,12 @@ def explain(
         return 0
     tuner = _tuner(text, algorithm)
     try:
-        answers = [tuner.explain(collective, item.dtype, op, root, item.bytes) for item in items]
+        answers = [tuner.explain(collective, item.dtype, op, root, item.bytes, codec) for item in items]
     except ValueError as error:
         raise CommandError(str(error)) from error
-    _show(items, answers, _title(collective, text, model))
+    _show(items, answers, _title(f"{collective} by {codec}" if codec else collective, text, model))
     if json:
-        asked = {"collective": collective, "op": op, "root": root, "algorithm": algorithm, "model": model}
+        asked = {"collective": collective, "op": op, "root": root, "algorithm": algorithm, "codec": codec, "model": model}
         json.write_text(json_format.dumps(_document(asked, text, items, answers), indent=1) + "\n")
         print(f"wrote {json}")
     return 0
