@@ -72,7 +72,8 @@ def explain(
         str, typer.Option(help="Force a family, as BRAID_ALGORITHM does: ring, all_reduce=direct.")
     ] = "",
     codec: Annotated[
-        str, typer.Option(help="Of an all_reduce or reduce_scatter that may lose precision: int8, sign, top_k:0.01.")
+        str,
+        typer.Option(help="Of a sum or average that may lose precision: int8, sign, top_k:0.01."),
     ] = "",
     lab: LabHosts = "",
     ranks_per_host: RanksPerHost = "1",
@@ -110,7 +111,14 @@ def explain(
         raise CommandError(str(error)) from error
     _show(items, answers, _title(f"{collective} by {codec}" if codec else collective, text, model))
     if json:
-        asked = {"collective": collective, "op": op, "root": root, "algorithm": algorithm, "codec": codec, "model": model}
+        asked = {
+            "collective": collective,
+            "op": op,
+            "root": root,
+            "algorithm": algorithm,
+            "codec": codec,
+            "model": model,
+        }
         json.write_text(json_format.dumps(_document(asked, text, items, answers), indent=1) + "\n")
         print(f"wrote {json}")
     return 0
