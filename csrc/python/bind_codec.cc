@@ -66,7 +66,7 @@ void bind_codec(py::module_& m) {
       .def_property_readonly("is_linear", trait(&CodecTraits::is_linear))
       .def_property_readonly("block_elements", trait(&CodecTraits::block_elements))
       .def_property_readonly("error_bound", trait(&CodecTraits::error_bound))
-      .def_property_readonly("ratio", &ratio)
+      .def_property_readonly("ratio", [](const Codec& codec) { return ratio(codec); })
       .def("encoded_bytes", &bytes_for, py::arg("elements"))
       .def("encode", &encode_array, py::arg("values"), py::arg("residual").none(true), py::arg("scale"),
            py::arg("seed"), py::arg("message"), "csrc/codec/codec.h. Arrays must not overlap.")
