@@ -93,24 +93,30 @@ void encode(const Codec& codec, const float* values, size_t elements, float scal
   encoder.finish();
 }
 
-Status decode(const Codec& codec, ConstBytes message, float* out, size_t elements) {
+namespace {
+
+// Calls read(decoder, begin, n) for each tile of a message that is what it should be.
+template <class Read>
+Status read_tiles(const Codec& codec, ConstBytes message, size_t elements, const Read& read) {
   auto decoder = Decoder::open(codec, message, elements);
   if (!decoder.ok()) return decoder.status();
   const PlainFloats plain;
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
-    decoder.value().take(out + begin, std::min(kTileElements, elements - begin));
+    read(decoder.value(), begin, std::min(kTileElements, elements - begin));
   }
   return {};
 }
 
+}  // namespace
+
+Status decode(const Codec& codec, ConstBytes message, float* out, size_t elements) {
+  return read_tiles(codec, message, elements,
+                    [out](Decoder& decoder, size_t begin, size_t n) { decoder.take(out + begin, n); });
+}
+
 Status decode_add(const Codec& codec, ConstBytes message, float* into, size_t elements) {
-  auto decoder = Decoder::open(codec, message, elements);
-  if (!decoder.ok()) return decoder.status();
-  const PlainFloats plain;
-  for (size_t begin = 0; begin < elements; begin += kTileElements) {
-    decoder.value().add(into + begin, std::min(kTileElements, elements - begin));
-  }
-  return {};
+  return read_tiles(codec, message, elements,
+                    [into](Decoder& decoder, size_t begin, size_t n) { decoder.add(into + begin, n); });
 }
 
 }  // namespace braid

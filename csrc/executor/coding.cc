@@ -105,11 +105,11 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
 }
 
 ConstBytes Coding::handed_over(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const {
+  const PlainFloats plain;  // also to tell what is 0
   const size_t count = elements(values.size());
   float* const kept = residual_at(step.target, number);
   const auto is_zero = [](float left) { return left == 0; };
   if (std::all_of(kept, kept + count, is_zero)) return values;  // nearly always: only a change of plan leaves any
-  const PlainFloats plain;
   const Bytes sum = take(segment, values.size());
   for (size_t i = 0; i < count; ++i) {
     floats(sum.data())[i] = floats(values.data())[i] + kept[i] / scale_;
