@@ -117,7 +117,7 @@ def table_of_dtypes(reports: dict[str, dict]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--sizes", default="8:64M:8", help="of all_reduce")
+    parser.add_argument("--sizes", default="8,64,512,4K,64K,256K,1M,4M,16M,64M", help="of all_reduce")
     parser.add_argument("--time", type=float, default=3.0, help="seconds per size")
     parser.add_argument("--mpi", action="append", default=[], metavar="NAME=FOLDER", help="where an MPI is")
     parts = ["all_reduce", "others", "dtypes"]

@@ -236,7 +236,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
     }
   }
   const Reach common = common_reach(m, cards, reaches.value());
-  if (common != Reach::kNone) wires.board = wires.shm->board();
+  if (common != Reach::kNone) wires.board = wires.shm->board(wires.ranks_per_core > 1);
   wires.readable = common == Reach::kReadable;
   return {};
 }

@@ -97,7 +97,8 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
                        size_t lend_from) {
   const int nodes = schedule->schedule().nodes();
   const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
-  SharedPlan plan = plan_shared(*schedule, {stage_bytes, false, lend_from != Layout::kNever});
+  const bool lends = lend_from != Layout::kNever;
+  SharedPlan plan = plan_shared(*schedule, {stage_bytes, lends, lends});  // crowded, where more is lent
   if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
     return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};

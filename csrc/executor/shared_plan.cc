@@ -12,10 +12,9 @@ namespace {
 
 // Schedules of more rounds run one segment at a time.
 constexpr size_t kMostOverlap = 3;
-// What is staged is read by another core soon after, and should still be in a cache near both (docs/intra_host.md).
-constexpr size_t kLargestChunk = 32 * 1024;
-// Where every turn costs each rank a switch of context, fewer turns are worth more than that.
-constexpr size_t kLargestChunkWhenCrowded = 128 * 1024;
+// Small enough that a reader begins while the rest is being staged, large enough that ranks seldom wait for each other
+// (docs/intra_host.md).
+constexpr size_t kLargestChunk = 256 * 1024;
 // Reading another process's memory takes a system call and a look at each of its pages, but one copy, and no turns.
 constexpr size_t kLendFrom = size_t{2} << 20;
 
@@ -100,21 +99,24 @@ bool keeps_what_it_sends(const Schedule& schedule) {
   return true;
 }
 
-// Is what is sent in a round read by one node, or all of it sent by one? Else it is faster staged, once, by all
-// senders at the same time, and read out of their caches.
-bool gains_by_lending(const Schedule& schedule) {
+// Is what is sent in a round read by one node? Else it is faster staged, once, by all senders at the same time, and read
+// out of their caches. Of a single sender nothing is gained where it can stage the next chunk while the last one is
+// read; without a core of its own it cannot.
+bool gains_by_lending(const Schedule& schedule, bool crowded) {
   int senders = 0;
   bool shares = false;
+  size_t refs = 0;
   for (const Program& program : schedule.programs) {
     bool sends = false;
     for (const Round& round : program) {
       const Traffic traffic = traffic_of(round);
       sends |= traffic.messages > 0;
       shares |= traffic.messages > traffic.refs;
+      refs = std::max(refs, traffic.refs);
     }
     senders += sends ? 1 : 0;
   }
-  return !shares || senders == 1;
+  return senders == 1 ? crowded || refs > 1 : !shares;
 }
 
 }  // namespace
@@ -141,9 +143,10 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host) {
   // A chunk may be a line larger than aimed at, by rounding, and begins on a line of its own.
   const size_t room = host.stage_bytes / 2 / chunks;
   if (room < 64 * 4) return plan;
-  plan.chunk_bytes = std::min(host.crowded ? kLargestChunkWhenCrowded : kLargestChunk, (room - 128) / 64 * 64);
+  plan.chunk_bytes = std::min(kLargestChunk, (room - 128) / 64 * 64);
   plan.possible = most.messages_to_one * at_once <= shm::kNotices / 2;
-  if (host.readable && keeps_what_it_sends(schedule) && gains_by_lending(schedule)) plan.lend_from = kLendFrom;
+  if (host.readable && keeps_what_it_sends(schedule) && gains_by_lending(schedule, host.crowded))
+    plan.lend_from = kLendFrom;
   return plan;
 }
 

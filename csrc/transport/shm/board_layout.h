@@ -50,10 +50,11 @@ struct Taken {
   alignas(kLineBytes) std::atomic<uint64_t> count;
 };
 
-// A stage is used in turn from end to end, so all of it should fit a cache of its core; and a turn of a direct exchange
-// sends a chunk to every peer.
-inline size_t stage_bytes_for(int ranks) {
-  return std::bit_ceil(std::clamp(static_cast<size_t>(ranks), size_t{2}, size_t{8})) * 128 * 1024;
+// A stage is used in turn from end to end, and a turn of a direct exchange sends a chunk to every peer. Where ranks share
+// cores they share caches, too.
+inline size_t stage_bytes_for(int ranks, bool crowded) {
+  const size_t per_rank = size_t{crowded ? 128u : 1024u} * 1024;
+  return std::bit_ceil(std::clamp(static_cast<size_t>(ranks), size_t{2}, size_t{8})) * per_rank;
 }
 
 inline size_t stage_offset(int ranks) {

@@ -34,7 +34,8 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   }
   Result<Segment> inbox = Segment::create("braid-inbox", shm::group_bytes(ranks, options.ring_bytes));
   if (!inbox.ok()) return inbox.status();
-  Result<Segment> board = Segment::create("braid-board", shm::board_bytes(ranks, shm::stage_bytes_for(ranks)));
+  Result<Segment> board =
+      Segment::create("braid-board", shm::board_bytes(ranks, shm::stage_bytes_for(ranks, false)));
   if (!board.ok()) return board.status();
   Result<Nonce> probe = Nonce::random();
   if (!probe.ok()) return probe.status();
@@ -118,7 +119,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   Result<Segment> board = Segment::attach(card.board);
   if (!board.ok()) return board.status();
   if (board.value().owner() != link.pid ||
-      board.value().size() != shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_))) {
+      board.value().size() != shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_, false))) {
     return {Code::kInvalidArgument, "its board is not what its card says"};
   }
 
@@ -151,14 +152,15 @@ std::unique_ptr<Channel> ShmGroup::channel(Node node, FrameSink& sink, bool peer
   return std::make_unique<shm::ShmChannel>(link, sink);
 }
 
-std::unique_ptr<shm::Board> ShmGroup::board() {
+std::unique_ptr<shm::Board> ShmGroup::board(bool crowded) {
   std::vector<shm::BoardPeer> peers(static_cast<size_t>(ranks_));
   for (Node node = 0; node < ranks_; ++node) {
     if (node == rank_) continue;
     const Peer& peer = *find(node);
     peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell, peer.link.pid, &peer.link.died};
   }
-  return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers), shm::stage_bytes_for(ranks_));
+  return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers),
+                                      shm::stage_bytes_for(ranks_, crowded));
 }
 
 std::atomic<uint64_t>* ShmGroup::stream_word() { return &shm::header_of(inbox_).stream; }

@@ -76,8 +76,8 @@ class ShmGroup {
   std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);
 
   // Notices on boards, for groups that are all on this host. REQUIRES: connect() succeeded with every other rank; the
-  // board is destroyed before the group.
-  std::unique_ptr<shm::Board> board();
+  // board is destroyed before the group; all ranks say the same of whether ranks outnumber cores.
+  std::unique_ptr<shm::Board> board(bool crowded);
 
   // Where the stream I am in is to be written, for peers to read without my help; for Mailbox::publish_at().
   std::atomic<uint64_t>* stream_word();
