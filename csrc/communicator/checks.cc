@@ -37,24 +37,6 @@ bool may_share(CollectiveKind kind, size_t i, size_t o, Node rank) {
   }
 }
 
-Status check_overlap(const Operation& operation, Node rank) {
-  for (size_t o = 0; o < operation.outputs.size(); ++o) {
-    const Bytes& output = operation.outputs[o];
-    for (size_t i = 0; i < operation.inputs.size(); ++i) {
-      const ConstBytes& input = operation.inputs[i];
-      if (!overlaps(input, output)) continue;
-      const bool same = input.data() == output.data() && input.size() == output.size();
-      if (!same || !may_share(operation.kind, i, o, rank)) {
-        return invalid("input and output overlap in memory; use separate tensors");
-      }
-    }
-    for (size_t other = o + 1; other < operation.outputs.size(); ++other) {
-      if (overlaps(output, operation.outputs[other])) return invalid("output blocks overlap in memory");
-    }
-  }
-  return {};
-}
-
 Status check_blocks(const Operation& operation, Node rank, int ranks) {
   const Collective collective{operation.kind, ranks, operation.root};
   // Vector collectives: one block stands for all chunks of the vector.
@@ -136,6 +118,24 @@ Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op) {
   return invalid("only a sum or an average of float32 in an all_reduce or a reduce_scatter can be lossy; not " +
                  std::string(name_of(op)) + " of " + std::string(name_of(dtype)) + " in " +
                  std::string(name_of(kind)));
+}
+
+Status check_overlap(const Operation& operation, Node rank) {
+  for (size_t o = 0; o < operation.outputs.size(); ++o) {
+    const Bytes& output = operation.outputs[o];
+    for (size_t i = 0; i < operation.inputs.size(); ++i) {
+      const ConstBytes& input = operation.inputs[i];
+      if (!overlaps(input, output)) continue;
+      const bool same = input.data() == output.data() && input.size() == output.size();
+      if (!same || !may_share(operation.kind, i, o, rank)) {
+        return invalid("input and output overlap in memory; use separate tensors");
+      }
+    }
+    for (size_t other = o + 1; other < operation.outputs.size(); ++other) {
+      if (overlaps(output, operation.outputs[other])) return invalid("output blocks overlap in memory");
+    }
+  }
+  return {};
 }
 
 Status check_operation(const Operation& operation, Node rank, int ranks) {

@@ -10,6 +10,9 @@ namespace braid {
 // kInvalidArgument says what is wrong and what would be right.
 Status check_operation(const Operation& operation, Node rank, int ranks);
 
+// The part of it that depends on where the blocks lie.
+Status check_overlap(const Operation& operation, Node rank);
+
 // kInvalidArgument unless a codec can carry it.
 Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op);
 

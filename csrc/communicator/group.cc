@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "communicator/checks.h"
 #include "communicator/review.h"
 #include "communicator/tasks.h"
 
@@ -80,109 +79,7 @@ Status Group::meet_others(Store& store) {
   return {};
 }
 
-// ---- collectives
-
-Status Group::open_locked() const {
-  if (Status failed = mailbox_.failure(); !failed.ok()) {
-    return failed.within("group \"" + name_ + "\" failed earlier; destroy it and form a new one");
-  }
-  if (shut_down_) return {Code::kAborted, "group \"" + name_ + "\" was shut down"};
-  return {};
-}
-
-Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) const {
-  if (timeout.count() <= 0) timeout = timeout_;
-  return timeout.count() > 0 ? now + timeout : kNoDeadline;
-}
-
-Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
-  auto task = launch(std::move(operation), inline_if_idle, true);
-  if (!task.ok()) return task.status();
-  return task.value()->work();
-}
-
-Result<std::shared_ptr<Work>> Group::run(Operation operation) {
-  auto task = launch(std::move(operation), true, false);
-  if (!task.ok()) return task.status();
-  if (!task.value()->outcome()) return task.value()->work();
-  if (!task.value()->outcome()->ok()) return *task.value()->outcome();
-  return std::shared_ptr<Work>();
-}
-
-Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched) {
-  if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
-    return bad.within(std::string(name_of(operation.kind)));
-  }
-  if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
-    operation =
-        Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
-  }
-  if (operation.kind != CollectiveKind::kAllReduce && options_.aggregators > 0) {
-    return Status(Code::kUnsupported, std::string(name_of(operation.kind)) + " in a group with aggregators");
-  }
-  if (operation.lossy && options_.aggregators > 0) {
-    return Status(Code::kUnsupported, "a lossy operation in a group with aggregators, which keep no residuals");
-  }
-  if (!is_on_several_hosts_) operation.lossy.reset();
-  const auto route = route_for(operation);
-  if (!route.ok()) return route.status();
-
-  const auto now = Clock::now();
-  const milliseconds inline_for = operation.inline_for;
-  std::unique_lock lock(mutex_);
-  const Deadline deadline = deadline_locked(now, operation.timeout);
-  const bool review_due = is_review_due_locked(operation);
-  auto task =
-      std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
-  if (watched) task->make_work();
-  if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
-  ++sequence_;
-  if (review_due) {
-    queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
-    carry_queue_locked();
-  }
-  if (inline_if_idle && queue_.empty() && !inline_running_) {
-    inline_running_ = true;
-    lock.unlock();
-    task->begin_at(now);
-    const Deadline hand_over_at = inline_for.count() > 0 ? now + inline_for : kNoDeadline;
-    const bool done = carry(*task, engine_->bell(), hand_over_at);
-    lock.lock();
-    inline_running_ = false;
-    if (done) {
-      ended_.notify_all();
-      if (!queue_.empty()) ring(engine_->bell());
-      return task;
-    }
-    task->make_work();
-    queue_.push_front(task);  // what was queued meanwhile comes after it
-  } else {
-    task->make_work();
-    queue_.push_back(task);
-  }
-  carry_queue_locked();
-  return task;
-}
-
-void Group::carry_queue_locked() {
-  if (!std::exchange(queue_is_carried_, true)) {
-    engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
-  } else {
-    ring(engine_->bell());
-  }
-}
-
-Group::Turn Group::turn_of_queue() {
-  const std::lock_guard lock(mutex_);
-  if (queue_.empty()) queue_is_carried_ = false;
-  return {queue_.empty() ? nullptr : queue_.front(), inline_running_};
-}
-
-void Group::pop_head() {
-  const std::lock_guard lock(mutex_);
-  queue_.pop_front();
-  ended_.notify_all();
-}
+// ---- what the others do
 
 bool Group::poll_if_rung() {
   const uint32_t rings = engine_->bell().rings.load(std::memory_order_acquire);

@@ -20,6 +20,7 @@
 #include "communicator/matching.h"
 #include "communicator/meeting.h"
 #include "communicator/recruiter.h"
+#include "communicator/shortcuts.h"
 #include "communicator/statistics.h"
 #include "communicator/store_until.h"
 #include "executor/execution.h"
@@ -143,6 +144,13 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
+  // In this thread, for `limit` at most; then it is queued. REQUIRES: inline_running_, set by the caller.
+  void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
+  void inline_ended_locked();
+  // Null unless the operation can take one now.
+  Shortcut* shortcut_locked(const Operation& operation);
+  // As run().
+  Result<std::shared_ptr<Work>> take(Shortcut& shortcut, Operation operation, std::unique_lock<std::mutex> lock);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.
@@ -188,6 +196,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
     Intent asked;  // what of an operation a route depends on
     const Route* route = nullptr;
   } last_route_;
+  Shortcuts shortcuts_;
   Matching matching_;
   std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
   size_t open_messages_ = 0;

@@ -2,13 +2,15 @@
 #include "communicator/statistics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace braid {
 
 void Histogram::add(double seconds) {
-  const double octaves = std::log2(std::max(seconds * 1e9, 1.0));
-  const auto bucket = static_cast<size_t>(octaves * kPerOctave);
+  // The exponent, and the first bits of what follows the point.
+  const auto bits = std::bit_cast<uint64_t>(std::max(seconds * 1e9, 1.0));
+  const size_t bucket = (bits >> (52 - kBitsPerOctave)) - (uint64_t{1023} << kBitsPerOctave);
   ++counts_[std::min(bucket, kBuckets - 1)];
   ++total_;
   longest_ = std::max(longest_, seconds);
@@ -20,7 +22,8 @@ double Histogram::percentile(double share) const {
   for (size_t i = 0; i < kBuckets; ++i) {
     seen += counts_[i];
     if (seen == 0 || static_cast<double>(seen) < wanted) continue;
-    const double middle = 1e-9 * std::exp2((static_cast<double>(i) + 0.5) / kPerOctave);
+    const auto part = static_cast<double>(i % kPerOctave) + 0.5;
+    const double middle = 1e-9 * std::ldexp(1 + part / kPerOctave, static_cast<int>(i / kPerOctave));
     return std::min(middle, longest_);
   }
   return 0;

@@ -13,7 +13,7 @@
 
 namespace braid {
 
-// Durations in buckets that grow by an eighth: a percentile is right within 1/16, at a fixed size.
+// Durations in eight buckets of equal width per octave: a percentile is right within 1/16, at a fixed size.
 class Histogram {
  public:
   void add(double seconds);
@@ -21,7 +21,8 @@ class Histogram {
   double longest() const { return longest_; }
 
  private:
-  static constexpr size_t kPerOctave = 8;
+  static constexpr size_t kBitsPerOctave = 3;
+  static constexpr size_t kPerOctave = size_t{1} << kBitsPerOctave;
   static constexpr size_t kBuckets = kPerOctave * 44;  // from a nanosecond to five hours
   std::array<uint32_t, kBuckets> counts_{};
   uint64_t total_ = 0;

@@ -2,10 +2,9 @@
 #include "communicator/tasks.h"
 
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
-#include "communicator/checks.h"
+#include "communicator/intent.h"
 
 namespace braid {
 namespace {
@@ -15,41 +14,10 @@ constexpr milliseconds kAnswerTime{300};
 // How many polls that move nothing lie between two looks at what the others believe they are doing.
 constexpr unsigned kLookEvery = 64;
 
-size_t memory_bytes(const Operation& operation) {
-  size_t in = 0, out = 0;
-  for (const ConstBytes& block : operation.inputs) in += block.size();
-  for (const Bytes& block : operation.outputs) out += block.size();
-  return std::max({in, out, operation.bytes});
-}
-
-Intent intent_for(const Operation& operation, const Route& route) {
-  Intent intent;
-  intent.kind = static_cast<uint8_t>(operation.kind);
-  intent.dtype = static_cast<uint8_t>(operation.dtype);
-  intent.op = is_reduction(operation.kind) ? static_cast<uint8_t>(operation.op) : uint8_t{0};
-  intent.family =
-      static_cast<uint8_t>(route.schedule->digest() ^ route.schedule->digest() >> 32 ^ route.chunk_bytes >> 12);
-  intent.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
-  intent.bytes = static_cast<uint64_t>(agreed_bytes(operation));
-  return intent;
-}
-
 std::string seconds_text(Clock::duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
   return text;
-}
-
-// What the notices of an operation carry, so that those of another are not taken for its own.
-uint64_t digest_of(uint64_t sequence, const Intent& intent) {
-  uint64_t words[2];
-  std::memcpy(words, &intent, sizeof words);
-  uint64_t digest = sequence;
-  for (const uint64_t word : words) {
-    digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
-    digest ^= digest >> 29;
-  }
-  return digest;
 }
 
 }  // namespace
@@ -115,7 +83,7 @@ void CollectiveTask::begin_alone() {
   if (route_->shared.possible) {
     running_.emplace<SharedExecution>(route_->schedule, route_->shared, group_.rank(), std::move(operands),
                                       *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
-                                      group_.workspace());
+                                      group_.workspace(), has_posted_);
   } else {
     const ExecutionOptions options{route_->chunk_bytes, group_.options().window, group_.hosts()};
     running_.emplace<Execution>(route_->schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,

@@ -26,6 +26,8 @@ class CollectiveTask final : public Task {
   Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
   // Its turn comes at this moment; else it asks the clock when its turn has come.
   void begin_at(Clock::time_point now) { begun_ = now; }
+  // A shortcut has posted what this rank sends. Before its turn comes.
+  void set_posted() { has_posted_ = true; }
   std::string what() const { return describe()(); }
   // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.
   void make_work();
@@ -62,6 +64,7 @@ class CollectiveTask final : public Task {
   const Deadline deadline_;
   std::unique_ptr<Detour> detour_;  // gone through, or tried in vain: then it still has the input
   std::variant<std::monostate, Detour*, Execution, SharedExecution> running_;
+  bool has_posted_ = false;
   unsigned idle_ = 0;                       // advances in a row that moved nothing
   std::optional<Clock::time_point> begun_;  // its turn came
   bool asked_ = false;                      // after the deadline: which ranks are not here?

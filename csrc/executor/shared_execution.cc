@@ -21,7 +21,7 @@ constexpr size_t kReadAtOnce = size_t{8} << 20;
 
 SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan,
                                  Node node, Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
-                                 SharedWorkspace& workspace)
+                                 SharedWorkspace& workspace, bool has_posted)
     : verified_(std::move(schedule)),
       plan_(plan),
       node_(node),
@@ -30,6 +30,7 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
       layout_(verified_->schedule(), operands_, plan.chunk_bytes, plan.lend_from),
       board_(board),
       digest_(digest),
+      posting_(!has_posted),
       staged_(workspace.staged),
       awaited_(workspace.awaited),
       sources_(workspace.sources) {

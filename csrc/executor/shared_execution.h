@@ -37,10 +37,12 @@ struct SharedWorkspace {
 // what the operands' memory holds once it is done or gone.
 class SharedExecution {
  public:
-  // `digest` stands for the operation: ranks with different ones are not in the same.
+  // `digest` stands for the operation: ranks with different ones are not in the same. `has_posted`: an SingleRound
+  // has posted what this node sends.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
-                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace);
+                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace,
+                  bool has_posted = false);
   ~SharedExecution();
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
@@ -61,6 +63,8 @@ class SharedExecution {
   using Staged = SharedWorkspace::Staged;
 
   bool lends() const { return plan_.lend_from != Layout::kNever; }
+  // Whether the message is lent: all that are as large as that, and others that lie in an arena.
+  bool is_lent(const Step& step, ConstBytes bytes) const;
   // Whether nobody needs the operands' memory any more.
   bool settled() const;
   // A turn's rounds are those of the segments [oldest(), newest()].
@@ -73,7 +77,7 @@ class SharedExecution {
   bool receive_turn();
   void await_round();
   bool collect();
-  // Copies what was lent, a part at a time; false until all of it is here.
+  // Copies what was lent to be received, a part at a time; false until all of it is here.
   bool read_lent();
   void run_round();
   void copy(Bytes target, const std::byte* source) const;
@@ -92,7 +96,7 @@ class SharedExecution {
 
   int64_t turn_ = 0;
   int64_t turns_ = 0;
-  bool posting_ = true;    // else receiving
+  bool posting_;           // else receiving
   int64_t segment_ = 0;    // of the turn, which is being posted or received
   size_t step_ = 0;        // of its round, to be posted next
   bool awaiting_ = false;  // awaited_ is that of the segment's round

@@ -9,6 +9,8 @@
 #include <climits>
 #include <ctime>
 
+#include "base/pause.h"
+
 namespace braid {
 namespace {
 
@@ -17,14 +19,6 @@ std::atomic<bool> is_crowded{false};
 
 long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation, value, timeout, nullptr, 0);
-}
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
 }
 
 }  // namespace

@@ -94,11 +94,16 @@ void Board::free_stage() {
   freed_ = std::max(freed_, held);
 }
 
-Notice* Board::next_notice(Side& s, uint64_t digest, size_t bytes) {
-  if (s.posted - s.taken_by_peer >= kNotices) {
-    s.taken_by_peer = s.their_taken->load(std::memory_order_seq_cst);
-    if (s.posted - s.taken_by_peer >= kNotices) return nullptr;
-  }
+bool Board::has_room(Node to, size_t messages) {
+  Side& s = side(to);
+  if (s.posted - s.taken_by_peer + messages <= kNotices) return true;
+  s.taken_by_peer = s.their_taken->load(std::memory_order_seq_cst);
+  return s.posted - s.taken_by_peer + messages <= kNotices;
+}
+
+Notice* Board::next_notice(Node to, uint64_t digest, size_t bytes) {
+  if (!has_room(to, 1)) return nullptr;
+  Side& s = side(to);
   Notice& notice = s.outgoing[(s.posted + 1) % kNotices];
   notice.digest = digest;
   notice.bytes = static_cast<uint32_t>(bytes);
@@ -114,7 +119,7 @@ void Board::publish(Side& s, Notice& notice) {
 }
 
 bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
-  Notice* notice = next_notice(side(to), digest, bytes.size());
+  Notice* notice = next_notice(to, digest, bytes.size());
   if (notice == nullptr) return false;
   notice->offset = place;
   if (place == kInline && !bytes.empty()) std::memcpy(notice->message, bytes.data(), bytes.size());
@@ -123,7 +128,7 @@ bool Board::post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place) {
 }
 
 bool Board::lend(Node to, uint64_t digest, ConstBytes bytes) {
-  Notice* notice = next_notice(side(to), digest, bytes.size());
+  Notice* notice = next_notice(to, digest, bytes.size());
   if (notice == nullptr) return false;
   notice->offset = kLent;
   const auto there = reinterpret_cast<uint64_t>(bytes.data());

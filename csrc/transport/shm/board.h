@@ -60,6 +60,8 @@ class Board {
   // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
   // there is no room. Nobody is woken.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
+  // Whether so many messages could be posted for the peer.
+  bool has_room(Node to, size_t messages);
   // Posts a message that the peer will read where it lies. It must stay as it is until has_taken_all(to), or
   // withdraw(). False as for post(). REQUIRES: fewer than 4 GiB.
   bool lend(Node to, uint64_t digest, ConstBytes bytes);
@@ -106,7 +108,7 @@ class Board {
   }
   void free_stage();
   // The next notice for the peer, to be filled; none while there is no room.
-  Notice* next_notice(Side& side, uint64_t digest, size_t bytes);
+  Notice* next_notice(Node to, uint64_t digest, size_t bytes);
   void publish(Side& side, Notice& notice);
 
   const Node rank_;

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a group's collectives begin: queued, or carried out by who calls.
+#include <utility>
+
+#include "base/log.h"
+#include "communicator/checks.h"
+#include "communicator/group.h"
+#include "communicator/intent.h"
+#include "communicator/review.h"
+#include "communicator/tasks.h"
+
+namespace braid {
+namespace {
+
+// For the messages of a small operation, before its task is made; some ten microseconds. Where ranks share cores
+// others must have their turn.
+constexpr int kLooks = 1024;
+constexpr int kLooksInACrowd = 4;
+
+// Of a task that nobody watches: its work, if it is not done, or what it failed with.
+Result<std::shared_ptr<Work>> what_is_left(const CollectiveTask& task) {
+  if (!task.outcome()) return task.work();
+  if (!task.outcome()->ok()) return *task.outcome();
+  return std::shared_ptr<Work>();
+}
+
+}  // namespace
+
+Status Group::open_locked() const {
+  if (Status failed = mailbox_.failure(); !failed.ok()) {
+    return failed.within("group \"" + name_ + "\" failed earlier; destroy it and form a new one");
+  }
+  if (shut_down_) return {Code::kAborted, "group \"" + name_ + "\" was shut down"};
+  return {};
+}
+
+Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) const {
+  if (timeout.count() <= 0) timeout = timeout_;
+  return timeout.count() > 0 ? now + timeout : kNoDeadline;
+}
+
+Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
+  auto task = launch(std::move(operation), inline_if_idle, true);
+  if (!task.ok()) return task.status();
+  return task.value()->work();
+}
+
+Result<std::shared_ptr<Work>> Group::run(Operation operation) {
+  if (wires_.board) {
+    std::unique_lock lock(mutex_);
+    if (Shortcut* shortcut = shortcut_locked(operation)) {
+      return take(*shortcut, std::move(operation), std::move(lock));
+    }
+  }
+  auto task = launch(std::move(operation), true, false);
+  if (!task.ok()) return task.status();
+  return what_is_left(*task.value());
+}
+
+Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched) {
+  if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
+    return bad.within(std::string(name_of(operation.kind)));
+  }
+  if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
+    operation =
+        Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
+  }
+  if (operation.kind != CollectiveKind::kAllReduce && options_.aggregators > 0) {
+    return Status(Code::kUnsupported, std::string(name_of(operation.kind)) + " in a group with aggregators");
+  }
+  if (operation.lossy && options_.aggregators > 0) {
+    return Status(Code::kUnsupported, "a lossy operation in a group with aggregators, which keep no residuals");
+  }
+  if (!is_on_several_hosts_) operation.lossy.reset();
+  const auto route = route_for(operation);
+  if (!route.ok()) return route.status();
+
+  const auto now = Clock::now();
+  const milliseconds inline_for = operation.inline_for;
+  std::unique_lock lock(mutex_);
+  const Deadline deadline = deadline_locked(now, operation.timeout);
+  const bool review_due = is_review_due_locked(operation);
+  const bool learns = !watched && wires_.board && !inline_running_ && shortcuts_.find(operation) == nullptr;
+  if (learns) shortcuts_.learn(operation, *route.value(), rank_);
+  auto task =
+      std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
+  if (watched) task->make_work();
+  if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
+  ++sequence_;
+  if (review_due) {
+    queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
+    carry_queue_locked();
+  }
+  if (inline_if_idle && queue_.empty() && !inline_running_) {
+    inline_running_ = true;
+    lock.unlock();
+    carry_inline(task, now, inline_for);
+    return task;
+  }
+  task->make_work();
+  queue_.push_back(task);
+  carry_queue_locked();
+  return task;
+}
+
+void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit) {
+  task->begin_at(now);
+  const bool done = carry(*task, engine_->bell(), limit.count() > 0 ? now + limit : kNoDeadline);
+  if (!done) task->make_work();
+  const std::lock_guard lock(mutex_);
+  inline_running_ = false;
+  if (done) return inline_ended_locked();
+  queue_.push_front(task);  // what was queued meanwhile comes after it
+  carry_queue_locked();
+}
+
+void Group::inline_ended_locked() {
+  ended_.notify_all();
+  if (!queue_.empty()) ring(engine_->bell());
+}
+
+// ---- small operations that were run before
+
+// Only where nothing is queued, and all is as it was; launch() finds out what is not, and says so.
+Shortcut* Group::shortcut_locked(const Operation& operation) {
+  if (!queue_.empty() || inline_running_ || shut_down_ || operation.lossy || mailbox_.has_ended()) return nullptr;
+  Shortcut* shortcut = shortcuts_.find(operation);
+  if (shortcut == nullptr || shortcut->route->plan != plan()) return nullptr;
+  return check_overlap(operation, rank_).ok() ? shortcut : nullptr;
+}
+
+Result<std::shared_ptr<Work>> Group::take(Shortcut& shortcut, Operation operation,
+                                          std::unique_lock<std::mutex> lock) {
+  inline_running_ = true;  // and nobody forgets the shortcut
+  const uint64_t sequence = ++sequence_;
+  lock.unlock();
+  const auto now = Clock::now();
+  announce(sequence, shortcut.intent, false);
+  const SingleRound::Memory memory{operation.inputs, operation.outputs};
+  const uint64_t digest = digest_of(sequence, shortcut.intent);
+  const bool posted = shortcut.round.post(memory, *wires_.board, digest);
+  const int looks = wires_.ranks_per_core > 1 ? kLooksInACrowd : kLooks;
+  if (posted && shortcut.round.complete(memory, *wires_.board, digest, looks)) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - now).count();
+    statistics_.record(*shortcut.route->counters, memory_bytes(operation), seconds);
+    lock.lock();
+    inline_running_ = false;
+    inline_ended_locked();
+    return std::shared_ptr<Work>();
+  }
+  const milliseconds limit = operation.inline_for;
+  lock.lock();
+  const Deadline deadline = deadline_locked(now, operation.timeout);
+  lock.unlock();
+  auto task =
+      std::make_shared<CollectiveTask>(*this, sequence, std::move(operation), *shortcut.route, now, deadline);
+  if (posted) task->set_posted();
+  carry_inline(task, now, limit);
+  return what_is_left(*task);
+}
+
+void Group::carry_queue_locked() {
+  if (!std::exchange(queue_is_carried_, true)) {
+    engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
+  } else {
+    ring(engine_->bell());
+  }
+}
+
+Group::Turn Group::turn_of_queue() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) queue_is_carried_ = false;
+  return {queue_.empty() ? nullptr : queue_.front(), inline_running_};
+}
+
+void Group::pop_head() {
+  const std::lock_guard lock(mutex_);
+  queue_.pop_front();
+  ended_.notify_all();
+}
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small operations that were run before, laid out to be run again.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <vector>
+
+#include "communicator/communicator.h"
+#include "executor/single_round.h"
+#include "transport/frame.h"
+
+namespace braid {
+
+struct Route;
+
+struct Shortcut {
+  Intent intent;
+  const Route* route = nullptr;
+  std::vector<size_t> input_bytes;  // of each block
+  std::vector<size_t> output_bytes;
+  SingleRound round;
+};
+
+// Not thread safe.
+class Shortcuts {
+ public:
+  // The one that was made for an operation of this kind and with blocks of these sizes, or null.
+  Shortcut* find(const Operation& operation);
+  // Makes one, where it can be; forgets the oldest when there are many. REQUIRES: find() has none; the operation was
+  // checked, and all ranks are on this host.
+  void learn(const Operation& operation, const Route& route, Node rank);
+
+ private:
+  std::list<Shortcut> known_;  // the newest first
+};
+
+}  // namespace braid
