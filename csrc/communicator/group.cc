@@ -184,11 +184,10 @@ void Group::pop_head() {
   ended_.notify_all();
 }
 
-bool Group::poll_if_rung() {
+bool Group::has_rung() {
   const uint32_t rings = engine_->bell().rings.load(std::memory_order_acquire);
   if (std::exchange(polled_at_, rings) == rings && has_polled_) return false;
   has_polled_ = true;
-  mailbox_.poll();
   return true;
 }
 
