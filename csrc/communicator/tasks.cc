@@ -215,7 +215,8 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
     }
     return finish(std::move(late), std::move(missing));
   }
-  return moved ? Step::kMoved : Step::kIdle;
+  if (moved) return Step::kMoved;
+  return group_.is_on_several_hosts() ? Step::kAfar : Step::kIdle;
 }
 
 std::string CollectiveTask::waiting_for() const {
