@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -14,7 +15,9 @@ from pathlib import Path
 
 FOLDER = Path(os.path.relpath(Path(__file__).parent))  # of the checkout, wherever that is
 MIB = 1 << 20
-SIZES = {1 << 10: 10, 64 << 10: 2, MIB: 1, 4 * MIB: 1}  # bytes -> calls that are timed together
+# bytes -> calls that are timed together, rounds of all families at most, and seconds after which there are enough
+SIZES = {1 << 10: (4, 60, 5.0), 64 << 10: (2, 24, 6.0), MIB: (1, 6, 6.0), 4 * MIB: (1, 4, 8.0)}
+LEAST_ROUNDS = 4
 HOSTS = (2, 3, 4, 6)
 # With one rank on each host the hierarchical families are the flat ones.
 FAMILIES = ("ring", "doubling", "halving_doubling", "direct", "gather_all", "double_tree")
@@ -27,14 +30,14 @@ PROFILES = {
         ["1x100mbit/50mbit", "1x50mbit/100mbit"] * (n // 2) + ["1x100mbit/50mbit"] * (n % 2)
     ),
 }
-# A family so much slower than the best at first sight is measured once; when slower still, not at larger sizes.
-HOPELESS, LOST = 1.4, 1.8
+# A family so much slower than the best in so many rounds is not measured on, nor at larger sizes.
+HOPELESS, GLANCES = 1.8, {1 << 10: 8, 64 << 10: 3, MIB: 1, 4 * MIB: 1}
 
 
 # ---- a rank
 
 
-def be_a_rank(folder: str, rounds: int) -> None:
+def be_a_rank(folder: str, effort: float) -> None:
     """Time the choice and every family in turn; rank 0 writes what was found."""
     import braid
 
@@ -45,17 +48,22 @@ def be_a_rank(folder: str, rounds: int) -> None:
         comms[name] = braid.Communicator(
             f"file://{folder}/meeting", rank=rank, size=size, name=name, timeout_s=120
         )
-    found, names = [], list(comms)
-    for nbytes, calls in SIZES.items():
+    found, lost = [], set()
+    gc.disable()
+    for nbytes in SIZES:
         plan = comms[AUTO].explain("all_reduce", nbytes)
-        times = time_all({name: comms[name] for name in names}, nbytes, calls, rounds)
-        medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+        twin = comms[plan["family"]].explain("all_reduce", nbytes)
+        if plan_of(plan) != plan_of(twin):
+            raise SystemExit(f"{nbytes} bytes: forced, {plan['family']} has another plan: {plan} {twin}")
+        live = [name for name in comms if name not in lost or name == plan["family"]]
+        times, lost = time_all({name: comms[name] for name in live}, nbytes, effort, plan["family"])
         predicted = {plan["family"]: plan["predicted_s"]}
         predicted |= {other["family"]: other["predicted_s"] for other in plan["runners_up"]}
-        case = {"bytes": nbytes, "chosen": plan["family"], "shares": plan["shares"], "times_s": times}
-        found.append(case | {"predicted_s": {name: predicted[name] for name in FAMILIES if name in predicted}})
-        if nbytes >= MIB:
-            names = [name for name in names if name == AUTO or medians[name] <= LOST * min(medians.values())]
+        case = {"bytes": nbytes, "chosen": plan["family"], "shares": plan["shares"], "segments": plan["segments"]}
+        case["predicted_us"] = {name: round(1e6 * predicted[name]) for name in FAMILIES if name in predicted}
+        found.append(case | summary(times, plan["family"]))
+        if nbytes < 64 << 10:
+            lost = set()  # what is slow for tiny tensors need not be for others
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
     for comm in comms.values():
@@ -63,21 +71,32 @@ def be_a_rank(folder: str, rounds: int) -> None:
         comm.close()
 
 
-def time_all(comms: dict, nbytes: int, calls: int, rounds: int) -> dict[str, list[float]]:
-    """Return seconds per call of each, by round; the first round only warms up, unless it was all there was."""
+def plan_of(explained: dict) -> tuple:
+    return explained["family"], explained["chunk_bytes"], [round(share, 3) for share in explained["shares"]]
+
+
+def time_all(comms: dict, nbytes: int, effort: float, chosen: str) -> tuple[dict[str, list[float]], set[str]]:
+    """Return seconds per call of each, by round, and whom not to ask again.
+
+    All ranks see the same times, and so leave out the same families and end after the same round.
+    """
     import numpy as np
 
+    calls, most_rounds, enough_s = SIZES[nbytes]
     control = comms[AUTO]
     pattern = (np.arange(nbytes // 4) % 1000).astype(np.float32)
     expected = pattern * control.size + control.size * (control.size - 1) / 2
-    first: dict[str, float] = {}
     times: dict[str, list[float]] = {name: [] for name in comms}
+    lost: set[str] = set()
     live = list(comms)
-    for number in range(1 + rounds):
+    begun = 0.0
+    for number in range(1 + most_rounds):
         order = live[number % len(live) :] + live[: number % len(live)]
         stamps = []
         for name in order:
             x = np.zeros_like(pattern) if number else pattern + np.float32(control.rank)
+            if number and nbytes < MIB:
+                comms[name].all_reduce(x)  # its connections were idle while others were measured
             comms[name].barrier()
             start = time.monotonic()
             for _ in range(calls if number else 1):
@@ -87,18 +106,46 @@ def time_all(comms: dict, nbytes: int, calls: int, rounds: int) -> dict[str, lis
                 raise SystemExit(f"rank {control.rank}: wrong results of {name} at {nbytes} bytes")
         stamps_of_all = control.all_gather(np.array(stamps)).reshape(control.size, len(order), 2)
         # From the last rank's entry to the last one's return, on the machine's common clock.
-        seconds = stamps_of_all.max(axis=0) @ (-1.0, 1.0) / (calls if number else 1)
+        seconds = stamps_of_all.max(axis=0) @ (-1.0, 1.0)
+        if not number:  # only warms up
+            begun = float(stamps_of_all.max())
+            continue
         for name, spent in zip(order, seconds.tolist(), strict=True):
-            (times[name].append if number else lambda spent, name=name: first.update({name: spent}))(spent)
-        if not number and nbytes >= MIB:
-            live = [name for name in live if name == AUTO or first[name] <= HOPELESS * min(first.values())]
-    return {name: [round(spent, 7) for spent in spents or [first[name]]] for name, spents in times.items()}
+            times[name].append(spent / calls)
+        if number == GLANCES[nbytes]:
+            medians = {name: statistics.median(times[name]) for name in live}
+            slow = {name for name in live if medians[name] > HOPELESS * min(medians.values())}
+            lost = slow - {AUTO, chosen}
+            live = [name for name in live if name not in lost]
+        if number >= LEAST_ROUNDS and float(stamps_of_all.max()) - begun > enough_s * effort:
+            break
+    return times, lost
+
+
+def summary(times: dict[str, list[float]], chosen: str) -> dict:
+    """Return medians, and what the plan that was chosen takes as a multiple of each other's time, by round.
+
+    It ran twice in every round, chosen and forced: how far apart these are is what noise does.
+    """
+    twice = list(zip(times[AUTO], times[chosen], strict=True))
+    own = [sum(pair) / 2 for pair in twice]
+    multiples = {
+        name: round(statistics.median(a / b for a, b in zip(own, spent, strict=False)), 3)
+        for name, spent in times.items()
+        if name not in (AUTO, chosen)
+    }
+    return {
+        "rounds": len(own),
+        "median_us": {name: round(1e6 * statistics.median(spent), 1) for name, spent in times.items()},
+        "multiples": multiples,
+        "forced": round(statistics.median(a / b for a, b in twice), 3),
+    }
 
 
 # ---- all of them
 
 
-def measure(hosts: str, rounds: int) -> list[dict]:
+def measure(hosts: str, effort: float) -> list[dict]:
     """Measure all sizes in one lab; links are measured once, and remembered while it lasts."""
     from braid.lab import Job, Lab, environments
 
@@ -106,7 +153,7 @@ def measure(hosts: str, rounds: int) -> list[dict]:
         places = environments(lab, [1] * len(lab.hosts))
         places = [(host, {name: own[name] for name in own if name != "BRAID_LINKS"}) for host, own in places]
         environment = {name: os.environ[name] for name in os.environ if name != "BRAID_LINKS"}
-        command = [sys.executable, str(FOLDER / "regret.py"), "--rank", folder, str(rounds)]
+        command = [sys.executable, str(FOLDER / "regret.py"), "--rank", folder, str(effort)]
         with Job(places, command, env=environment | {"BRAID_CACHE_DIR": f"{folder}/cache"}) as job:
             codes = job.wait(300)
         if any(codes):
@@ -114,39 +161,35 @@ def measure(hosts: str, rounds: int) -> list[dict]:
         return json.loads(Path(folder, "found.json").read_text())
 
 
-def judge(case: dict) -> tuple[str, float, float]:
-    """Return the best family, how much longer the choice took, and how much longer its own family did, forced.
-
-    The two runs of one plan differ by noise alone.
-    """
-    medians = {name: statistics.median(seconds) for name, seconds in case["times_s"].items()}
-    best = min(FAMILIES, key=lambda name: medians.get(name, float("inf")))
-    forced = medians.get(case["chosen"], float("nan"))
-    return best, medians[AUTO] / medians[best] - 1, forced / medians[best] - 1
+def judge(case: dict) -> tuple[str, float]:
+    """Return the best family, and how much longer the choice took."""
+    best = max(case["multiples"], key=case["multiples"].__getitem__)
+    regret = case["multiples"][best] - 1
+    return (best, regret) if regret > 0 else (case["chosen"], 0.0)
 
 
 def table(report: dict) -> list[str]:
-    """Return Markdown: regret by cluster and size, and its median and worst."""
+    """Return Markdown: regret by cluster and size, its median and worst, and what noise does."""
     lines = [
         "| n | links | " + " | ".join(size_text(size) for size in SIZES) + " |",
         "|---" * (2 + len(SIZES)) + "|",
     ]
     regrets: dict[int, list[float]] = {size: [] for size in SIZES}
-    of_choice: dict[int, list[float]] = {size: [] for size in SIZES}
+    noise: dict[int, list[float]] = {size: [] for size in SIZES}
     for cluster in report["clusters"]:
         cells = []
         for case in cluster["cases"]:
-            best, regret, forced = judge(case)
+            best, regret = judge(case)
             regrets[case["bytes"]].append(regret)
-            of_choice[case["bytes"]].append(forced)
+            noise[case["bytes"]].append(abs(case["forced"] - 1))
             instead = "" if best == case["chosen"] else f" ({best})"
             cells.append(f"{100 * regret:.0f} % {case['chosen']}{instead}")
         lines.append(f"| {cluster['n']} | {cluster['profile']} | {' | '.join(cells)} |")
-    for title, by_size in (("", regrets), (", its family forced", of_choice)):
+    for title, by_size in (("regret", regrets), ("same plan twice", noise)):
         for what, of in (("median", statistics.median), ("worst", max)):
             cells = [f"{100 * of(by_size[size]):.0f} %" for size in SIZES]
             every = of([value for values in by_size.values() for value in values])
-            lines.append(f"| {what}{title} | of all: {100 * every:.0f} % | {' | '.join(cells)} |")
+            lines.append(f"| {title}, {what} | of all: {100 * every:.0f} % | {' | '.join(cells)} |")
     return lines
 
 
@@ -156,25 +199,27 @@ def size_text(count: int) -> str:
 
 def main() -> None:
     if sys.argv[1:2] == ["--rank"]:
-        be_a_rank(sys.argv[2], int(sys.argv[3]))
+        be_a_rank(sys.argv[2], float(sys.argv[3]))
         return
     from braid._bench.machine import facts
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4, help="Of all families in turn, after one that warms up.")
-    parser.add_argument("--quick", action="store_true", help="Three rounds, of 2 and 4 hosts.")
+    parser.add_argument("--effort", type=float, default=1.0, help="A multiple of each case's own time.")
+    parser.add_argument("--hosts", default=",".join(map(str, HOSTS)), help="How many, of each kind of links.")
     parser.add_argument("--show", action="store_true", help="Measure nothing; print the table of what is there.")
     arguments = parser.parse_args()
     path = FOLDER / "regret.json"
     if not arguments.show:
-        rounds = 3 if arguments.quick else arguments.rounds
-        report = {"rounds": rounds, "machine": facts.facts(), "clusters": []}
+        report = {"effort": arguments.effort, "machine": facts.facts(), "clusters": []}
         start = time.monotonic()
-        for n in (2, 4) if arguments.quick else HOSTS:
+        for n in map(int, arguments.hosts.split(",")):
             for profile, links in PROFILES.items():
                 hosts = ",".join(links(n))
-                cases = measure(hosts, rounds)
-                report["clusters"].append({"n": n, "profile": profile, "hosts": hosts, "cases": cases})
+                cases = measure(hosts, arguments.effort)
+                load = round(os.getloadavg()[0], 1)
+                report["clusters"].append(
+                    {"n": n, "profile": profile, "hosts": hosts, "load": load, "cases": cases}
+                )
                 seen = ", ".join(f"{100 * judge(case)[1]:.0f} %" for case in cases)
                 print(f"{time.monotonic() - start:.0f} s: {hosts}: {seen}", flush=True)
         report["seconds"] = round(time.monotonic() - start)

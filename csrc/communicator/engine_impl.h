@@ -29,7 +29,7 @@ class EngineImpl final : public Engine {
   ProgressThread& progress() { return progress_; }
   // The listener, opened when first asked for.
   Result<std::shared_ptr<TcpEndpoint>> tcp();
-  // Waiting lets others run unless every group has a core for each of its ranks on this host.
+  // Waiting lets others run unless every group has a core for each of its ranks on this machine.
   void expect_local_ranks(size_t ranks, size_t cores);
 
  private:

@@ -81,11 +81,10 @@ Status Group::meet_others(Store& store) {
 
 // ---- what the others do
 
-bool Group::poll_if_rung() {
+bool Group::has_rung() {
   const uint32_t rings = engine_->bell().rings.load(std::memory_order_acquire);
   if (std::exchange(polled_at_, rings) == rings && has_polled_) return false;
   has_polled_ = true;
-  mailbox_.poll();
   return true;
 }
 

@@ -87,9 +87,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // Null unless all ranks share memory.
   shm::Board* board() { return wires_.board.get(); }
   SharedWorkspace& workspace() { return workspace_; }  // for the head of the queue
-  // Polls the mailbox if the doorbell has rung since this was last called; whether it did. For the head of the
+  // Whether the doorbell has rung since this was last called; if so the mailbox is to be polled. For the head of the
   // queue.
-  bool poll_if_rung();
+  bool has_rung();
   // This rank is now in collective `sequence`.
   void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
   // kMismatch when a rank is known to mean something else than this one by collective `sequence`; or by one of

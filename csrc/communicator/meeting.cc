@@ -102,18 +102,15 @@ Result<std::vector<Topology::Card>> stated_rates(const Options& options, const s
   return rates;
 }
 
-// How many ranks share a core of this rank's host.
-double expect_neighbours(EngineImpl& engine, const std::vector<int>& hosts, const std::vector<Card>& cards,
-                         Node rank) {
-  size_t neighbours = 0;
-  std::set<int> cores;
-  for (size_t i = 0; i < hosts.size(); ++i) {
-    if (hosts[i] != hosts[static_cast<size_t>(rank)]) continue;
-    ++neighbours;
-    add_cores(cards[i].cores, cores);
-  }
-  engine.expect_local_ranks(neighbours, cores.size());
-  return static_cast<double>(neighbours) / static_cast<double>(std::max<size_t>(cores.size(), 1));
+// How many share a core. Nodes of other hosts count, too, where those are containers of one machine.
+void expect_neighbours(EngineImpl& engine, const std::vector<Card>& cards, Node rank, Wires& wires) {
+  std::vector<Place> places;
+  for (const Card& card : cards) places.push_back({card.host, card.cores});
+  const auto crowds = crowds_of(places);
+  const Crowd& own = crowds.at(machine_of(cards[static_cast<size_t>(rank)].host));
+  engine.expect_local_ranks(own.ranks, own.cores.size());
+  wires.ranks_per_core = own.ranks_per_core();
+  wires.most_ranks_per_core = most_ranks_per_core(crowds);
 }
 
 // What this rank found out about sharing memory with each peer, as one character per rank.
@@ -225,7 +222,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   auto rates = stated_rates(options, cards);
   if (!rates.ok()) return rates.status();
   wires.rates = std::move(rates).value();
-  wires.ranks_per_core = expect_neighbours(engine, wires.hosts, cards, rank);
+  expect_neighbours(engine, cards, rank, wires);
 
   auto reaches = probe_host(m, introduction.value(), wires.shm.get());
   if (!reaches.ok()) return reaches.status();

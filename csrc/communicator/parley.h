@@ -59,7 +59,7 @@ class Parley {
         mailbox_.fail({Code::kTimeout, late_text(on), on});
         return mailbox_.end();
       }
-      mailbox_.poll() ? waiter.moved() : waiter.idle(Clock::now() + milliseconds(1));
+      mailbox_.poll() ? waiter.moved() : waiter.idle(Clock::now() + milliseconds(1), true);
     }
     return {};
   }

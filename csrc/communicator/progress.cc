@@ -17,10 +17,10 @@ bool carry(Task& task, DoorbellWord& bell, Deadline until) {
     if (step == Task::Step::kDone) return true;
     // Now and then: the clock takes longer than a turn.
     if (turn % 16 == 0 && until != kNoDeadline && Clock::now() >= until) return false;
-    if (step == Task::Step::kIdle) {
-      waiter.idle(std::min(task.deadline(), until));
-    } else {
+    if (step == Task::Step::kMoved) {
       waiter.moved();
+    } else {
+      waiter.idle(std::min(task.deadline(), until), step == Task::Step::kAfar);
     }
   }
 }
@@ -78,10 +78,12 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
       state->added.clear();
     }
     bool moved = false;
+    bool afar = true;  // all that is waited for
     Deadline earliest = kNoDeadline;
     for (auto& task : tasks) {
       const Task::Step step = task->advance(waiter.before_sleep());
-      moved |= step != Task::Step::kIdle;
+      moved |= step == Task::Step::kMoved || step == Task::Step::kDone;
+      afar &= step == Task::Step::kAfar;
       if (step == Task::Step::kDone) {
         waiter.moved();
         task.reset();  // may destroy the engine, and with it the bell: the waiter must be done with it
@@ -93,7 +95,7 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
     if (moved) {
       waiter.moved();
     } else if (!state->is_stopping()) {
-      waiter.idle(earliest);
+      waiter.idle(earliest, afar);
     }
   }
 }

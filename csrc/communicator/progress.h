@@ -19,7 +19,12 @@ namespace braid {
 // Something that is moved on until it is done.
 class Task {
  public:
-  enum class Step { kIdle, kMoved, kDone };
+  enum class Step {
+    kIdle,
+    kAfar,  // idle, and what it waits for comes from another host
+    kMoved,
+    kDone
+  };
 
   virtual ~Task() = default;
   // Moves what can move, without blocking. With `before_sleep` the caller sleeps if nothing does: then also that

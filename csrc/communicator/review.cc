@@ -91,7 +91,7 @@ Task::Step ReviewTask::advance(bool) {
     });
     return Step::kMoved;
   }
-  if (!done_.load(std::memory_order_acquire)) return Step::kIdle;
+  if (!done_.load(std::memory_order_acquire)) return Step::kAfar;
   thread_.join();
   return Step::kDone;
 }

@@ -98,7 +98,9 @@ Task::Step CollectiveTask::advance(bool before_sleep) {
   }
   if (auto** detour = std::get_if<Detour*>(&running_)) return advance_detour(**detour);
   if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared, before_sleep);
-  const bool moved = group_.mailbox().poll();
+  // Whatever a mailbox could move is followed by a ring; and to poll it takes its mutex, which the network thread wants.
+  const bool rung = group_.has_rung();
+  const bool moved = (rung || before_sleep) && group_.mailbox().poll();
   auto& execution = std::get<Execution>(running_);
   if (execution.advance()) return finish(execution.status());
   if (!moved && (before_sleep || ++idle_ % kLookEvery == 0)) {
@@ -144,7 +146,8 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool befor
   }
   ++idle_;
   // What the boards do not tell is followed by a ring.
-  const bool rung = group_.poll_if_rung();
+  const bool rung = group_.has_rung();
+  if (rung) group_.mailbox().poll();
   if (rung || before_sleep || idle_ % kLookEvery == 0) {
     if (Status bad = look_around(execution, had_lost); !bad.ok()) return finish(std::move(bad));
     return wait_or_give_up(rung);
@@ -180,7 +183,8 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
     }
     return finish(std::move(late), std::move(missing));
   }
-  return moved ? Step::kMoved : Step::kIdle;
+  if (moved) return Step::kMoved;
+  return group_.is_on_several_hosts() ? Step::kAfar : Step::kIdle;
 }
 
 std::string CollectiveTask::waiting_for() const {

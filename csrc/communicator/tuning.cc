@@ -27,20 +27,26 @@ Link link_inside(const Inside& inside) {
   return {kBoard.alpha_s * sharers * sharers, kBoard.beta_s_per_byte * sharers};
 }
 
+Link link_within_hosts(double ranks_per_core) {
+  const double sharers = std::max(ranks_per_core, 1.0);
+  return {kWithinHost.alpha_s * sharers, kWithinHost.beta_s_per_byte * sharers};
+}
+
 Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& options) {
   TunerOptions tuner;
   tuner.algorithm = options.algorithm;
+  const double alone_s_per_byte = has_board(topology) ? kBoard.beta_s_per_byte : kWithinHost.beta_s_per_byte;
+  const double sharers = std::max(topology.within_host().beta_s_per_byte / alone_s_per_byte, 1.0);
+  tuner.rates.overhead_s *= sharers;
+  tuner.rates.reduce_s_per_byte *= sharers;
   if (has_board(topology)) {
-    const double sharers = std::max(topology.within_host().beta_s_per_byte / kBoard.beta_s_per_byte, 1.0);
     tuner.rates.writes_once = true;
-    tuner.rates.overhead_s *= sharers;
-    tuner.rates.reduce_s_per_byte *= sharers;
   } else {  // boards cut otherwise, and their constants were fitted to whole operations
     tuner.chunk_bytes = options.chunk_bytes;
     tuner.window = options.window;
   }
   if (topology.host_count() > 1) {
-    tuner.rates.card_overhead_s = kCardOverhead_s;
+    tuner.rates.card_overhead_s = kCardOverhead_s * sharers;
     tuner.margin = kMargin;
   }
   auto made = Tuner::create(std::move(topology), std::move(tuner));

@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Ranks of one host in a group of several.
+// Ranks of one host in a group of several hosts, each with a core of its own.
 inline constexpr Link kWithinHost{2e-6, 1.5e-10};
 // Where links are neither measured nor stated: a gigabit network. Equal on all ranks, so all choose alike.
 inline constexpr Link kBetweenHosts{5e-5, 8e-9};
@@ -23,8 +23,11 @@ struct Inside {
 };
 Link link_inside(const Inside& inside);
 
-// The tuner of a group on this topology, whose links inside are those of link_inside() or kWithinHost: they tell how
-// many ranks share a core. Of `options` counts what is forced, and how finely operations are cut.
+// What joins the ranks of a host in a group of several hosts, where so many ranks share a core of their machine.
+Link link_within_hosts(double ranks_per_core);
+
+// The tuner of a group on this topology, whose links inside are those of link_inside() or link_within_hosts(): they
+// tell how many ranks share a core. Of `options` counts what is forced, and how finely operations are cut.
 // kInvalidArgument for an unknown name in options.algorithm.
 Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& options);
 

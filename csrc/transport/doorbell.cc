@@ -34,7 +34,7 @@ void ring(DoorbellWord& word) {
   if (word.sleepers.load(std::memory_order_seq_cst) != 0) futex(&word.rings, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Waiter::idle(Deadline deadline) {
+void Waiter::idle(Deadline deadline, bool afar) {
   if (stage_ == Stage::kListed) return sleep(deadline);
   const bool crowded = is_crowded.load(std::memory_order_relaxed);
   const int64_t awake_ns = awake_limit_ns.load(std::memory_order_relaxed);
@@ -42,7 +42,7 @@ void Waiter::idle(Deadline deadline) {
   const bool look = turn % (crowded ? 4 : 16) == 0;  // at the clock, which takes longer than a turn
   const auto now = look ? Clock::now() : Clock::time_point();
   if (turn == 0) awake_until_ = now + std::chrono::nanoseconds(awake_ns);
-  if (!look || now < awake_until_) {
+  if (!(afar && crowded) && (!look || now < awake_until_)) {
     crowded ? static_cast<void>(::sched_yield()) : pause_briefly();
     return;
   }

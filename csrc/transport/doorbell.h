@@ -42,8 +42,9 @@ class Waiter {
   }
   // The next idle() will sleep.
   bool before_sleep() const { return stage_ == Stage::kListed; }
-  // Stays awake for a while (set_waiting), then sleeps until a ring or the deadline.
-  void idle(Deadline deadline);
+  // Stays awake for a while (set_waiting), then sleeps until a ring or the deadline. What is `afar`, on another host,
+  // takes longer than to wake somebody: where ranks share cores others get them at once.
+  void idle(Deadline deadline, bool afar = false);
 
  private:
   enum class Stage { kAwake, kListed };  // listed: counted as a sleeper, with a ticket

@@ -112,6 +112,27 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }
 
+// How much less time finer chunks must be predicted to take: more messages may cost more than the model knows.
+constexpr double kFinerGain = 0.05;
+constexpr int64_t kFinestChunk = 4 * 1024;
+
+// Chunks that suit the cards are as large as these can bear. Where links are slow that may leave a vector whole that
+// would take less time in segments, of which one goes out while another comes in.
+Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology& topology,
+                         const TunerOptions& options, int64_t* chunk_bytes) {
+  Result<double> best_s = predict(schedule, bytes, topology, options, *chunk_bytes, std::nullopt);
+  for (int64_t finer = *chunk_bytes / 2 / 64 * 64; best_s.ok() && finer >= kFinestChunk;
+       finer = finer / 2 / 64 * 64) {
+    if (segments_by(finer, schedule, bytes) == segments_by(*chunk_bytes, schedule, bytes)) continue;
+    const Result<double> finer_s = predict(schedule, bytes, topology, options, finer, std::nullopt);
+    if (!finer_s.ok()) return finer_s;
+    if (finer_s.value() > best_s.value() * (1 - kFinerGain)) break;
+    best_s = finer_s;
+    *chunk_bytes = finer;
+  }
+  return best_s;
+}
+
 // The family with the shares that take less time; of equals the first. No schedule in it where no such schedule
 // meets the demands.
 Result<Priced> price(const Family& family, const Collective& collective, const Demands& demands, int64_t bytes,
@@ -129,7 +150,10 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
       const double part = demands.codec ? ratio(*demands.codec) : 1;
       chunk_bytes = chunk_bytes_for(own, topology, options.window, part);
     }
-    Result<double> predicted_s = predict(own, bytes, topology, options, chunk_bytes, demands.codec);
+    const bool may_cut_finer = options.chunk_bytes == 0 && !demands.codec && topology.host_count() > 1;
+    Result<double> predicted_s = may_cut_finer
+                                     ? cut_finer(own, bytes, topology, options, &chunk_bytes)
+                                     : predict(own, bytes, topology, options, chunk_bytes, demands.codec);
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
     best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};

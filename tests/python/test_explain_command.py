@@ -76,6 +76,19 @@ def test_sizes_on_a_file_of_links(links: Path, tmp_path: Path, capsys: pytest.Ca
             assert re.search(rf"\n +{one['family']} +{re.escape(seconds_text(one['predicted_s']))} *\n", out)
 
 
+def test_a_list_of_sizes_is_explained_as_one_vector_too(
+    links: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = document(tmp_path, "--links", links, "--sizes", "64,64K,3M")
+    size = 64 + (64 << 10) + (3 << 20)
+    assert found["as_one"] == _core.Tuner(found["topology"]).explain("all_reduce", "float32", "sum", 0, size)
+    assert found["as_one"]["predicted_s"] < found["predicted_s"]
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"as one vector of 3.06 MiB: {seconds_text(found['as_one']['predicted_s'])} by direct, shares" in out
+    assert "as_one" not in document(tmp_path, "--links", links, "--sizes", "64")
+    assert "as_one" not in document(tmp_path, "broadcast", "--links", links, "--sizes", "64,64K")
+
+
 def test_what_is_asked_is_what_is_answered(links: Path, tmp_path: Path) -> None:
     def first(*arguments: object) -> dict[str, Any]:
         row: dict[str, Any] = document(tmp_path, *arguments, "--links", links, "--sizes", "16M")["operations"][0]

@@ -107,9 +107,15 @@ def explain(
     tuner = _tuner(text, algorithm)
     try:
         answers = [tuner.explain(collective, item.dtype, op, root, item.bytes, codec) for item in items]
+        joined = _joined(collective, items)
+        as_one = tuner.explain(collective, joined.dtype, op, root, joined.bytes, codec) if joined else None
     except ValueError as error:
         raise CommandError(str(error)) from error
     _show(items, answers, _title(f"{collective} by {codec}" if codec else collective, text, model))
+    if joined and as_one:
+        owned = f", shares {shares_text(as_one['shares'])}" if as_one["shares"] else ""
+        time = seconds_text(as_one["predicted_s"])
+        print(f"as one vector of {units.size(joined.bytes)}: {time} by {as_one['family']}{owned}")
     if json:
         asked = {
             "collective": collective,
@@ -119,7 +125,8 @@ def explain(
             "codec": codec,
             "model": model,
         }
-        json.write_text(json_format.dumps(_document(asked, text, items, answers), indent=1) + "\n")
+        document = _document(asked, text, items, answers) | ({"as_one": as_one} if as_one else {})
+        json.write_text(json_format.dumps(document, indent=1) + "\n")
         print(f"wrote {json}")
     return 0
 
@@ -148,6 +155,13 @@ def _items(collective: str, sizes: str, model: str, cap_mb: float | None, dtype:
         Item(bucket.bytes, bucket.dtype, tuple(gradient.name for gradient in bucket.gradients))
         for bucket in buckets_of(gradients, cap_mb)
     ]
+
+
+def _joined(collective: str, items: Sequence[Item]) -> Item | None:
+    """Return all as one vector, which is the best plan for tensors that are known at once (docs/adr/0015)."""
+    if collective != "all_reduce" or len(items) < 2 or len({item.dtype for item in items}) > 1:
+        return None
+    return Item(sum(item.bytes for item in items), items[0].dtype)
 
 
 def _tuner(text: str, algorithm: str) -> _core.Tuner:

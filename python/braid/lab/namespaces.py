@@ -65,11 +65,12 @@ def unavailable() -> str:
 def tbf(bits_per_s: float) -> list[str]:
     """Return tc's words for a card of this rate.
 
-    The bucket holds two full-sized segments of TCP, and at high rates what passes in a millisecond. The queue
-    behind it holds 10 ms, as much as a port of an ordinary switch.
+    The bucket holds what passes in a millisecond, and two packets at least: what a card has not sent while it was
+    idle it may send at once, which no real one does. The queue behind it holds 10 ms, as much as a port of an
+    ordinary switch.
     """
-    bucket_bytes = max(128 * 1024, int(bits_per_s / 8 / 1000))
-    queue_bytes = max(128 * 1024, int(bits_per_s / 8 / 100))
+    bucket_bytes = max(2 * 1514, int(bits_per_s / 8 / 1000))
+    queue_bytes = max(256 * 1024, int(bits_per_s / 8 / 100))
     return [
         "tbf",
         "rate",

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cost/flight.h"
+#include "schedule/segments.h"
 #include "support/choices.h"
 
 namespace braid {
@@ -103,6 +104,35 @@ TEST(Tuner, CutsToSuitTheCards) {
   options.chunk_bytes = 0;
   Choice suited = choice();
   EXPECT_EQ(suited.chunk_bytes, chunk_bytes_for(suited.schedule->schedule(), with_a_slow_card(4), options.window));
+}
+
+// 64 KiB over a card of 25 Mbit/s: whole, its owner-less rank sends all of it and then receives all of it.
+TEST(Tuner, CutsFinerWhereThatOverlapsMoreThanItCosts) {
+  Topology slow = uniform(4, 1e-4, 8e-8);
+  slow.set_card(3, {3.2e-7, 3.2e-7});
+  TunerOptions options;
+  options.algorithm = "direct";
+  options.chunk_bytes = 0;
+  const Collective four{CollectiveKind::kAllReduce, 4, 0};
+  const auto choice = [&](int64_t bytes) {
+    return chosen(four, bytes, slow, DType::kFloat32, ReduceOp::kSum, options);
+  };
+  const Choice cut = choice(1 << 16);
+  const Schedule& schedule = cut.schedule->schedule();
+  EXPECT_LT(cut.chunk_bytes, chunk_bytes_for(schedule, slow, options.window));
+  EXPECT_GE(cut.chunk_bytes, 4096);
+  EXPECT_EQ(cut.chunk_bytes % 64, 0);
+  EXPECT_LT(cut.predicted_s, 0.9 * 1.5 * (1 << 16) * 3.2e-7) << "as long as a ring's bytes take";
+  EXPECT_EQ(cut.predicted_s, predict_s(schedule, 1 << 16, slow, options.rates,
+                                       {segments_of(schedule, 1 << 16, cut.chunk_bytes), options.window})
+                                 .value());
+  // Nor where the user has said how, nor where messages cost as much as they bring.
+  options.chunk_bytes = 1 << 15;
+  EXPECT_EQ(choice(1 << 16).chunk_bytes, 1 << 15);
+  options.chunk_bytes = 0;
+  options.rates.card_overhead_s = 1e-2;
+  const Choice dear = choice(1 << 16);
+  EXPECT_EQ(dear.chunk_bytes, chunk_bytes_for(dear.schedule->schedule(), slow, options.window));
 }
 
 TEST(Tuner, LeavesThePlainFamilyForAGainAboveTheMargin) {
