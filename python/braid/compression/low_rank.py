@@ -8,6 +8,7 @@ Both means are exact all_reduces of few bytes. P and Q are the same bits on all 
 them, whatever the ranks' processors and numbers of threads: csrc/low_rank computes it all.
 """
 
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -195,3 +196,6 @@ def _in_ranges(extent: int, elements: int, call: Callable[..., None], *arrays: A
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_name_prefix="braid-low-rank")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads are not there
