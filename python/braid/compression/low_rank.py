@@ -5,20 +5,27 @@ M (gradient + error), Q from last time     P = mean(M Q), made orthonormal     Q
 everybody takes P Q^T for the mean gradient, and keeps M - P Q^T as its error.
 
 Both means are exact all_reduces of few bytes. P and Q are the same bits on all ranks, and so are what is made of
-them, as long as the ranks' machines do arithmetic alike: AutoState leaves matrices exact where they may not.
+them, whatever the ranks' processors and numbers of threads: csrc/low_rank computes it all.
 """
 
+import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from braid import _core
 from braid.compression.carried import Carried
 from braid.compression.layout import Piece
 
 LEAST_RATE = 2.0  # a matrix that does not shrink by this factor is sent as it is
+_TOO_LARGE = 2.0**120  # from here on sums of products might be infinite
+_ELEMENTS_PER_THREAD = 1 << 18  # a pass over fewer is over before another thread has woken up
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -42,21 +49,40 @@ def factor_elements(shape: Sequence[int], rank: int) -> tuple[int, int]:
     return rows * rank, columns * rank
 
 
-class WarmFactors:
-    """Q of every matrix, from its last step: the next one begins where the last ended."""
+class Factors:
+    """P and Q of every matrix from its last step: Q to begin the next with, P with it to know what was sent.
+
+    What was sent is still in the matrix that is carried as its error; the next step subtracts it when it reads
+    that matrix anyway. P is rank x rows, Q is rank x columns.
+    """
 
     def __init__(self) -> None:
         """Begin with none."""
-        self.by_name: dict[str, Tensor] = {}
+        self.q: dict[str, Tensor] = {}
+        self.sent: dict[str, Tensor] = {}  # P; none where the error is what it should be
 
-    def get(self, name: str, columns: int, rank: int, device: torch.device) -> Tensor:
-        """Return Q; the first one is random, and the same on all ranks."""
-        found = self.by_name.get(name)
-        if found is None or found.shape != (columns, rank):
-            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            found = torch.randn(columns, rank, generator=generator)
-        self.by_name[name] = found = found.to(device)
-        return found
+    def begin(self, name: str, shape: tuple[int, int], rank: int, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return Q, and P if its product with Q is to be subtracted; from now on it counts as subtracted.
+
+        The first Q is random, and the same on all ranks.
+        """
+        q, sent = self.q.get(name), self.sent.pop(name, None)
+        if q is None or q.shape != (rank, shape[1]):
+            if q is not None and sent is not None:  # of another rank
+                _settle(matrix, sent, q)
+            sent, q = None, torch.empty(rank, shape[1])
+            _core.draw_uniform(zlib.crc32(name.encode()), q.numpy())
+        return q, sent
+
+    def settle(self, errors: dict[str, Tensor]) -> None:
+        """Subtract what was sent from a copy of what is carried."""
+        for name, sent in self.sent.items():
+            _settle(errors[name], sent, self.q[name])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.q.clear()
+        self.sent.clear()
 
 
 class Round:
@@ -72,27 +98,35 @@ class Round:
         rank: int,
         buffer: Tensor,
         errors: Carried,
-        warm: WarmFactors,
+        factors: Factors,
         group: dist.ProcessGroup | None,
     ) -> None:
         """Start the first operation; `buffer` has the gradients and gets their means."""
         self._group = group
-        self._warm = warm
-        # Matrices of one shape next to each other, to be made orthonormal in one batch.
-        self._pieces = sorted(pieces, key=lambda piece: (matrix_shape(piece.shape), piece.name))
-        self._shapes = [matrix_shape(piece.shape) for piece in self._pieces]
-        self._rank = rank
-        views = [buffer.narrow(0, piece.offset, piece.elements) for piece in self._pieces]
-        self._gradients = [view.view(shape) for view, shape in zip(views, self._shapes, strict=True)]
-        names, sizes = [piece.name for piece in self._pieces], [piece.elements for piece in self._pieces]
-        error = errors.flat(names, sizes, buffer.device)
-        parts = error.split(sizes)
-        self._matrices = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-        for matrix, gradient in zip(self._matrices, self._gradients, strict=True):
-            matrix.add_(gradient)
+        self._factors = factors
+        self._names = [piece.name for piece in pieces]
+        shapes = [matrix_shape(piece.shape) for piece in pieces]
+        self._products = [_core.LowRank(rows, columns, rank) for rows, columns in shapes]
+        self._gradients = [buffer.narrow(0, piece.offset, piece.elements) for piece in pieces]
+        sizes = [piece.elements for piece in pieces]
+        self._matrices = errors.flat(self._names, sizes, buffer.device).split(sizes)
+        self._p = _Components([rows for rows, _ in shapes], rank)
+        self._q = _Components([columns for _, columns in shapes], rank)
         self.future: torch.futures.Future[None] = torch.futures.Future()
         self._stages = [self._second, self._third]
-        self._first()
+        for k, shape in enumerate(shapes):
+            q, sent = factors.begin(self._names[k], shape, rank, self._matrices[k])
+            _in_ranges(
+                shape[0],
+                sizes[k],
+                self._products[k].project,
+                self._gradients[k].numpy(),
+                self._matrices[k].numpy(),
+                None if sent is None else sent.numpy(),
+                q.numpy(),
+                self._p.of[k].numpy(),
+            )
+        self._work = self._mean(self._p.flat)
 
     @property
     def is_done(self) -> bool:
@@ -103,61 +137,65 @@ class Round:
         """Wait for the operation that is under way and start the next, or write the result."""
         self._stages.pop(0)()
 
-    def _first(self) -> None:
-        self._p, self._p_views = self._factors([rows for rows, _ in self._shapes])
-        for piece, (_, columns), matrix, p in zip(
-            self._pieces, self._shapes, self._matrices, self._p_views, strict=True
-        ):
-            torch.mm(matrix, self._warm.get(piece.name, columns, self._rank, matrix.device), out=p)
-        self._work = self._mean(self._p)
-
     def _second(self) -> None:
         self._work.wait()
-        self._is_finite = [bool(torch.isfinite(p).all()) for p in self._p_views]
-        self._make_orthonormal()
-        self._q, self._q_views = self._factors([columns for _, columns in self._shapes])
-        for matrix, p, q in zip(self._matrices, self._p_views, self._q_views, strict=True):
-            torch.mm(matrix.T, p, out=q)
-        self._work = self._mean(self._q)
+        self._is_finite = []
+        for product, matrix, p, q in zip(self._products, self._matrices, self._p.of, self._q.of, strict=True):
+            # Where it is False p stays as it is, so q is of no use either. All ranks see that.
+            self._is_finite.append(product.orthonormalize(p.numpy()))
+            _in_ranges(q.shape[1], matrix.numel(), product.gather, matrix.numpy(), p.numpy(), q.numpy())
+        self._work = self._mean(self._q.flat)
 
     def _third(self) -> None:
         self._work.wait()
-        for k, (piece, matrix, gradient) in enumerate(
-            zip(self._pieces, self._matrices, self._gradients, strict=True)
-        ):
-            p, q = self._p_views[k], self._q_views[k]
-            # The same on all ranks, for the factors are.
-            if self._is_finite[k] and bool(torch.isfinite(q).all()):
-                torch.mm(p, q.T, out=gradient)
-                matrix.sub_(gradient)
-                self._warm.by_name[piece.name] = q.clone()
+        for k, (name, p, q) in enumerate(zip(self._names, self._p.of, self._q.of, strict=True)):
+            gradient, matrix = self._gradients[k], self._matrices[k]
+            # The same on all ranks, for the factors are. False for a NaN, too.
+            if self._is_finite[k] and bool(q.abs().amax() < _TOO_LARGE):
+                _in_ranges(
+                    p.shape[1], matrix.numel(), self._products[k].rebuild, p.numpy(), q.numpy(), gradient.numpy()
+                )
+                self._factors.sent[name], self._factors.q[name] = p, q
                 continue
             # Somebody's gradient is not finite. Everybody sees that, and goes on next time with the old error.
             matrix.sub_(gradient).nan_to_num_(0.0, 0.0, 0.0)
             gradient.fill_(torch.nan)
         self.future.set_result(None)
 
-    def _factors(self, extents: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        sizes = [extent * self._rank for extent in extents]
-        flat = self._matrices[0].new_empty(sum(sizes))
-        views = flat.split(sizes)
-        return flat, [view.view(extent, self._rank) for view, extent in zip(views, extents, strict=True)]
-
     def _mean(self, flat: Tensor) -> dist.Work:
         work = dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self._group, async_op=True)
         assert work is not None
         return work
 
-    def _make_orthonormal(self) -> None:
-        begin = offset = 0
-        while begin < len(self._shapes):
-            rows = self._shapes[begin][0]
-            end = begin
-            while end < len(self._shapes) and self._shapes[end][0] == rows:
-                end += 1
-            length = (end - begin) * rows * self._rank
-            batch = self._p.narrow(0, offset, length).view(end - begin, rows, self._rank)
-            # Householder's reflections give full orthonormal columns even where P has lost rank, as after a
-            # gradient of zero, so that a direction once lost is found again.
-            batch.copy_(torch.linalg.qr(batch).Q)
-            begin, offset = end, offset + length
+
+class _Components:
+    """One factor of each of several matrices, end to end: one operation for all."""
+
+    def __init__(self, extents: Sequence[int], rank: int) -> None:
+        sizes = [rank * extent for extent in extents]
+        self.flat = torch.empty(sum(sizes))
+        self.of = [part.view(rank, -1) for part in self.flat.split(sizes)]
+
+
+def _settle(matrix: Tensor, p: Tensor, q: Tensor) -> None:
+    rank, rows = p.shape
+    product = _core.LowRank(rows, q.shape[1], rank)
+    product.settle(p.numpy(), q.numpy(), matrix.numpy(), 0, rows)
+
+
+def _in_ranges(extent: int, elements: int, call: Callable[..., None], *arrays: Any) -> None:
+    """Carry out a call for 0 to extent, on as many threads as torch may use: the bits are the same."""
+    threads = max(1, min(torch.get_num_threads(), elements // _ELEMENTS_PER_THREAD, extent))
+    ends = [extent * k // threads for k in range(threads + 1)]
+    begun = [_pool().submit(call, *arrays, *ends[k : k + 2]) for k in range(1, threads)]
+    call(*arrays, ends[0], ends[1])
+    for one in begun:
+        one.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="braid-low-rank")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads are not there

@@ -11,9 +11,11 @@ from braid.compression.policy import CompressionPolicy, Wish
 # Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included.
 Predict = Callable[[int, str | None], float]
 
-# What one core does at least when it multiplies a large matrix by a thin one, which memory bounds. A constant, and
-# not measured: all ranks must come to the same decision.
-_FLOPS_PER_S = 4e9
+# What one core does at least in the passes of csrc/low_rank, and what memory they move for an element. Constants,
+# and not measured: all ranks must come to the same decision.
+_LOW_RANK_BYTES_PER_S = 1e10
+_LOW_RANK_FLOPS_PER_S = 2e10
+_LOW_RANK_BYTES = 20
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,10 @@ def _time_s(codec: str, pieces: Sequence[Piece], exact_elements: int, predict: P
     if not rank:
         return rest_s + predict(sum(piece.elements for piece in own), codec)
     sizes = [low_rank.factor_elements(piece.shape, rank) for piece in own]
-    flops = 6 * rank * sum(piece.elements for piece in own)
+    element_s = _LOW_RANK_BYTES / _LOW_RANK_BYTES_PER_S + 8 * rank / _LOW_RANK_FLOPS_PER_S
     return (
         rest_s
         + predict(sum(p for p, _ in sizes), None)
         + predict(sum(q for _, q in sizes), None)
-        + flops / _FLOPS_PER_S
+        + element_s * sum(piece.elements for piece in own)
     )

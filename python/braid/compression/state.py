@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -14,7 +13,6 @@ from braid.compression.carried import Carried, fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     choice_of_first,
-    compute_alike,
     exact_mean,
     lossy_mean,
     most_of,
@@ -71,11 +69,10 @@ class AutoState:
         self._parameters.warn_of_idle(self.policy.rules)
         self.steps = 0
         self._are_steps_agreed = False
-        self._are_alike: bool | None = None  # not known before the first low_rank
         self._plans = Plans(self._parameters, self.process_group)
         self._residuals = Carried()
         self._errors = Carried()  # those of low_rank, which are in other units
-        self._warm = low_rank.WarmFactors()
+        self._factors = low_rank.Factors()
         self._rounds: list[low_rank.Round] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,17 +95,19 @@ class AutoState:
         """Forget residuals and warm factors, as after a change of the loss's scale."""
         self._residuals.clear()
         self._errors.clear()
-        self._warm.by_name.clear()
+        self._factors.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's steps, residuals and factors. Ranks must load what they saved: residuals differ."""
+        errors = self._errors.state_dict()
+        self._factors.settle(errors)
         return {
             "version": _VERSION,
             "ranks": dist.get_world_size(self.process_group),
             "steps": self.steps,
             "residuals": self._residuals.state_dict(),
-            "errors": self._errors.state_dict(),
-            "factors": {name: factor.clone() for name, factor in self._warm.by_name.items()},
+            "errors": errors,
+            "factors": {name: factor.clone() for name, factor in self._factors.q.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -127,7 +126,8 @@ class AutoState:
         self._plans.clear()
         for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
             carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
-        self._warm.by_name = {name: factor.clone() for name, factor in state["factors"].items()}
+        self._factors.clear()
+        self._factors.q = {name: factor.clone() for name, factor in state["factors"].items()}
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the mean of a bucket's gradients over all ranks; the future's value is its buffer."""
@@ -159,7 +159,7 @@ class AutoState:
     def _start(self, part: Part, buffer: Tensor) -> "Future[Any]":
         rank = codecs.low_rank(part.codec)
         if rank:
-            round_ = low_rank.Round(part.pieces, rank, buffer, self._errors, self._warm, self.process_group)
+            round_ = low_rank.Round(part.pieces, rank, buffer, self._errors, self._factors, self.process_group)
             self._rounds.append(round_)
             return round_.future
         flat = part.take(buffer)
@@ -177,25 +177,10 @@ class AutoState:
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
         group = self.process_group
-        decisions = decide(
+        return decide(
             self.policy,
             pieces,
             kinds,
             lambda elements, codec: predict_all_reduce(elements, codec, group),
             lambda choice: choice_of_first(choice, group),
         )
-        if not any(codecs.low_rank(made.codec) for made in decisions) or self._is_alike():
-            return decisions
-        exact = Decision(codecs.EXACT, "ranks' processors or threads differ, and with them low_rank's bits")
-        return [exact if codecs.low_rank(made.codec) else made for made in decisions]
-
-    def _is_alike(self) -> bool:
-        if self._are_alike is None:  # on all ranks, for they decide alike
-            self._are_alike = compute_alike(self.process_group)
-            if not self._are_alike and dist.get_rank(self.process_group) == 0:
-                warnings.warn(
-                    "power_sgd is not used: the ranks' processors, builds of torch, or numbers of threads differ, "
-                    "so replicas would not stay equal to the bit",
-                    stacklevel=2,
-                )
-        return self._are_alike
