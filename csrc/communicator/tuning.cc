@@ -36,6 +36,7 @@ Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& optio
     tuner.rates.overhead_s *= sharers;
     tuner.rates.reduce_s_per_byte *= sharers;
   } else {  // boards cut otherwise, and their constants were fitted to whole operations
+    tuner.rates.reduce_s_per_byte = topology.work_s_per_byte("reduce", tuner.rates.reduce_s_per_byte);
     tuner.chunk_bytes = options.chunk_bytes;
     tuner.window = options.window;
   }

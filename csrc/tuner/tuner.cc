@@ -107,7 +107,8 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
   if (!codec) return predict_s(schedule, bytes, topology, options.rates, pipeline);
   const int64_t elements = bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(sizeof(float));
   Rates rates = options.rates;
-  rates.code_s_per_byte = traits(codec->kind).coding_s_per_byte;
+  const CodecTraits& row = traits(codec->kind);
+  rates.code_s_per_byte = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
   const double part = ratio(*codec, static_cast<size_t>(std::max<int64_t>(elements, 1)));
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }

@@ -75,6 +75,18 @@ TEST(CodecChoice, KnowsThatCodingTakesTime) {
   EXPECT_GT(choice_with("int8", kFour, fast, options).value().predicted_s, exact_s);
 }
 
+TEST(CodecChoice, BelievesWhatWasMeasuredOfACodec) {
+  Topology topology = uniform(4, 1e-5, 8e-10);
+  const double assumed_s = choice_with("int8", kFour, topology).value().predicted_s;
+  topology.set_work("int4", 1e-8);
+  EXPECT_EQ(choice_with("int8", kFour, topology).value().predicted_s, assumed_s);
+  topology.set_work("int8", 1e-8);
+  // Of four ranks each encodes three quarters for others and its own sum, and decodes as much.
+  EXPECT_GT(choice_with("int8", kFour, topology).value().predicted_s, assumed_s + 1e-8 * kHuge);
+  topology.set_work("int8", 0);
+  EXPECT_LT(choice_with("int8", kFour, topology).value().predicted_s, assumed_s);
+}
+
 TEST(CodecChoice, IsRefusedWhereThereIsNone) {
   TunerOptions forced;
   forced.algorithm = "ring";
