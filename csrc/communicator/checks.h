@@ -10,8 +10,8 @@ namespace braid {
 // kInvalidArgument says what is wrong and what would be right.
 Status check_operation(const Operation& operation, Node rank, int ranks);
 
-// kInvalidArgument unless a codec can carry it.
-Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op);
+// kInvalidArgument unless the codec can carry it, in fewer bytes than it has.
+Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op, const Codec& codec);
 
 // Whether all ranks know the size of such an operation, so that an algorithm may be chosen by it. Not so for
 // all_to_all, gather and scatter, where each knows its own blocks only.

@@ -89,27 +89,37 @@ Status check_aggregators(const Collective& collective, int aggregators, const st
   return {};
 }
 
+constexpr size_t kLongMessage = size_t{1} << 24;
+
 // What a candidate must be, besides right.
 struct Demands {
   bool rounds_once = false;
   std::optional<Codec> codec;
+  size_t element_bytes = sizeof(float);
 
   bool met_by(const VerifiedSchedule& schedule, const Topology& topology) const {
     if (rounds_once && !braid::rounds_once(schedule)) return false;
     return !codec || has_owners(schedule, topology.numbered_hosts());
   }
+  // Of float32, which is what is coded, per byte of the tensor; and of a message per byte of it.
+  double floats_per_byte() const {
+    return static_cast<double>(sizeof(float)) / static_cast<double>(element_bytes);
+  }
+  double part(size_t elements) const { return ratio(*codec, elements) * floats_per_byte(); }
 };
 
 // With messages of a codec's size for what a chunk of one segment has.
 Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& topology,
-                       const TunerOptions& options, int64_t chunk_bytes, const std::optional<Codec>& codec) {
+                       const TunerOptions& options, int64_t chunk_bytes, const Demands& demands) {
   const Pipeline pipeline{segments_by(chunk_bytes, schedule, bytes), options.window};
+  const std::optional<Codec>& codec = demands.codec;
   if (!codec) return predict_s(schedule, bytes, topology, options.rates, pipeline);
-  const int64_t elements = bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(sizeof(float));
+  const int64_t elements =
+      bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(demands.element_bytes);
   Rates rates = options.rates;
   const CodecTraits& row = traits(codec->kind);
-  rates.code_s_per_byte = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
-  const double part = ratio(*codec, static_cast<size_t>(std::max<int64_t>(elements, 1)));
+  rates.code_s_per_byte = topology.work_s_per_byte(row.name, row.coding_s_per_byte) * demands.floats_per_byte();
+  const double part = demands.part(static_cast<size_t>(std::max<int64_t>(elements, 1)));
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }
 
@@ -127,10 +137,9 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
     const Schedule& own = schedule.value()->schedule();
     int64_t chunk_bytes = options.chunk_bytes.value_or(0);
     if (options.chunk_bytes == 0) {
-      const double part = demands.codec ? ratio(*demands.codec) : 1;
-      chunk_bytes = chunk_bytes_for(own, topology, options.window, part);
+      chunk_bytes = chunk_bytes_for(own, topology, options.window, demands.codec ? demands.part(kLongMessage) : 1);
     }
-    Result<double> predicted_s = predict(own, bytes, topology, options, chunk_bytes, demands.codec);
+    Result<double> predicted_s = predict(own, bytes, topology, options, chunk_bytes, demands);
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
     best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};
@@ -163,7 +172,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   const std::vector<int> hosts_of_ranks(topology.numbered_hosts().begin(),
                                         topology.numbered_hosts().begin() + collective.ranks);
 
-  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), codec};
+  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), codec, size_of(dtype)};
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
@@ -258,7 +267,8 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   if (!priced.ok()) return priced.status();
   // With the shares of the class, which need not be the cheaper ones of this size.
   const Schedule& own = made.value()->schedule->schedule();
-  const auto own_s = predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, codec);
+  const auto own_s =
+      predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, {false, codec, size_of(dtype)});
   if (!own_s.ok()) return own_s.status();
   // Which candidates there are does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};

@@ -181,7 +181,7 @@ class AutoState:
             self.policy,
             pieces,
             kinds,
-            lambda elements, codec: predict_all_reduce(elements, codec, group),
+            lambda elements, codec: predict_all_reduce(elements, codec, group, dtype=pieces[0].dtype),
             lambda choice: choice_of_first(choice, group),
         )
         if not any(codecs.low_rank(made.codec) for made in decisions) or self._is_alike():
