@@ -16,7 +16,8 @@
 namespace braid::adapter {
 
 Call call_all_reduce(const at::Tensor& tensor, const ::c10d::AllreduceOptions& options);
-// The tensor is float32; a residual too, of as many elements, contiguous, and updated like the tensor.
+// The tensor is float32, float16 or bfloat16; a residual float32, of as many elements, contiguous, and updated in
+// place.
 Call call_lossy_all_reduce(const at::Tensor& tensor, const std::string& codec,
                            const std::optional<at::Tensor>& residual, uint32_t seed,
                            const ::c10d::AllreduceOptions& options);

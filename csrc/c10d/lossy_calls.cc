@@ -15,11 +15,11 @@ Call make_lossy(Call call, const at::Tensor& whole, const std::string& codec,
   if (!residual) return call;
   const Subject what{call.name, "residual"};
   check_tensor(*residual, what);
-  check_same_dtype(*residual, whole, what);
+  TORCH_CHECK_TYPE(residual->scalar_type() == at::kFloat, "braid ", what, " has dtype ", residual->scalar_type(),
+                   ", expected Float, whatever the tensor is of");
   TORCH_CHECK_VALUE(residual->numel() == whole.numel(), "braid ", what, " has ", residual->numel(),
                     " elements for a tensor of ", whole.numel());
   TORCH_CHECK_VALUE(residual->is_contiguous(), "braid ", what, " must be contiguous: it is changed where it lies");
-  // Of other dtypes, too, which the group will refuse.
   call.operation.lossy->residual = static_cast<float*>(residual->data_ptr());
   call.tensors.keep(*residual);
   return call;

@@ -57,8 +57,7 @@ struct CodecTraits {
   // but for the rounding of floats (fp16, bf16: of its own magnitude, in the format's normal range; the others: of
   // blocks whose largest is 2^-100 or more, those below become zeros). Sign has no bound but that.
   double error_bound = 0;
-  // What encoding takes a core, and about what decoding takes, per byte of the floats: to choose by, not a
-  // promise.
+  // What encoding takes a core, and about what decoding takes, per byte of the floats, where nobody has measured it.
   double coding_s_per_byte = 2e-10;
 };
 const CodecTraits& traits(CodecKind kind);

@@ -66,24 +66,25 @@ Status check_blocks(const Operation& operation, Node rank, int ranks) {
 }
 
 Status check_lossy(const Operation& operation) {
-  if (Status bad = check_lossy(operation.kind, operation.dtype, operation.op); !bad.ok()) return bad;
-  const auto is_aligned = [](const void* memory) {
-    return reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
-  };
-  const auto* residual = reinterpret_cast<const std::byte*>(operation.lossy->residual);
-  size_t bytes = 0;
-  for (const ConstBytes& block : operation.inputs) bytes += block.size();
-  const bool all_aligned = std::all_of(operation.inputs.begin(), operation.inputs.end(),
-                                       [&](ConstBytes in) { return is_aligned(in.data()); });
-  const bool all_out_aligned = std::all_of(operation.outputs.begin(), operation.outputs.end(),
-                                           [&](const Bytes& out) { return is_aligned(out.data()); });
-  if (!all_aligned || !all_out_aligned || !is_aligned(residual)) {
-    return invalid("a lossy operation needs floats at addresses that are multiples of 4; copy the array");
+  const Lossy& lossy = *operation.lossy;
+  if (Status bad = check_lossy(operation.kind, operation.dtype, operation.op, lossy.codec); !bad.ok()) return bad;
+  const size_t size = size_of(operation.dtype);
+  const auto lies_well = [&](const void* memory) { return reinterpret_cast<uintptr_t>(memory) % size == 0; };
+  size_t elements = 0;
+  for (const ConstBytes& block : operation.inputs) elements += block.size() / size;
+  const bool all_in = std::all_of(operation.inputs.begin(), operation.inputs.end(),
+                                  [&](ConstBytes in) { return lies_well(in.data()); });
+  const bool all_out = std::all_of(operation.outputs.begin(), operation.outputs.end(),
+                                   [&](const Bytes& out) { return lies_well(out.data()); });
+  if (!all_in || !all_out || reinterpret_cast<uintptr_t>(lossy.residual) % alignof(float) != 0) {
+    return invalid("a lossy operation needs floats at addresses that are multiples of " + std::to_string(size) +
+                   ", and a residual at one of 4; copy the array");
   }
-  if (bytes / sizeof(float) > kMostEncodedElements) {
+  if (elements > kMostEncodedElements) {
     return invalid("a lossy operation takes " + std::to_string(kMostEncodedElements) + " elements at most");
   }
-  const ConstBytes kept(residual, residual == nullptr ? 0 : bytes);
+  const ConstBytes kept(reinterpret_cast<const std::byte*>(lossy.residual),
+                        lossy.residual == nullptr ? 0 : elements * sizeof(float));
   const bool any_in = std::any_of(operation.inputs.begin(), operation.inputs.end(),
                                   [&](ConstBytes in) { return overlaps(in, kept); });
   const bool any_out = std::any_of(operation.outputs.begin(), operation.outputs.end(),
@@ -112,12 +113,18 @@ Status check_elements(const Operation& operation) {
 
 }  // namespace
 
-Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op) {
+Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op, const Codec& codec) {
   const bool adds_up = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-  if (adds_up && dtype == DType::kFloat32 && (op == ReduceOp::kSum || op == ReduceOp::kAvg)) return {};
-  return invalid("only a sum or an average of float32 in an all_reduce or a reduce_scatter can be lossy; not " +
-                 std::string(name_of(op)) + " of " + std::string(name_of(dtype)) + " in " +
-                 std::string(name_of(kind)));
+  const bool is_float = dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (!adds_up || !is_float || (op != ReduceOp::kSum && op != ReduceOp::kAvg)) {
+    return invalid(
+        "only a sum or an average of float32, float16 or bfloat16 in an all_reduce or a reduce_scatter can "
+        "be lossy; not " +
+        std::string(name_of(op)) + " of " + std::string(name_of(dtype)) + " in " + std::string(name_of(kind)));
+  }
+  if (ratio(codec) * sizeof(float) < static_cast<double>(size_of(dtype)) || dtype == DType::kFloat32) return {};
+  return invalid(to_text(codec) + " makes " + std::string(name_of(dtype)) +
+                 " no smaller; leave it exact, or take a codec of fewer bits, such as int8");
 }
 
 Status check_overlap(const Operation& operation, Node rank) {

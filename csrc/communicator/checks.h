@@ -13,8 +13,8 @@ Status check_operation(const Operation& operation, Node rank, int ranks);
 // The part of it that depends on where the blocks lie.
 Status check_overlap(const Operation& operation, Node rank);
 
-// kInvalidArgument unless a codec can carry it.
-Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op);
+// kInvalidArgument unless the codec can carry it, in fewer bytes than it has.
+Status check_lossy(CollectiveKind kind, DType dtype, ReduceOp op, const Codec& codec);
 
 // Whether all ranks know the size of such an operation, so that an algorithm may be chosen by it. Not so for
 // all_to_all, gather and scatter, where each knows its own blocks only.

@@ -5,6 +5,8 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
+#include "communicator/parley.h"
+#include "communicator/processor.h"
 #include "communicator/survey.h"
 #include "communicator/tuning.h"
 
@@ -17,6 +19,7 @@ constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
+constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a survey
 
 }  // namespace
 
@@ -29,7 +32,17 @@ Result<Topology> Group::learn_links(bool again) {
                       deadline_after(options_.timeout));
   if (!found.ok()) return found.status().within("measuring the links between hosts");
   if (found.value().measured) engine_->links().keep(wires_.host_names, found.value().topology);
-  return std::move(found).value().topology;
+  Topology topology = std::move(found).value().topology;
+  if (again) {
+    topology.set_work(tuner()->topology().work());
+    return topology;
+  }
+  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline_after(options_.timeout));
+  parley.go_to_step(kProcessorSteps);
+  auto rates = slowest_of_all(parley, rank_, nodes_, processor_rates());
+  if (!rates.ok()) return rates.status();
+  topology.set_work(std::move(rates).value());
+  return topology;
 }
 
 Status Group::make_tuner(bool again) {

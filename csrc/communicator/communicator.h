@@ -39,8 +39,9 @@ struct Operation {
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
   size_t bytes = 0;  // of the vector, on an aggregator, which has no blocks
-  // Of an all_reduce or reduce_scatter that may lose precision: a sum or an average of float32. Where all ranks
-  // are on one host nothing is lost. The seed is mixed with the operation's number, so that it may stay as it is.
+  // Of an all_reduce or reduce_scatter that may lose precision: a sum or an average of float32, float16 or
+  // bfloat16. Where all ranks are on one host nothing is lost. The seed is mixed with the operation's number, so
+  // that it may stay as it is.
   std::optional<Lossy> lossy = std::nullopt;
   milliseconds timeout{0};  // 0: the group's
   // After so long in the calling thread the operation is handed to the progress thread; 0: never. For callers who

@@ -51,7 +51,7 @@ Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType 
   const bool reduces = is_reduction(kind) && kind != CollectiveKind::kBarrier;
   if (reduces && !is_defined(dtype, op)) return Status(Code::kInvalidArgument, undefined_text(dtype, op));
   if (codec) {
-    if (Status bad = check_lossy(kind, dtype, op); !bad.ok()) return bad;
+    if (Status bad = check_lossy(kind, dtype, op, *codec); !bad.ok()) return bad;
   }
   if (kind == CollectiveKind::kBarrier) bytes = 0;
   const Collective collective{kind, ranks, has_root(kind) ? root : 0};

@@ -37,14 +37,16 @@ Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& optio
   tuner.algorithm = options.algorithm;
   const double alone_s_per_byte = has_board(topology) ? kBoard.beta_s_per_byte : kWithinHost.beta_s_per_byte;
   const double sharers = std::max(topology.within_host().beta_s_per_byte / alone_s_per_byte, 1.0);
-  tuner.rates.overhead_s *= sharers;
-  tuner.rates.reduce_s_per_byte *= sharers;
+  tuner.sharers = sharers;
   if (has_board(topology)) {
     tuner.rates.writes_once = true;
   } else {  // boards cut otherwise, and their constants were fitted to whole operations
+    tuner.rates.reduce_s_per_byte = topology.work_s_per_byte("reduce", tuner.rates.reduce_s_per_byte);
     tuner.chunk_bytes = options.chunk_bytes;
     tuner.window = options.window;
   }
+  tuner.rates.overhead_s *= sharers;
+  tuner.rates.reduce_s_per_byte *= sharers;
   if (topology.host_count() > 1) {
     tuner.rates.card_overhead_s = kCardOverhead_s * sharers;
     tuner.margin = kMargin;

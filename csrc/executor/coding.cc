@@ -2,11 +2,15 @@
 #include "executor/coding.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/float_environment.h"
 #include "codec/formulas.h"
-#include "reduce/reduce.h"
+#include "codec/stream.h"
+#include "reduce/convert.h"
 
 namespace braid {
 namespace {
@@ -14,14 +18,24 @@ namespace {
 // The next message begins at a cache line.
 size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-const float* floats(const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); }
-float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
-size_t elements(size_t bytes) { return bytes / sizeof(float); }
-
 Status from_rank(Node rank, const Status& status) {
   if (status.ok()) return status;
   return {Code::kMismatch, "rank " + std::to_string(rank) + " sent what cannot be read: " + status.message(),
           rank};
+}
+
+// Calls visit(begin, n) for each tile of so many elements.
+template <class Visit>
+void for_each_tile(size_t elements, const Visit& visit) {
+  for (size_t begin = 0; begin < elements; begin += kTileElements) {
+    visit(begin, std::min(kTileElements, elements - begin));
+  }
+}
+
+// What is not finite has no remainder.
+float remainder(float wanted, float given) {
+  const float left = wanted - given;
+  return std::isfinite(left) ? left : 0;
 }
 
 }  // namespace
@@ -29,6 +43,7 @@ Status from_rank(Node rank, const Status& status) {
 Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
                std::vector<int> hosts)
     : node_(node),
+      dtype_(operands.dtype),
       layout_(layout),
       sends_sums_(is_vector(schedule.schedule().collective.kind)),
       hosts_(std::move(hosts)),
@@ -38,14 +53,14 @@ Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& oper
   if (layout.segments() == 0) return;
   // Everything may be there at once. Of all segments the first has the largest chunks, but for one element by
   // rounding.
-  const auto float_bytes = [&](const Ref& ref) { return layout.read(ref, 0, nullptr).size() + sizeof(float); };
+  const auto bytes_of = [&](const Ref& ref) { return layout.read(ref, 0, nullptr).size() + size_of(dtype_); };
   const auto add_message = [&](const Ref& ref) {
-    segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(float_bytes(ref))));
+    segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(bytes_of(ref))));
   };
   for (const Round& round : schedule.schedule().programs[static_cast<size_t>(node)]) {
     for (const Step& step : round) {
       if ((step.op == Op::kSend || step.op == Op::kRecv) && is_coded(step.peer)) add_message(step.target);
-      if (is_handed_over(step)) segment_bytes_ += padded(float_bytes(step.target));
+      if (is_handed_over(step)) segment_bytes_ += padded(bytes_of(step.target));
       for (const Source& source : step.sources) {
         if (source.is_remote() && is_coded(source.from)) add_message(step.target);
       }
@@ -64,8 +79,8 @@ bool Coding::is_handed_over(const Step& step) const {
          !is_coded(step.peer);
 }
 
-Bytes Coding::take_message(CodedSegment& segment, size_t float_bytes) const {
-  return take(segment, encoded_bytes(lossy_.codec, elements(float_bytes)));
+Bytes Coding::take_message(CodedSegment& segment, size_t bytes) const {
+  return take(segment, encoded_bytes(lossy_.codec, elements(bytes)));
 }
 
 Bytes Coding::take(CodedSegment& segment, size_t bytes) const {
@@ -99,8 +114,15 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
   uint32_t seed = seed_of(step.target, number);
   // Random numbers of one rank must tell nothing of another's.
   if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(seed + static_cast<uint32_t>(node_));
-  encode(lossy_.codec, floats(values.data()), elements(values.size()), scale_, residual_at(step.target, number),
-         seed, message);
+  const PlainFloats plain;
+  float* const kept = residual_at(step.target, number);
+  Encoder encoder(lossy_.codec, elements(values.size()), seed, kept, message);
+  float tile[kTileElements];
+  for_each_tile(elements(values.size()), [&](size_t begin, size_t n) {
+    encoder.put_sums(floats_at(values.data(), begin, n, tile), scale_, kept == nullptr ? nullptr : kept + begin,
+                     n);
+  });
+  encoder.finish();
   return message;
 }
 
@@ -111,18 +133,19 @@ ConstBytes Coding::handed_over(CodedSegment& segment, const Step& step, int64_t 
   const auto is_zero = [](float left) { return left == 0; };
   if (std::all_of(kept, kept + count, is_zero)) return values;  // nearly always: only a change of plan leaves any
   const Bytes sum = take(segment, values.size());
-  for (size_t i = 0; i < count; ++i) {
-    floats(sum.data())[i] = floats(values.data())[i] + kept[i] / scale_;
-    kept[i] = 0;
-  }
+  float tile[kTileElements];
+  for_each_tile(count, [&](size_t begin, size_t n) {
+    to_floats(dtype_, at(values.data(), begin), n, 1, tile);
+    for (size_t i = 0; i < n; ++i) tile[i] += std::exchange(kept[begin + i], 0.0f) / scale_;
+    put(tile, n, at(sum.data(), begin), kept + begin, scale_);
+  });
   return sum;
 }
 
 Status Coding::receive(CodedSegment& segment, const Step& step, Bytes target) const {
   for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
     if (arrival.step != &step) continue;
-    return from_rank(step.peer,
-                     decode(lossy_.codec, arrival.message, floats(target.data()), elements(target.size())));
+    return from_rank(step.peer, decode_to(arrival.message, target, nullptr));
   }
   return {};  // nothing was to come
 }
@@ -131,24 +154,74 @@ Status Coding::reduce(CodedSegment& segment, const Step& step, int64_t number,
                       std::span<const std::byte* const> plain, Bytes target) const {
   const PlainFloats plain_floats;
   const size_t count = elements(target.size());
-  float* const sum = floats(target.data());
-  if (plain.empty()) std::fill_n(sum, count, 0.0f);
-  if (plain.size() > 1) braid::reduce(DType::kFloat32, ReduceOp::kSum, target.data(), plain, count);
-  const float* const added = plain.size() == 1 ? floats(plain[0]) : sum;
-  for (size_t i = 0; i < count; ++i) sum[i] = added[i] * scale_;
+  std::vector<Decoder> arrived;
   for (const CodedSegment::Arrival& arrival : segment.arrivals_) {
     if (arrival.step != &step) continue;
-    if (Status bad = decode_add(lossy_.codec, arrival.message, sum, count); !bad.ok()) {
-      return from_rank(step.sources[arrival.source].from, bad);
-    }
+    auto decoder = Decoder::open(lossy_.codec, arrival.message, count);
+    if (!decoder.ok()) return from_rank(step.sources[arrival.source].from, decoder.status());
+    arrived.push_back(std::move(decoder).value());
   }
-  if (!sends_sums_) return {};
-  const Bytes message = take_message(segment, target.size());
-  uint32_t seed = seed_of(step.target, number);
-  if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(~seed);
-  encode(lossy_.codec, sum, count, 1.0f, residual_at(step.target, number), seed, message);
+  float* const kept = residual_at(step.target, number);
+  Bytes message;
+  std::optional<Encoder> encoder;
+  if (sends_sums_) {
+    message = take_message(segment, target.size());
+    uint32_t seed = seed_of(step.target, number);
+    if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(~seed);
+    encoder.emplace(lossy_.codec, count, seed, kept, message);
+  }
+  float sum[kTileElements];
+  for_each_tile(count, [&](size_t begin, size_t n) {
+    std::fill_n(sum, n, 0.0f);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      (i == 0 ? to_floats : add_floats)(dtype_, at(plain[i], begin), n, 1, sum);
+    }
+    for (size_t i = 0; i < n; ++i) sum[i] *= scale_;
+    for (Decoder& decoder : arrived) decoder.add(sum, n);
+    float* const left = kept == nullptr ? nullptr : kept + begin;
+    if (encoder) {
+      encoder->put_sums(sum, 1, left, n);
+      return;
+    }
+    if (left != nullptr && dtype_ != DType::kFloat32) {
+      for (size_t i = 0; i < n; ++i) sum[i] += std::exchange(left[i], 0.0f);
+    }
+    put(sum, n, at(target.data(), begin), left);
+  });
+  if (!encoder) return {};
+  encoder->finish();
   segment.sums_.emplace_back(step.target, message);
-  return decode(lossy_.codec, message, sum, count);
+  return decode_to(message, target, kept);
+}
+
+const float* Coding::floats_at(const std::byte* values, size_t begin, size_t n, float* tile) const {
+  if (dtype_ == DType::kFloat32) return reinterpret_cast<const float*>(at(values, begin));
+  to_floats(dtype_, at(values, begin), n, 1, tile);
+  return tile;
+}
+
+void Coding::put(const float* values, size_t n, std::byte* to, float* kept, float scale) const {
+  from_floats(dtype_, values, n, 1, to);
+  if (kept == nullptr || dtype_ == DType::kFloat32) return;
+  float given[kTileElements];
+  to_floats(dtype_, to, n, 1, given);
+  for (size_t i = 0; i < n; ++i) kept[i] += remainder(values[i], given[i]) * scale;
+}
+
+Status Coding::decode_to(ConstBytes message, Bytes target, float* kept) const {
+  const size_t count = elements(target.size());
+  if (dtype_ == DType::kFloat32) {
+    return decode(lossy_.codec, message, reinterpret_cast<float*>(target.data()), count);
+  }
+  auto decoder = Decoder::open(lossy_.codec, message, count);
+  if (!decoder.ok()) return decoder.status();
+  const PlainFloats plain;
+  float tile[kTileElements];
+  for_each_tile(count, [&](size_t begin, size_t n) {
+    decoder.value().take(tile, n);
+    put(tile, n, at(target.data(), begin), kept == nullptr ? nullptr : kept + begin);
+  });
+  return {};
 }
 
 }  // namespace braid

@@ -4,6 +4,10 @@
 // decoded and added up in float32 by the one rank that completes the sum. In an all_reduce that rank encodes the
 // sum once, takes what the message says for the sum itself, and sends the message to all: so everybody ends with
 // the same bits, and nothing is encoded more than twice.
+//
+// Floats of 16 bits are converted a tile at a time: encoded and added up as float32, and the result is rounded
+// once, by everybody alike. What that rounding takes away is kept by the rank that completes the sum, with the
+// rest.
 #pragma once
 
 #include <span>
@@ -43,8 +47,8 @@ class CodedSegment {
 
 class Coding {
  public:
-  // `hosts` has a number per node. REQUIRES: has_owners(schedule, hosts); operands.lossy; float32, a sum or an
-  // average. The operands and the layout must outlive it.
+  // `hosts` has a number per node. REQUIRES: has_owners(schedule, hosts); operands.lossy; float32, float16 or
+  // bfloat16, a sum or an average. The operands and the layout must outlive it.
   Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
          std::vector<int> hosts);
 
@@ -65,18 +69,30 @@ class Coding {
   ConstBytes handed_over(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const;
   // What arrived for a recv goes to `target`.
   Status receive(CodedSegment& segment, const Step& step, Bytes target) const;
-  // A reduce with a coded source: adds up `plain` (floats as they are; any may be `target`) and what arrived, and
+  // A reduce with a coded source: adds up `plain` (as they are; any may be `target`) and what arrived, and
   // puts what everybody will have into `target`.
   Status reduce(CodedSegment& segment, const Step& step, int64_t number, std::span<const std::byte* const> plain,
                 Bytes target) const;
 
  private:
   Bytes take(CodedSegment& segment, size_t bytes) const;
-  Bytes take_message(CodedSegment& segment, size_t float_bytes) const;
+  Bytes take_message(CodedSegment& segment, size_t bytes) const;  // for what has so many
   float* residual_at(const Ref& ref, int64_t number) const;
   uint32_t seed_of(const Ref& ref, int64_t number) const;
 
+  size_t elements(size_t bytes) const { return bytes / size_of(dtype_); }
+  template <class Byte>
+  Byte* at(Byte* memory, size_t element) const {
+    return memory + element * size_of(dtype_);
+  }
+  // Elements [begin, begin + n) as float32: where they are, or in the tile.
+  const float* floats_at(const std::byte* values, size_t begin, size_t n, float* tile) const;
+  // Rounds a tile to the dtype; what that takes away, times `scale`, is added to `kept` if there is any.
+  void put(const float* values, size_t n, std::byte* to, float* kept, float scale = 1) const;
+  Status decode_to(ConstBytes message, Bytes target, float* kept) const;
+
   const Node node_;
+  const DType dtype_;
   const Layout& layout_;
   const bool sends_sums_;
   const std::vector<int> hosts_;

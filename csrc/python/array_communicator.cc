@@ -141,7 +141,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::start_lossy(const py::array& ar
   operation.lossy = Lossy{parsed.value(), nullptr, seed};
   if (!residual.is_none()) {
     const auto kept = cut<Bytes>({residual, {}}, true)[0];
-    if (kept.size() != operation.outputs[0].size()) {
+    if (kept.size() / sizeof(float) != operation.outputs[0].size() / size_of(operation.dtype)) {
       throw py::value_error("the residual needs as many floats as the array");
     }
     operation.lossy->residual = reinterpret_cast<float*>(kept.data());

@@ -60,6 +60,8 @@ class Parser {
       topology_.emplace(hosts_, within_, between_);
       return true;
     }
+    if (!has_cards_ && line.try_take("work")) return parse_work_line(line);
+    has_cards_ = true;
     if (!has_links_ && line.try_take("card")) return parse_card_line(line);
     has_links_ = true;
     return line.take("link") && parse_link_line(line);
@@ -68,6 +70,16 @@ class Parser {
   const std::optional<Topology>& topology() const { return topology_; }
 
  private:
+  bool parse_work_line(Cursor& line) {
+    const std::string name(line.word());
+    if (name.empty()) return line.fail("a kind of work");
+    line.drop(name);
+    double s_per_byte = 0;
+    if (!line.take("s_per_byte=") || !line.amount(&s_per_byte, "seconds per byte")) return false;
+    topology_->set_work(name, s_per_byte);
+    return true;
+  }
+
   bool parse_card_line(Cursor& line) {
     int host = 0;
     Topology::Card card;
@@ -96,6 +108,7 @@ class Parser {
   }
 
   int lines_ = 0;
+  bool has_cards_ = false;
   bool has_links_ = false;  // cards come before them: what a link line means depends on them
   std::vector<int> hosts_;
   Link within_;
@@ -125,6 +138,9 @@ std::string to_text(const Topology& topology) {
   }
   text += "\nwithin" + link_text(topology.within_host());
   text += "between" + link_text(topology.between_hosts());
+  for (const auto& [name, s_per_byte] : topology.work()) {
+    text += "work " + name + " s_per_byte=" + number_text(s_per_byte) + "\n";
+  }
   for (const auto& [host, card] : topology.special_cards()) {
     text += "card " + std::to_string(host) + " " + to_text(card) + "\n";
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins the nodes: which host each is on, and how long a message takes from each to each other.
+// What joins the nodes: which host each is on, and how long a message takes from each to each other. And what their
+// processors take for work on the way, where that is known.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,6 +31,9 @@ class Topology {
 
     bool operator==(const Card&) const = default;
   };
+
+  // Seconds per byte by kind of work.
+  using Work = std::map<std::string, double, std::less<>>;
 
   // `hosts` has the host number of every node. REQUIRES: no number in the links is negative or not finite.
   Topology(std::vector<int> hosts, Link within_host, Link between_hosts);
@@ -58,6 +63,16 @@ class Topology {
   // The links that are not what the hosts of their nodes and the cards say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
+  // What the slowest processor takes per byte for work of some kind, which has a word for a name: "reduce" and the
+  // codecs'. `assumed` where nothing is known. REQUIRES: the seconds are finite, and not negative.
+  double work_s_per_byte(std::string_view name, double assumed) const {
+    const auto found = work_.find(name);
+    return found == work_.end() ? assumed : found->second;
+  }
+  void set_work(std::string name, double s_per_byte) { work_[std::move(name)] = s_per_byte; }
+  void set_work(Work work) { work_ = std::move(work); }
+  const Work& work() const { return work_; }
+
   // The first `nodes` alone, with what is known of their cards and links. REQUIRES: 0 < nodes <= this->nodes().
   Topology first(int nodes) const;
 
@@ -76,6 +91,7 @@ class Topology {
   Link between_hosts_;
   std::map<int, Card> cards_;                    // never equal to the usual one
   std::map<std::pair<int, int>, Link> special_;  // never equal to the usual one
+  Work work_;
 };
 
 // Every node on a host of its own, and all links alike.
@@ -83,11 +99,13 @@ Topology uniform(int nodes, double alpha_s, double beta_s_per_byte);
 // All nodes share memory. The numbers are of an ordinary server: 0.5 us, 10 GB/s.
 Topology one_host(int nodes);
 
-// The text form round-trips. Cards and links are there where they differ from the lines before them:
+// The text form round-trips. Work is there where it is known, cards and links where they differ from the lines before
+// them:
 //
 //   topology hosts=0,0,1
 //   within alpha_s=5e-07 beta_s_per_byte=1e-10
 //   between alpha_s=2e-05 beta_s_per_byte=8e-09
+//   work int8 s_per_byte=1.5e-10
 //   card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09
 //   link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07
 std::string to_text(const Topology& topology);

@@ -89,26 +89,38 @@ Status check_aggregators(const Collective& collective, int aggregators, const st
   return {};
 }
 
+constexpr size_t kLongMessage = size_t{1} << 24;
+
 // What a candidate must be, besides right.
 struct Demands {
   bool rounds_once = false;
   std::optional<Codec> codec;
+  size_t element_bytes = sizeof(float);
 
   bool met_by(const VerifiedSchedule& schedule, const Topology& topology) const {
     if (rounds_once && !braid::rounds_once(schedule)) return false;
     return !codec || has_owners(schedule, topology.numbered_hosts());
   }
+  // Of float32, which is what is coded, per byte of the tensor; and of a message per byte of it.
+  double floats_per_byte() const {
+    return static_cast<double>(sizeof(float)) / static_cast<double>(element_bytes);
+  }
+  double part(size_t elements) const { return ratio(*codec, elements) * floats_per_byte(); }
 };
 
 // With messages of a codec's size for what a chunk of one segment has.
 Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& topology,
-                       const TunerOptions& options, int64_t chunk_bytes, const std::optional<Codec>& codec) {
+                       const TunerOptions& options, int64_t chunk_bytes, const Demands& demands) {
   const Pipeline pipeline{segments_by(chunk_bytes, schedule, bytes), options.window};
+  const std::optional<Codec>& codec = demands.codec;
   if (!codec) return predict_s(schedule, bytes, topology, options.rates, pipeline);
-  const int64_t elements = bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(sizeof(float));
+  const int64_t elements =
+      bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(demands.element_bytes);
   Rates rates = options.rates;
-  rates.code_s_per_byte = traits(codec->kind).coding_s_per_byte;
-  const double part = ratio(*codec, static_cast<size_t>(std::max<int64_t>(elements, 1)));
+  const CodecTraits& row = traits(codec->kind);
+  rates.code_s_per_byte =
+      topology.work_s_per_byte(row.name, row.coding_s_per_byte) * demands.floats_per_byte() * options.sharers;
+  const double part = demands.part(static_cast<size_t>(std::max<int64_t>(elements, 1)));
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }
 
@@ -119,12 +131,12 @@ constexpr int64_t kFinestChunk = 4 * 1024;
 // Chunks that suit the cards are as large as these can bear. Where links are slow that may leave a vector whole that
 // would take less time in segments, of which one goes out while another comes in.
 Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology& topology,
-                         const TunerOptions& options, int64_t* chunk_bytes) {
-  Result<double> best_s = predict(schedule, bytes, topology, options, *chunk_bytes, std::nullopt);
+                         const TunerOptions& options, const Demands& demands, int64_t* chunk_bytes) {
+  Result<double> best_s = predict(schedule, bytes, topology, options, *chunk_bytes, demands);
   for (int64_t finer = *chunk_bytes / 2 / 64 * 64; best_s.ok() && finer >= kFinestChunk;
        finer = finer / 2 / 64 * 64) {
     if (segments_by(finer, schedule, bytes) == segments_by(*chunk_bytes, schedule, bytes)) continue;
-    const Result<double> finer_s = predict(schedule, bytes, topology, options, finer, std::nullopt);
+    const Result<double> finer_s = predict(schedule, bytes, topology, options, finer, demands);
     if (!finer_s.ok()) return finer_s;
     if (finer_s.value() > best_s.value() * (1 - kFinerGain)) break;
     best_s = finer_s;
@@ -147,13 +159,11 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
     const Schedule& own = schedule.value()->schedule();
     int64_t chunk_bytes = options.chunk_bytes.value_or(0);
     if (options.chunk_bytes == 0) {
-      const double part = demands.codec ? ratio(*demands.codec) : 1;
-      chunk_bytes = chunk_bytes_for(own, topology, options.window, part);
+      chunk_bytes = chunk_bytes_for(own, topology, options.window, demands.codec ? demands.part(kLongMessage) : 1);
     }
     const bool may_cut_finer = options.chunk_bytes == 0 && !demands.codec && topology.host_count() > 1;
-    Result<double> predicted_s = may_cut_finer
-                                     ? cut_finer(own, bytes, topology, options, &chunk_bytes)
-                                     : predict(own, bytes, topology, options, chunk_bytes, demands.codec);
+    Result<double> predicted_s = may_cut_finer ? cut_finer(own, bytes, topology, options, demands, &chunk_bytes)
+                                               : predict(own, bytes, topology, options, chunk_bytes, demands);
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
     best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};
@@ -186,7 +196,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   const std::vector<int> hosts_of_ranks(topology.numbered_hosts().begin(),
                                         topology.numbered_hosts().begin() + collective.ranks);
 
-  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), codec};
+  const Demands demands{forced.empty() && must_round_once(collective, dtype, op), codec, size_of(dtype)};
   std::vector<Priced> priced;
   std::string left_out;
   for (const Family& family : families(collective.kind)) {
@@ -281,7 +291,8 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   if (!priced.ok()) return priced.status();
   // With the shares of the class, which need not be the cheaper ones of this size.
   const Schedule& own = made.value()->schedule->schedule();
-  const auto own_s = predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, codec);
+  const auto own_s =
+      predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, {false, codec, size_of(dtype)});
   if (!own_s.ok()) return own_s.status();
   // Which candidates there are does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};

@@ -31,7 +31,8 @@ class Collectives:
     def lossy_all_reduce(self, x: Any, codec: Any, *, residual: Any = None, op: str = "avg", seed: int = 0) -> Any:
         """Average (or sum) the ranks' x in place, in fewer bytes between hosts; see ``braid.lossy_all_reduce``.
 
-        x and residual are C-contiguous arrays of float32. Returns x.
+        x is an array of float32, float16 or ml_dtypes' bfloat16, residual a C-contiguous one of float32.
+        Returns x.
         """
         return self.ilossy_all_reduce(x, codec, residual=residual, op=op, seed=seed).wait()
 

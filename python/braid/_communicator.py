@@ -184,7 +184,8 @@ class Communicator(Collectives, Messages):
         """Return hosts, latencies and network cards as the choice of algorithms sees them, one fact per line.
 
         The first line has the host of every rank, ``within`` and ``between`` the links of ranks of one host and of
-        two, ``card`` a host whose card is slower than those of the others. In seconds, and seconds per byte.
+        two, ``work`` what a core of the slowest host takes to add or to code, where it was measured, ``card`` a
+        host whose card is slower than those of the others. In seconds, and seconds per byte.
         """
         return self._core.topology()
 

@@ -24,13 +24,15 @@ def lossy_all_reduce(
     and its sum is encoded once more for everybody. Within a host nothing is lost, so neither is on a single one.
     Error feedback (Seide et al. 2014; Karimireddy et al. 2019): what the messages lacked is kept in `residual`,
     and added the next time. Summed over ranks, what went in and the old residuals are what came out and the new
-    ones.
+    ones. What is lost when the result is rounded to 16 bits is kept with the rest.
 
     Args:
-        tensor: float32 on the CPU, any shape; holds the result afterwards.
+        tensor: float32, float16 or bfloat16 on the CPU, any shape; holds the result afterwards. Floats of 16
+            bits are encoded and added up as float32, and rounded once, at the end.
         codec: ``"fp16"``, ``"bf16"``, ``"fp8_e4m3"``, ``"fp8_e5m2"``, ``"int8"``, ``"int4"``, ``"qsgd"``,
             ``"sign"``, ``"top_k:0.001"`` or ``"random_k:0.01"`` with the part of the elements that is sent; or
-            what ``str()`` turns into one of these. The same on all ranks.
+            what ``str()`` turns into one of these. The same on all ranks. It must make the tensor smaller:
+            ``"fp16"`` and ``"bf16"`` are for float32 alone.
         residual: float32, contiguous, as many elements; zeros to begin with, then one and the same tensor for the
             same parameters, step after step. None forgets what was lost, which only the codecs of 8 bits and more
             can bear.
@@ -80,8 +82,9 @@ def lossy_reduce_scatter(
     Encoded once, where it leaves a host; ``lossy_all_reduce`` says the rest, and what is raised.
 
     Args:
-        output: float32 on the CPU, contiguous: a part of the input's elements, as many on all ranks.
-        input: float32 on the CPU, one part after the other.
+        output: float32, float16 or bfloat16 on the CPU, contiguous: a part of the input's elements, as many on all
+            ranks.
+        input: of the same dtype on the CPU, one part after the other.
         codec: as of ``lossy_all_reduce``.
         residual: float32, contiguous, with an element for each of the input; or None.
         op: ReduceOp.AVG, which is meant by None, or SUM.
@@ -104,23 +107,33 @@ def lossy_reduce_scatter(
     return None
 
 
-def predict_all_reduce(elements: int, codec: Any = None, group: "ProcessGroup | None" = None) -> float:
+def predict_all_reduce(
+    elements: int,
+    codec: Any = None,
+    group: "ProcessGroup | None" = None,
+    *,
+    dtype: "torch.dtype | None" = None,
+) -> float:
     """Return the seconds that the cost model predicts for an all_reduce of so many floats; asks no other rank.
 
     Args:
-        elements: of float32.
+        elements: of the dtype.
         codec: as of ``lossy_all_reduce``; None for an exact one.
         group: a group on braid; None for the default one.
+        dtype: float32 unless given.
 
     Returns:
         The same on all ranks, from links as they were last measured: it may change when braid plans anew, which it
         does between the same two operations everywhere. On one host all codecs take the time of the exact one.
 
     Raises:
-        ValueError: a codec that there is not, a negative number.
+        ValueError: a codec that there is not, or that makes the dtype no smaller; a negative number.
         RuntimeError: the group is not on braid.
     """
-    told = _backend(group).explain("all_reduce", 4 * elements, codec="" if codec is None else str(codec))
+    size, name = (4, "float32") if dtype is None else (dtype.itemsize, str(dtype).removeprefix("torch."))
+    told = _backend(group).explain(
+        "all_reduce", size * elements, dtype=name, codec="" if codec is None else str(codec)
+    )
     return float(told["predicted_s"])
 
 

@@ -162,6 +162,10 @@ def test_topo_shows_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None
     for row, up, down in zip(rows, (100, 100, 100), (100, 100, 20), strict=True):
         assert 0.6 * up < float(row[2]) < 1.05 * up, shown
         assert 0.6 * down < float(row[4]) < 1.05 * down, shown
+    told = " ".join(shown.rpartition("in GB/s of float32: ")[2].split()).replace("; codes ", ", ")
+    work = dict(part.split(" ") for part in told.split(", "))
+    assert {"sums", "int8", "top_k"} < set(work), shown
+    assert all(0.001 < float(rate) < 1000 for rate in work.values()), shown
 
 
 def test_topo_without_a_job_says_so(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,31 @@ def average_with_all(rank: Rank, elements: int) -> list[Any]:
     return [average_with(rank, codec, elements) for codec in CODECS]
 
 
+def average_narrow(rank: Rank, elements: int) -> list[Any]:
+    told = []
+    for dtype in (torch.bfloat16, torch.float16):
+        for codec in ("fp8_e4m3", "int8", "sign", "top_k:0.05"):
+            residual, results = torch.zeros(elements), []
+            for step in range(3):
+                tensor = gradient(rank.rank, step, elements).to(dtype)
+                braid.lossy_all_reduce(tensor, codec, residual=residual)
+                assert tensor.dtype == dtype
+                results.append(tensor)
+            told.append((dtype, codec, results, residual))
+    return told
+
+
+def test_of_16_bits_too_results_are_the_same_and_lack_what_the_residuals_hold() -> None:
+    ranks, elements = 3, 40_001
+    for told in zip(*on_hosts(average_narrow, ranks, elements), strict=True):
+        dtype, codec, first, _ = told[0]
+        for _, _, results, _ in told:
+            assert all(torch.equal(a, b) for a, b in zip(results, first, strict=True)), (dtype, codec)
+        steps = [gradient(rank, step, elements).to(dtype).float() for rank in range(ranks) for step in range(3)]
+        lacking = sum(steps) / ranks - sum(result.float() for result in first)
+        torch.testing.assert_close(sum(residual for *_, residual in told), lacking, atol=1e-5, rtol=0)
+
+
 def flush_on_one(rank: Rank) -> list[bytes]:
     torch.set_flush_denormal(rank.rank == 0)
     results = []
@@ -139,13 +164,19 @@ def test_one_host_loses_nothing() -> None:
 
 
 def predict(rank: Rank) -> dict[str, float]:
-    return {str(codec): braid.predict_all_reduce(1 << 24, codec) for codec in (None, "fp16", "int8", "sign")}
+    told = {str(codec): braid.predict_all_reduce(1 << 24, codec) for codec in (None, "fp16", "int8", "sign")}
+    told["half"] = braid.predict_all_reduce(1 << 24, dtype=torch.half)
+    told["int8 of half"] = braid.predict_all_reduce(1 << 24, "int8", dtype=torch.half)
+    return told
 
 
 def test_predictions_are_the_same_everywhere_and_follow_the_bytes() -> None:
     told = on_hosts(predict, 3)
     assert told == [told[0]] * 3
     assert told[0]["sign"] < told[0]["int8"] < told[0]["fp16"] < told[0]["None"]
+    assert told[0]["int8 of half"] < told[0]["half"] < told[0]["None"]
+    # As many messages of as many bytes, in a schedule that rounds once.
+    assert told[0]["int8 of half"] == pytest.approx(told[0]["int8"], rel=0.05)
 
 
 def make_mistakes(rank: Rank) -> None:
@@ -163,8 +194,12 @@ def make_mistakes(rank: Rank) -> None:
     assert "63 elements" in message(lambda: reduce(x, "int8", residual=torch.zeros(63)), ValueError)
     assert "contiguous" in message(lambda: reduce(x, "int8", residual=torch.zeros(128)[::2]), ValueError)
     assert "overlaps" in message(lambda: reduce(x, "int8", residual=x), ValueError)
-    residual = torch.zeros(64, dtype=torch.float64)
-    assert "dtype" in message(lambda: reduce(x, "int8", residual=residual), TypeError)
+    for dtype in (torch.float64, torch.bfloat16):
+        residual = torch.zeros(64, dtype=dtype)
+        for of in (x, x.to(dtype)):
+            assert "dtype" in message(lambda of=of, left=residual: reduce(of, "int8", residual=left), TypeError)
+    assert "bf16 makes float16 no smaller" in message(lambda: reduce(x.half(), "bf16"), ValueError)
+    assert "no smaller" in message(lambda: braid.predict_all_reduce(64, "fp16", dtype=torch.half), ValueError)
     parts = braid.lossy_reduce_scatter
     assert "overlaps" in message(lambda: parts(x[:32], x.clone(), "int8", residual=x), ValueError)
     assert "32 elements" in message(
@@ -202,6 +237,12 @@ def average_arrays(rank: Rank) -> None:
         strided = np.ones((50, 4), np.float32)[:, ::2]
         assert comm.lossy_all_reduce(strided, "fp16", op="sum") is strided
         assert (strided == rank.size).all()
+        half = exact.astype(np.float16)
+        residual[:] = 0
+        comm.lossy_all_reduce(half, "int8", residual=residual)  # the same on all ranks
+        np.testing.assert_allclose(half, exact, atol=0.05)
+        with pytest.raises(ValueError, match="expected float32"):
+            comm.lossy_all_reduce(half, "int8", residual=half.copy())
         with pytest.raises(ValueError, match="C-contiguous"):
             comm.lossy_all_reduce(x, "int8", residual=np.zeros((10_001, 2), np.float32)[:, 0])
         with pytest.raises(ValueError, match="only a sum or an average of float32"):

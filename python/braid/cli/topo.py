@@ -15,6 +15,7 @@ from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source, load_links
 
 _BAR = 30
 _NUMBERS = re.compile(r"alpha_s=(\S+) beta_s_per_byte=(\S+)")
+_WORK = re.compile(r"work (\w+) s_per_byte=(\S+)")
 _CARD = re.compile(r"card (\d+) up_s_per_byte=(\S+) down_s_per_byte=(\S+)")
 
 
@@ -25,6 +26,7 @@ class Cluster:
     ranks: list[int]  # per host
     latency_us: float
     cards: list[tuple[float, float]]  # per host: up, down in Mbit/s
+    work: dict[str, float]  # GB/s of the slowest processor; empty where nobody measured it
 
     @classmethod
     def parse(cls, text: str) -> "Cluster":
@@ -40,6 +42,7 @@ class Cluster:
             [hosts[host] for host in order],
             1e6 * float(between[1]),
             [cards.get(host, (usual, usual)) for host in order],
+            {work[1]: 1e-9 / float(work[2]) for work in map(_WORK.match, lines[3:]) if work},
         )
 
 
@@ -77,6 +80,10 @@ def show(cluster: Cluster) -> None:
     title = f"{sum(cluster.ranks)} ranks on {len(cluster.ranks)} hosts, {cluster.latency_us:.0f} us apart"
     rows = [[str(host), str(ranks)] for host, ranks in enumerate(cluster.ranks)]
     console.print(_table(title, ["host", "ranks"], rows, cluster.cards))
+    if cluster.work:
+        codes = ", ".join(f"{work} {rate:.3g}" for work, rate in cluster.work.items() if work != "reduce")
+        sums = cluster.work.get("reduce", 0)
+        console.print(f"a core of the slowest host, in GB/s of float32: sums {sums:.3g}; codes {codes}")
 
 
 def show_file(file: LinksFile) -> None:

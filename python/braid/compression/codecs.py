@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words a policy may use for what is done to a gradient: the core's codecs, and three more."""
 
+from typing import TYPE_CHECKING
+
 from braid._codec import Codec
+
+if TYPE_CHECKING:
+    import torch
 
 EXACT = "exact"
 AUTO = "auto"  # let predicted times decide
+_DTYPES = ("torch.float32", "torch.float16", "torch.bfloat16")  # what the core encodes
 _LOW_RANK = "power_sgd"
 _MOST_RANK = 64
 
@@ -35,6 +41,18 @@ def low_rank(codec: str) -> int:
     """Return the rank of a codec that sends two thin factors for a matrix, 0 for every other."""
     name, _, argument = codec.partition(":")
     return int(argument) if name == _LOW_RANK else 0
+
+
+def is_encodable(dtype: "torch.dtype") -> bool:
+    """Tell whether there are codecs for gradients of a dtype."""
+    return str(dtype) in _DTYPES
+
+
+def shrinks(codec: str, dtype: "torch.dtype") -> bool:
+    """Tell whether a codec makes gradients of a dtype smaller; of low rank, whether it takes them at all."""
+    if low_rank(codec) or dtype.itemsize == 4:
+        return str(dtype) == "torch.float32"
+    return is_encodable(dtype) and 4 * Codec(codec).ratio < dtype.itemsize
 
 
 def sent_bytes(codec: str, elements: int) -> int:

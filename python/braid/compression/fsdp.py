@@ -15,8 +15,8 @@ from braid.compression.operations import is_on_one_host, reduce_scatter
 class ReduceScatterByCodec:
     """What FSDPModule.set_custom_reduce_scatter() takes: one for each module, for it keeps that module's residual.
 
-    The residual is a float for each unsharded element of the module. Within a host, and for gradients that are not
-    float32 on the CPU, it is the plain reduce_scatter.
+    The residual is a float for each unsharded element of the module. Within a host, and for gradients that the
+    codec does not make smaller, or that are not on the CPU, it is the plain reduce_scatter.
     """
 
     def __init__(self, codec: str) -> None:
@@ -42,7 +42,7 @@ class ReduceScatterByCodec:
         async_op: bool = False,
     ) -> "dist.Work | None":
         """Reduce, and scatter the result."""
-        is_fit = input_tensor.dtype == torch.float32 and input_tensor.device.type == "cpu"
+        is_fit = codecs.shrinks(self.codec, input_tensor.dtype) and input_tensor.device.type == "cpu"
         is_fit = is_fit and op in (dist.ReduceOp.AVG, dist.ReduceOp.SUM)
         if is_fit and self._is_lossy is None:
             self._is_lossy = not is_on_one_host(group)

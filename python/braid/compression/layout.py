@@ -21,6 +21,12 @@ class Piece:
     offset: int
     shape: tuple[int, ...]
     elements: int
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def bytes(self) -> int:
+        """Of the gradient, as it is."""
+        return self.elements * int(self.dtype.itemsize)
 
 
 @dataclass(frozen=True)

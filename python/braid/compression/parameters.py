@@ -3,7 +3,6 @@
 
 import warnings
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -46,7 +45,7 @@ class Parameters:
 
     def warn_of_idle(self, rules: "Sequence[Rule]") -> None:
         """Warn of rules that cover no parameter, which have a slip of the pen, more often than not."""
-        sizes = {name: 4 * prod(shape) for name, shape in self.shapes.items()}
+        sizes = {name: parameter.nbytes for name, parameter in self._named.values()}
         idle = [rule.pattern for rule in rules if not any(rule.covers(name, size) for name, size in sizes.items())]
         if idle:
             warnings.warn(f"compression: no parameter falls under {', '.join(idle)}", stacklevel=3)
@@ -67,5 +66,5 @@ class Parameters:
                     "state with the model that the hook is registered with"
                 )
             offset = gradient.storage_offset() - begin
-            pieces.append(Piece(name, offset, tuple(parameter.shape), gradient.numel()))
+            pieces.append(Piece(name, offset, tuple(parameter.shape), gradient.numel(), gradient.dtype))
         return pieces

@@ -4,7 +4,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -99,8 +98,8 @@ class Plans:
     def _obstacle(self, buffer: Tensor) -> str:
         if dist.get_world_size(self._group) == 1:
             return "one rank"
-        if buffer.dtype != torch.float32:
-            return f"gradients are {str(buffer.dtype).removeprefix('torch.')}, not float32"
+        if not codecs.is_encodable(buffer.dtype):
+            return f"gradients are {str(buffer.dtype).removeprefix('torch.')}"
         if buffer.device.type != "cpu":
             return f"gradients are on {buffer.device.type}"
         return ""
@@ -108,8 +107,7 @@ class Plans:
 
 def _row_of(piece: Piece, made: Decision) -> Row:
     """Return the row of a parameter for which a decision was made."""
-    exact_bytes = 4 * piece.elements
-    return Row(piece.name, made.codec, made.reason, exact_bytes, _sent_bytes(piece, made.codec), made.gain_s)
+    return Row(piece.name, made.codec, made.reason, piece.bytes, _sent_bytes(piece, made.codec), made.gain_s)
 
 
 def _sent_bytes(piece: Piece, codec: str) -> int:
@@ -117,5 +115,5 @@ def _sent_bytes(piece: Piece, codec: str) -> int:
     if rank:
         return 4 * sum(low_rank.factor_elements(piece.shape, rank))
     if codec == codecs.EXACT:
-        return 4 * piece.elements
+        return piece.bytes
     return codecs.sent_bytes(codec, piece.elements)

@@ -46,7 +46,7 @@ def decide(
             times, and another rank may have asked before.
     """
     wishes = [
-        _possible(policy.wish(piece.name, 4 * piece.elements, kind), piece)
+        _possible(policy.wish(piece.name, piece.bytes, kind), piece)
         for piece, kind in zip(pieces, kinds, strict=True)
     ]
     decisions = [Decision(wish.codec, wish.reason, by_rule=wish.by_rule) for wish in wishes]
@@ -61,6 +61,11 @@ def decide(
 
 
 def _possible(wish: Wish, piece: Piece) -> Wish:
+    if wish.codec in (codecs.EXACT, codecs.AUTO):
+        return wish
+    if not codecs.shrinks(wish.codec, piece.dtype):
+        dtype = str(piece.dtype).removeprefix("torch.")
+        return Wish(codecs.EXACT, f"{wish.codec} is not for gradients of {dtype}")
     rank = codecs.low_rank(wish.codec)
     if rank and not low_rank.is_worth(piece.shape, rank):
         return Wish(codecs.EXACT, f"no matrix that rank {rank} makes {low_rank.LEAST_RATE:g} times smaller")
@@ -82,6 +87,8 @@ def _best(
     plain_s = predict(exact_elements + sum(piece.elements for piece in pieces), None)
     best, best_s = 0, plain_s
     for k, codec in enumerate(policy.candidates, 1):
+        if not codecs.shrinks(codec, pieces[0].dtype):
+            continue
         time_s = _time_s(codec, pieces, exact_elements, predict)
         # The first candidates lose least, so a later one must be better by as much again.
         if time_s * (1 + policy.least_gain) < best_s:

@@ -181,6 +181,6 @@ class AutoState:
             self.policy,
             pieces,
             kinds,
-            lambda elements, codec: predict_all_reduce(elements, codec, group),
+            lambda elements, codec: predict_all_reduce(elements, codec, group, dtype=pieces[0].dtype),
             lambda choice: choice_of_first(choice, group),
         )

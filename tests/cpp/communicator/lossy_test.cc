@@ -6,6 +6,7 @@
 #include <string>
 
 #include "communicator/ranks.h"
+#include "reduce/convert.h"
 
 namespace braid::testing {
 namespace {
@@ -76,6 +77,29 @@ TEST(LossyGroup, LosesNothingOnOneHost) {
   });
 }
 
+TEST(LossyGroup, AveragesFloatsOf16Bits) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    on_hosts(3, 1, [dtype](Communicator& group) {
+      const size_t count = 300'000;
+      const Vector values = ramp(count, group.rank());  // whole numbers, which both hold
+      std::vector<uint16_t> exact(count), coded(count);
+      from_floats(dtype, values.data(), count, 1, reinterpret_cast<std::byte*>(exact.data()));
+      coded = exact;
+      Vector residual(count, 0);
+      ASSERT_TRUE(run(group, all_reduce(exact, dtype, ReduceOp::kAvg)).ok());
+      Operation operation = all_reduce(coded, dtype, ReduceOp::kAvg);
+      operation.lossy = Lossy{codec_from_text("int8").value(), residual.data(), 3};
+      const Status status = run(group, operation);
+      ASSERT_TRUE(status.ok()) << status.message();
+      Vector wanted(count), got(count);
+      to_floats(dtype, reinterpret_cast<const std::byte*>(exact.data()), count, 1, wanted.data());
+      to_floats(dtype, reinterpret_cast<const std::byte*>(coded.data()), count, 1, got.data());
+      const float rounding = dtype == DType::kFloat16 ? 0x1p-10f : 0x1p-7f;
+      for (size_t i = 0; i < count; ++i) ASSERT_NEAR(got[i], wanted[i], 2 * 0.5 / 127 * 50 * 1.01 + 50 * rounding);
+    });
+  }
+}
+
 TEST(LossyGroup, DrawsOtherNumbersEveryTime) {
   on_hosts(2, 1, [](Communicator& group) {
     Vector first = ramp(4096, 0), second = first;
@@ -117,6 +141,14 @@ TEST(LossyGroup, RefusesWhatItCannotDo) {
     broadcast.kind = CollectiveKind::kBroadcast;
     if (group.rank() == 1) broadcast.inputs.clear();
     refused(broadcast, "in an all_reduce");
+    std::vector<uint16_t> halves(66);
+    Operation half = all_reduce(halves, DType::kBFloat16, ReduceOp::kAvg);
+    for (const char* codec : {"fp16", "bf16", "top_k:0.25"}) {
+      half.lossy = Lossy{codec_from_text(codec).value()};
+      refused(half, std::string(codec) + " makes bfloat16 no smaller");
+    }
+    half.lossy = Lossy{codec_from_text("int8").value(), reinterpret_cast<float*>(halves.data() + 64)};
+    refused(half, "the residual overlaps");  // which is twice as long
     refused(lossy(values, "int8", &values), "the residual overlaps");
     Operation crooked = lossy(values, "int8");
     crooked.inputs = {crooked.inputs[0].subspan(1, 128)};

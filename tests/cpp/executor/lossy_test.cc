@@ -5,11 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
 
 #include "executor/rehearsal.h"
+#include "reduce/convert.h"
 #include "support/every_family.h"
 #include "verify/owners.h"
 
@@ -41,11 +43,12 @@ struct Case {
   std::vector<uint64_t> shares = {};
   bool in_place = false;
   size_t chunk_bytes = 2048;
+  DType dtype = DType::kFloat32;
 
   int ranks() const { return static_cast<int>(hosts.size()); }
   std::string text() const {
-    return codec + " " + family + " " + std::to_string(ranks()) + " ranks of " + std::to_string(count) +
-           (in_place ? " in place" : "");
+    return codec + " " + family + " " + std::to_string(ranks()) + " ranks of " + std::to_string(count) + " " +
+           std::string(name_of(dtype)) + (in_place ? " in place" : "");
   }
 };
 
@@ -54,15 +57,27 @@ std::shared_ptr<const VerifiedSchedule> schedule_of(const Case& what) {
   return planned(*find_family(collective.kind, what.family), collective, {what.shares, what.hosts, 0});
 }
 
+using Memory = std::vector<std::byte>;
+
+Memory stored(const Vector& values, DType dtype) {
+  Memory memory(values.size() * size_of(dtype));
+  from_floats(dtype, values.data(), values.size(), 1, memory.data());
+  return memory;
+}
+Vector loaded(const Memory& memory, DType dtype) {
+  Vector values(memory.size() / size_of(dtype));
+  to_floats(dtype, memory.data(), values.size(), 1, values.data());
+  return values;
+}
+
 // Runs it on `inputs`; what each rank has in the end. The residuals may be empty.
-std::vector<Vector> run(const Case& what, std::vector<Vector> inputs, std::vector<Vector>& residuals,
+std::vector<Vector> run(const Case& what, const std::vector<Vector>& inputs, std::vector<Vector>& residuals,
                         uint32_t seed = 1) {
-  std::vector<Vector> outputs(inputs.size(), Vector(what.count, -7));
+  std::vector<Memory> ins, outs(inputs.size(), stored(Vector(what.count, -7), what.dtype));
+  for (const Vector& input : inputs) ins.push_back(stored(input, what.dtype));
   std::vector<Operands> operands;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
-    const Bytes in = std::as_writable_bytes(std::span(inputs[rank]));
-    const Bytes out = what.in_place ? in : std::as_writable_bytes(std::span(outputs[rank]));
-    Operands one{DType::kFloat32, what.op, {in}, {out}};
+    Operands one{what.dtype, what.op, {ins[rank]}, {what.in_place ? ins[rank] : outs[rank]}};
     float* residual = residuals.empty() ? nullptr : residuals[rank].data();
     one.lossy = Lossy{codec_from_text(what.codec).value(), residual, seed};
     operands.push_back(std::move(one));
@@ -75,7 +90,9 @@ std::vector<Vector> run(const Case& what, std::vector<Vector> inputs, std::vecto
   EXPECT_TRUE(has_owners(*schedule, what.hosts)) << what.text();
   const Status status = rehearse(schedule, operands, options);
   EXPECT_TRUE(status.ok()) << status.message();
-  return what.in_place ? inputs : outputs;
+  std::vector<Vector> outputs;
+  for (const Memory& out : what.in_place ? ins : outs) outputs.push_back(loaded(out, what.dtype));
+  return outputs;
 }
 
 std::vector<double> total(const std::vector<Vector>& vectors) {
@@ -94,9 +111,11 @@ void expect_nothing_lost(const Case& what) {
   std::vector<double> in(what.count, 0), out(what.count, 0);
   for (int step = 0; step < 3; ++step) {
     std::vector<Vector> inputs;
-    for (int rank = 0; rank < what.ranks(); ++rank) inputs.push_back(numbers(what.count, 100 * step + rank));
+    for (int rank = 0; rank < what.ranks(); ++rank) {
+      inputs.push_back(loaded(stored(numbers(what.count, 100 * step + rank), what.dtype), what.dtype));
+    }
     const std::vector<double> sum = total(inputs);
-    const std::vector<Vector> outputs = run(what, std::move(inputs), residuals, static_cast<uint32_t>(step));
+    const std::vector<Vector> outputs = run(what, inputs, residuals, static_cast<uint32_t>(step));
     for (size_t i = 0; i < what.count; ++i) {
       in[i] += sum[i] / (what.op == ReduceOp::kAvg ? what.ranks() : 1);
       out[i] += outputs[0][i];
@@ -126,6 +145,52 @@ TEST(Lossy, LosesNothingOfAnySize) {
       for (const bool in_place : {false, true}) {
         expect_nothing_lost({codec, "direct", apart(3), count, ReduceOp::kSum, {}, in_place});
       }
+    }
+  }
+}
+
+// What the last rounding takes away is kept with the rest.
+TEST(Lossy, LosesNothingOfFloatsOf16Bits) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const char* codec : {"fp8_e4m3", "int8", "qsgd", "sign", "top_k:0.05", "random_k:0.1"}) {
+      for (const bool in_place : {false, true}) {
+        expect_nothing_lost({codec, "direct", apart(3), 4001, ReduceOp::kAvg, {}, in_place, 2048, dtype});
+        expect_nothing_lost({codec, "direct", {0, 0, 1}, 9001, ReduceOp::kSum, {}, in_place, 1 << 16, dtype});
+      }
+    }
+    for (const size_t count : {0, 1, 2, 257}) {
+      expect_nothing_lost({"int8", "direct", apart(3), count, ReduceOp::kAvg, {}, false, 2048, dtype});
+    }
+    expect_nothing_lost({"int4", "direct", apart(4), 5003, ReduceOp::kAvg, {1, 5, 0, 2}, false, 2048, dtype});
+  }
+}
+
+// A sum that float16 cannot hold on the way: 40000 twice, whose average it can.
+TEST(Lossy, AddsUpIn32Bits) {
+  std::vector<Vector> inputs(2, Vector(300, 40'000)), none;
+  const Case what{"int8", "direct", apart(2), 300, ReduceOp::kAvg, {}, false, 2048, DType::kFloat16};
+  for (const Vector& output : run(what, inputs, none)) {
+    for (const float value : output) EXPECT_NEAR(value, 40'000, 40'000 * 0x1p-10);
+  }
+}
+
+TEST(Lossy, WhatIsNotFiniteLeavesNoTraceIn16Bits) {
+  const float huge = 60'000, infinity = std::numeric_limits<float>::infinity();
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    std::vector<Vector> inputs(2, Vector(1024, 1)), residuals(2, Vector(1024, 0));
+    inputs[0][3] = NAN;
+    inputs[1][700] = infinity;
+    inputs[0][300] = inputs[1][300] = huge;  // in float16 their sum is infinite
+    const Case what{"int8", "direct", apart(2), 1024, ReduceOp::kSum, {}, false, 1 << 16, dtype};
+    const std::vector<Vector> outputs = run(what, inputs, residuals);
+    for (const Vector& output : outputs) {
+      EXPECT_TRUE(std::isnan(output[3]));
+      EXPECT_FALSE(std::isfinite(output[700]));
+      EXPECT_EQ(std::isinf(output[300]), dtype == DType::kFloat16);
+      EXPECT_EQ(stored(output, dtype), stored(outputs[0], dtype));
+    }
+    for (const Vector& residual : residuals) {
+      EXPECT_TRUE(std::all_of(residual.begin(), residual.end(), [](float left) { return std::isfinite(left); }));
     }
   }
 }
@@ -174,6 +239,25 @@ TEST(Lossy, LeavesNothingBehindWhenThePlanChanges) {
         for (const float left : residual)
           ASSERT_LT(std::abs(left), 1e-3f) << before.text() << ", " << after.text();
       }
+    }
+  }
+}
+
+TEST(Lossy, LeavesLittleBehindIn16BitsWhenThePlanChanges) {
+  const size_t count = 3000;
+  const std::vector<int> hosts = {0, 0, 1, 1};
+  const Case plans[] = {
+      {"int4", "direct", hosts, count, ReduceOp::kAvg, {}, false, 512, DType::kBFloat16},
+      {"int4", "direct", hosts, count, ReduceOp::kAvg, {1, 5, 0, 2}, false, 2048, DType::kBFloat16},
+  };
+  for (const int first : {0, 1}) {
+    std::vector<Vector> inputs, residuals(4, Vector(count, 0));
+    for (int rank = 0; rank < 4; ++rank) inputs.push_back(numbers(count, rank));
+    run(plans[first], inputs, residuals);
+    for (int step = 0; step < 8; ++step)
+      run(plans[1 - first], std::vector<Vector>(4, Vector(count, 0)), residuals);
+    for (const Vector& residual : residuals) {
+      for (const float left : residual) ASSERT_LT(std::abs(left), 1e-3f);
     }
   }
 }

@@ -76,6 +76,8 @@ TEST(TopologyText, RoundTrips) {
   odd.set_card(4, {1.0 / 7, 0});
   odd.set_card(1, {8e-9, 3e-9});
   odd.set_link(3, 0, {1e-300, 0});
+  odd.set_work("fp8_e4m3", 0.1);
+  odd.set_work("reduce", 0);
   for (const Topology& topology : {uniform(1, 0, 0), one_host(64), odd}) {
     Result<Topology> again = topology_from_text(to_text(topology));
     ASSERT_TRUE(again.ok()) << again.status().message();
@@ -85,12 +87,14 @@ TEST(TopologyText, RoundTrips) {
 
 TEST(TopologyText, IsWhatTheHeaderShows) {
   Topology topology({0, 0, 1}, {5e-7, 1e-10}, {2e-5, 8e-9});
+  topology.set_work("int8", 1.5e-10);
   topology.set_card(1, {4e-8, 8e-9});
   topology.set_link(0, 2, {2e-5, 4e-7});
   EXPECT_EQ(to_text(topology),
             "topology hosts=0,0,1\n"
             "within alpha_s=5e-07 beta_s_per_byte=1e-10\n"
             "between alpha_s=2e-05 beta_s_per_byte=8e-09\n"
+            "work int8 s_per_byte=1.5e-10\n"
             "card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09\n"
             "link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07\n");
 }
@@ -117,6 +121,11 @@ TEST(TopologyText, ErrorsNameTheLine) {
       {three + "card 1 up_s_per_byte=1 down_s_per_byte=inf", "line 4: expected seconds per byte, found \"inf\""},
       {three + "link 0 -> 1 alpha_s=1 beta_s_per_byte=1\ncard 1 up_s_per_byte=1 down_s_per_byte=1",
        "line 5: expected \"link\", found \"card\""},
+      {three + "work", "line 4: expected a kind of work"},
+      {three + "work int8 1", "line 4: expected \"s_per_byte=\""},
+      {three + "work int8 s_per_byte=-1", "line 4: expected seconds per byte, found \"-1\""},
+      {three + "card 1 up_s_per_byte=1 down_s_per_byte=1\nwork int8 s_per_byte=1",
+       "line 5: expected \"link\", found \"work\""},
       {three + "wire 0", "line 4: expected \"link\", found \"wire\""},
       {three + "link 0 -> 1 alpha_s=1 beta_s_per_byte=1 more", "line 4: expected the end of the line"}};
   for (const auto& [text, words] : wrong) {
@@ -124,6 +133,17 @@ TEST(TopologyText, ErrorsNameTheLine) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
     EXPECT_NE(status.message().find(words), std::string::npos) << text << "\n  gives " << status.message();
   }
+}
+
+TEST(Topology, KnowsWorkByName) {
+  Topology topology = one_host(2);
+  EXPECT_EQ(topology.work_s_per_byte("int8", 7), 7);
+  topology.set_work("int8", 2);
+  topology.set_work("int8", 3);
+  EXPECT_EQ(topology.work_s_per_byte("int8", 7), 3);
+  EXPECT_EQ(topology.work_s_per_byte("int", 7), 7);
+  EXPECT_EQ(topology.first(1).work_s_per_byte("int8", 7), 3);
+  EXPECT_NE(topology, one_host(2));
 }
 
 TEST(Topology, SeemsFasterToSmallerMessages) {
@@ -135,6 +155,7 @@ TEST(Topology, SeemsFasterToSmallerMessages) {
   half.set_card(7, {4, 8});
   half.set_link(0, 2, {9, 32});
   half.set_link(0, 1, {9, 64});  // inside a host messages are as they were
+  for (Topology* one : {&topology, &half}) one->set_work("int8", 3);
   EXPECT_EQ(topology.with_messages_of(0.5), half);
   EXPECT_EQ(topology.with_messages_of(1), topology);
 }

@@ -40,6 +40,30 @@ TEST(CodecChoice, TakesThePartOfTheTimeThatItsMessagesHave) {
   }
 }
 
+TEST(CodecChoice, PricesFloatsOf16BitsByTheirOwnBytes) {
+  TunerOptions options;
+  options.chunk_bytes = 0;
+  options.algorithm = "direct";
+  Topology slow = uniform(4, 1e-4, 4e-8);
+  slow.set_work("int8", 0);
+  const auto seconds = [&](DType dtype, std::optional<Codec> with) {
+    ScheduleCache cache;
+    return choose(kFour, dtype, ReduceOp::kSum, kHuge, slow, options, cache, with).value().predicted_s;
+  };
+  const double exact_s = seconds(DType::kBFloat16, std::nullopt);
+  const double part = seconds(DType::kBFloat16, codec("int8")) / exact_s;
+  EXPECT_GT(part, 2 * ratio(codec("int8")) * 0.95);
+  EXPECT_LT(part, 2 * ratio(codec("int8")) * 1.3 + 0.02);
+  // As many bytes are twice as many elements to code.
+  const auto coding_s = [&](DType dtype) {
+    slow.set_work("int8", 0);
+    const double without_s = seconds(dtype, codec("int8"));
+    slow.set_work("int8", 1e-6);
+    return seconds(dtype, codec("int8")) - without_s;
+  };
+  EXPECT_NEAR(coding_s(DType::kFloat16) / coding_s(DType::kFloat32), 2, 0.1);
+}
+
 // What a message costs besides its bytes does not grow when it has fewer of them.
 TEST(CodecChoice, CutsLessFinely) {
   TunerOptions options;
@@ -73,6 +97,18 @@ TEST(CodecChoice, KnowsThatCodingTakesTime) {
   const Topology fast = uniform(4, 1e-6, 1e-11);  // faster than any core codes
   const double exact_s = chosen(kFour, kHuge, fast, DType::kFloat32, ReduceOp::kSum, options).predicted_s;
   EXPECT_GT(choice_with("int8", kFour, fast, options).value().predicted_s, exact_s);
+}
+
+TEST(CodecChoice, BelievesWhatWasMeasuredOfACodec) {
+  Topology topology = uniform(4, 1e-5, 8e-10);
+  const double assumed_s = choice_with("int8", kFour, topology).value().predicted_s;
+  topology.set_work("int4", 1e-8);
+  EXPECT_EQ(choice_with("int8", kFour, topology).value().predicted_s, assumed_s);
+  topology.set_work("int8", 1e-8);
+  // Of four ranks each encodes three quarters for others and its own sum, and decodes as much.
+  EXPECT_GT(choice_with("int8", kFour, topology).value().predicted_s, assumed_s + 1e-8 * kHuge);
+  topology.set_work("int8", 0);
+  EXPECT_LT(choice_with("int8", kFour, topology).value().predicted_s, assumed_s);
 }
 
 TEST(CodecChoice, IsRefusedWhereThereIsNone) {
