@@ -173,7 +173,7 @@ Backend::Work Backend::start(Call call) {
                [&] { return group().start(std::move(call.operation), !call.asynchronous); });
 }
 
-Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
+Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls, TensorList results) {
   if (calls.size() == 1) return start(std::move(calls.front()));
   const WithoutGil without_gil;
   std::string title;
@@ -182,7 +182,8 @@ Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
     title = title_of(call);
     inputs.insert(inputs.end(), call.inputs.begin(), call.inputs.end());
   }
-  auto all = c10::make_intrusive<CoalescedWork>(rank_, type, title.empty() ? nullptr : title.c_str(), inputs);
+  auto all = c10::make_intrusive<CoalescedWork>(rank_, type, title.empty() ? nullptr : title.c_str(), inputs,
+                                                std::move(results));
   for (size_t i = 0; i < calls.size(); ++i) {
     Call& call = calls[i];
     all->add(begin(

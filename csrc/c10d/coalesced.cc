@@ -15,22 +15,24 @@ namespace {
 using c10::ivalue::Future;
 using Inputs = std::optional<std::vector<at::Tensor>>;
 
-// From the list of finished futures to the list of all their tensors; throws the error of the first that failed.
-c10::IValue tensors_of(Future& all) {
+// From the list of finished futures to the list of all their tensors, or to `results` if there are any; throws the
+// error of the first that failed.
+c10::IValue tensors_of(Future& all, const std::vector<at::Tensor>& results) {
   std::vector<at::Tensor> tensors;
   const c10::IValue parts = all.value();
   for (const c10::IValue& part : parts.toListRef()) {
     const c10::IValue results = part.toFuture()->value();
     for (const at::Tensor& tensor : results.toTensorVector()) tensors.push_back(tensor);
   }
-  return tensors;
+  return results.empty() ? tensors : results;
 }
 
 }  // namespace
 
 CoalescedWork::CoalescedWork(int rank, ::c10d::OpType type, const char* title,
-                             const std::vector<at::Tensor>& inputs)
-    : ::c10d::Work(rank, type, title, title == nullptr ? Inputs() : Inputs(inputs)) {}
+                             const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results)
+    : ::c10d::Work(rank, type, title, title == nullptr ? Inputs() : Inputs(inputs)),
+      results_(std::move(results)) {}
 
 bool CoalescedWork::isCompleted() {
   return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isCompleted(); });
@@ -50,7 +52,7 @@ std::vector<at::Tensor> CoalescedWork::result() {
   for (const auto& part : parts_) {
     for (const at::Tensor& tensor : part->result()) results.push_back(tensor);
   }
-  return results;
+  return results_.empty() ? results : results_;
 }
 
 void CoalescedWork::synchronize() { wait(); }
@@ -75,7 +77,8 @@ void CoalescedWork::abort() {
 c10::intrusive_ptr<Future> CoalescedWork::getFuture() {
   c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::ListType::ofTensors()));
   for (const auto& part : parts_) futures.push_back(part->getFuture());
-  return c10::collectAll(futures)->then([](Future& all) { return tensors_of(all); }, c10::ListType::ofTensors());
+  return c10::collectAll(futures)->then([results = results_](Future& all) { return tensors_of(all, results); },
+                                        c10::ListType::ofTensors());
 }
 
 c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {

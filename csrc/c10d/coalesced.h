@@ -12,8 +12,9 @@ namespace braid::adapter {
 // Several operations that torch sees as one: done when all are, failed when one is.
 class CoalescedWork final : public ::c10d::Work {
  public:
-  // `title` and `inputs` as for Work.
-  CoalescedWork(int rank, ::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs);
+  // `title` and `inputs` as for Work. `results`, unless empty, are in another order than the operations have them.
+  CoalescedWork(int rank, ::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
+                std::vector<at::Tensor> results = {});
   // In the order in which they were started, before anybody else sees this.
   void add(c10::intrusive_ptr<::c10d::Work> part) { parts_.push_back(std::move(part)); }
   // Ends the profiled event; for the last part to call. Null when there is none.
@@ -32,6 +33,7 @@ class CoalescedWork final : public ::c10d::Work {
   uint64_t getSequencenumber() const override;                         // of the last
 
  private:
+  const std::vector<at::Tensor> results_;
   std::vector<c10::intrusive_ptr<::c10d::Work>> parts_;
 };
 

@@ -101,6 +101,52 @@ def have_futures(rank: Rank) -> None:
     assert (a[0].item(), b[0].item()) == (rank.size, rank.size)
 
 
+def reduce_lists(rank: Rank) -> None:
+    """Small ones of a dtype travel as one, large ones by themselves, and nobody can tell."""
+    n, me = rank.size, rank.rank
+    shapes = [(5,), (0,), (100_000,), (3, 7), (), (8192,), (8191,), (8193,), (2, 2)]
+    dtypes = [torch.float32, torch.bfloat16, torch.float32, torch.int64, torch.float32]
+    for op, expected in (
+        (dist.ReduceOp.SUM, n * (n - 1) / 2 + n),
+        (dist.ReduceOp.MAX, n),
+        (dist.ReduceOp.AVG, None),
+    ):
+        tensors = [torch.full(shape, float(me + 1)).to(dtypes[i % 5]) for i, shape in enumerate(shapes)]
+        strided = torch.full((6, 8), float(me + 1))
+        tensors.insert(2, strided.t()[::2])
+        alone = [tensor.clone() for tensor in tensors]
+        options = dist.AllreduceCoalescedOptions()
+        options.reduceOp = op
+        before = group_calls()
+        work = dist.group.WORLD._get_backend(CPU).allreduce_coalesced(tensors, options)
+        work.wait()
+        assert [t.data_ptr() for t in work.result()] == [t.data_ptr() for t in tensors]
+        assert [t.data_ptr() for t in work.get_future().wait()] == [t.data_ptr() for t in tensors]
+        if n > 1:
+            assert 3 <= group_calls() - before <= 6 < len(tensors)
+        for tensor, single in zip(tensors, alone, strict=True):
+            dist.all_reduce(single, op)
+            assert torch.equal(tensor, single)
+            if expected is not None:
+                assert (tensor == expected).all()
+        assert (strided[:, 1::2] == me + 1).all()  # between what was reduced
+    factor = dist._make_nccl_premul_sum(0.5)
+    halves = [full(3, 1), full(4, 2)]
+    options = dist.AllreduceCoalescedOptions()
+    options.reduceOp = factor
+    dist.group.WORLD._get_backend(CPU).allreduce_coalesced(halves, options).wait()
+    assert [half[0].item() for half in halves] == [0.5 * n, n]
+    options.reduceOp = dist.ReduceOp.BOR
+    mixed = [torch.ones(2, dtype=torch.int32), full(3, 1)]
+    with pytest.raises(ValueError, match="bor"):
+        dist.group.WORLD._get_backend(CPU).allreduce_coalesced(mixed, options)
+
+
+def group_calls() -> int:
+    rows = dist.group.WORLD._get_backend(CPU).stats()
+    return sum(row["calls"] for row in rows if row["collective"] == "all_reduce")
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize(
@@ -112,6 +158,7 @@ def have_futures(rank: Rank) -> None:
         send_batches,
         gather_lists,
         have_futures,
+        reduce_lists,
     ],
 )
 def test_coalescing(function: object, size: int) -> None:
@@ -120,3 +167,13 @@ def test_coalescing(function: object, size: int) -> None:
 
 def test_batches_over_tcp() -> None:
     run_ranks(send_batches, 3, wire="tcp")
+
+
+def reduce_other_lists(rank: Rank) -> None:
+    tensors = [full(5, 1), full(6 + rank.rank, 1)]
+    with pytest.raises(RuntimeError, match="rank"):
+        dist.group.WORLD._get_backend(CPU).allreduce_coalesced(tensors).wait()
+
+
+def test_ranks_with_other_lists_are_told() -> None:
+    run_ranks(reduce_other_lists, 2)
