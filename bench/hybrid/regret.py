@@ -37,7 +37,7 @@ HOPELESS, GLANCES = 1.8, {1 << 10: 8, 64 << 10: 3, MIB: 1, 4 * MIB: 1}
 # ---- a rank
 
 
-def be_a_rank(folder: str, effort: float) -> None:
+def be_a_rank(folder: str, effort: float, largest: int) -> None:
     """Time the choice and every family in turn; rank 0 writes what was found."""
     import braid
 
@@ -50,7 +50,7 @@ def be_a_rank(folder: str, effort: float) -> None:
         )
     found, lost = [], set()
     gc.disable()
-    for nbytes in SIZES:
+    for nbytes in (size for size in SIZES if size <= largest):
         plan = comms[AUTO].explain("all_reduce", nbytes)
         twin = comms[plan["family"]].explain("all_reduce", nbytes)
         if plan_of(plan) != plan_of(twin):
@@ -145,7 +145,7 @@ def summary(times: dict[str, list[float]], chosen: str) -> dict:
 # ---- all of them
 
 
-def measure(hosts: str, effort: float) -> list[dict]:
+def measure(hosts: str, effort: float, largest: int) -> list[dict]:
     """Measure all sizes in one lab; links are measured once, and remembered while it lasts."""
     from braid.lab import Job, Lab, environments
 
@@ -153,7 +153,7 @@ def measure(hosts: str, effort: float) -> list[dict]:
         places = environments(lab, [1] * len(lab.hosts))
         places = [(host, {name: own[name] for name in own if name != "BRAID_LINKS"}) for host, own in places]
         environment = {name: os.environ[name] for name in os.environ if name != "BRAID_LINKS"}
-        command = [sys.executable, str(FOLDER / "regret.py"), "--rank", folder, str(effort)]
+        command = [sys.executable, str(FOLDER / "regret.py"), "--rank", folder, str(effort), str(largest)]
         with Job(places, command, env=environment | {"BRAID_CACHE_DIR": f"{folder}/cache"}) as job:
             codes = job.wait(300)
         if any(codes):
@@ -170,12 +170,13 @@ def judge(case: dict) -> tuple[str, float]:
 
 def table(report: dict) -> list[str]:
     """Return Markdown: regret by cluster and size, its median and worst, and what noise does."""
+    sizes = [case["bytes"] for case in report["clusters"][0]["cases"]]
     lines = [
-        "| n | links | " + " | ".join(size_text(size) for size in SIZES) + " |",
-        "|---" * (2 + len(SIZES)) + "|",
+        "| n | links | " + " | ".join(size_text(size) for size in sizes) + " |",
+        "|---" * (2 + len(sizes)) + "|",
     ]
-    regrets: dict[int, list[float]] = {size: [] for size in SIZES}
-    noise: dict[int, list[float]] = {size: [] for size in SIZES}
+    regrets: dict[int, list[float]] = {size: [] for size in sizes}
+    noise: dict[int, list[float]] = {size: [] for size in sizes}
     for cluster in report["clusters"]:
         cells = []
         for case in cluster["cases"]:
@@ -187,7 +188,7 @@ def table(report: dict) -> list[str]:
         lines.append(f"| {cluster['n']} | {cluster['profile']} | {' | '.join(cells)} |")
     for title, by_size in (("regret", regrets), ("same plan twice", noise)):
         for what, of in (("median", statistics.median), ("worst", max)):
-            cells = [f"{100 * of(by_size[size]):.0f} %" for size in SIZES]
+            cells = [f"{100 * of(by_size[size]):.0f} %" for size in sizes]
             every = of([value for values in by_size.values() for value in values])
             lines.append(f"| {title}, {what} | of all: {100 * every:.0f} % | {' | '.join(cells)} |")
     return lines
@@ -199,31 +200,37 @@ def size_text(count: int) -> str:
 
 def main() -> None:
     if sys.argv[1:2] == ["--rank"]:
-        be_a_rank(sys.argv[2], float(sys.argv[3]))
+        be_a_rank(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
         return
     from braid._bench.machine import facts
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--effort", type=float, default=1.0, help="A multiple of each case's own time.")
     parser.add_argument("--hosts", default=",".join(map(str, HOSTS)), help="How many, of each kind of links.")
+    parser.add_argument("--largest", type=int, default=4 * MIB, help="No larger vectors than that, in bytes.")
     parser.add_argument("--show", action="store_true", help="Measure nothing; print the table of what is there.")
     arguments = parser.parse_args()
     path = FOLDER / "regret.json"
     if not arguments.show:
         report = {"effort": arguments.effort, "machine": facts.facts(), "clusters": []}
+        asked_for = [int(n) for n in arguments.hosts.split(",")]
+        if path.exists() and set(asked_for) != set(HOSTS):  # the others stay as they are
+            report["clusters"] = [
+                one for one in json.loads(path.read_text())["clusters"] if one["n"] not in asked_for
+            ]
         start = time.monotonic()
-        for n in map(int, arguments.hosts.split(",")):
+        for n in asked_for:
             for profile, links in PROFILES.items():
                 hosts = ",".join(links(n))
-                cases = measure(hosts, arguments.effort)
+                cases = measure(hosts, arguments.effort, arguments.largest)
                 load = round(os.getloadavg()[0], 1)
                 report["clusters"].append(
                     {"n": n, "profile": profile, "hosts": hosts, "load": load, "cases": cases}
                 )
                 seen = ", ".join(f"{100 * judge(case)[1]:.0f} %" for case in cases)
                 print(f"{time.monotonic() - start:.0f} s: {hosts}: {seen}", flush=True)
-        report["seconds"] = round(time.monotonic() - start)
-        path.write_text(json.dumps(report, indent=1) + "\n")
+                report["clusters"].sort(key=lambda one: one["n"])
+                path.write_text(json.dumps(report, indent=1) + "\n")
     print("\n".join(table(json.loads(path.read_text()))))
 
 

@@ -47,6 +47,7 @@ CLUSTERS = [
     Cluster("one_slow_of_four", "3x1gbit,1x200mbit"),
     Cluster("one_slow_of_eight", "7x100mbit,1x25mbit", "64,16K,1M,4M", seconds=20),
     Cluster("equal_four", "4x1gbit"),
+    Cluster("equal_four_slower", "4x300mbit", "1M,16M"),
     Cluster("two_by_two", "2x1gbit", ranks_per_host="2"),
     Cluster("four_by_two", "4x300mbit", ranks_per_host="2"),
     Cluster("three_fast_one_a_little_slower", "3x100mbit,1x80mbit", f"64,16K,1M,4M,{SECOND}", seconds=20),

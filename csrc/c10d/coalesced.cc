@@ -21,8 +21,8 @@ c10::IValue tensors_of(Future& all, const std::vector<at::Tensor>& results) {
   std::vector<at::Tensor> tensors;
   const c10::IValue parts = all.value();
   for (const c10::IValue& part : parts.toListRef()) {
-    const c10::IValue results = part.toFuture()->value();
-    for (const at::Tensor& tensor : results.toTensorVector()) tensors.push_back(tensor);
+    const c10::IValue own = part.toFuture()->value();
+    for (const at::Tensor& tensor : own.toTensorVector()) tensors.push_back(tensor);
   }
   return results.empty() ? tensors : results;
 }

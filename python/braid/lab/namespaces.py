@@ -20,6 +20,7 @@ from braid.lab.spec import LabError
 TOOLS = ("unshare", "nsenter", "ip", "tc", "hostname", "mount")
 _KINDS = ("net", "pid", "ipc", "uts", "mount")
 _START_TIMEOUT_S = 10.0
+_CUT_UP_TO_BITS_PER_S = 1.5e8
 # What nsenter does, but in the same folder; and when the command is stopped a while, it goes on waiting.
 _ENTER = """
 import ctypes, os, signal, sys
@@ -66,10 +67,12 @@ def tbf(bits_per_s: float) -> list[str]:
     """Return tc's words for a card of this rate.
 
     The bucket holds what passes in a millisecond, and two packets at least: what a card has not sent while it was
-    idle it may send at once, which no real one does. The queue behind it holds 10 ms, as much as a port of an
-    ordinary switch.
+    idle it may send at once, which no real one does. On faster cards it holds two full-sized segments of TCP, since
+    to cut these into packets would keep the processors busy. The queue behind it holds 10 ms, as much as a port of
+    an ordinary switch.
     """
-    bucket_bytes = max(2 * 1514, int(bits_per_s / 8 / 1000))
+    least_bytes = 2 * 1514 if bits_per_s <= _CUT_UP_TO_BITS_PER_S else 128 * 1024
+    bucket_bytes = max(least_bytes, int(bits_per_s / 8 / 1000))
     queue_bytes = max(256 * 1024, int(bits_per_s / 8 / 100))
     return [
         "tbf",
