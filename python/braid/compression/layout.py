@@ -2,7 +2,7 @@
 """How the gradients of one DDP bucket are grouped: what travels together, in place or packed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -36,6 +36,7 @@ class Part:
     codec: str
     pieces: tuple[Piece, ...]
     in_place: bool
+    _views: list[Tensor] = field(default_factory=list, compare=False, repr=False)  # of the buffer seen last
 
     @cached_property
     def elements(self) -> int:
@@ -56,14 +57,21 @@ class Part:
         """Return the pieces end to end: a view of the buffer, or a copy."""
         if self.in_place:
             return buffer.narrow(0, self.pieces[0].offset, self.elements)
-        return torch.cat([buffer.narrow(0, piece.offset, piece.elements) for piece in self.pieces])
+        return torch.cat(self._views_of(buffer))
 
     def put(self, flat: Tensor, buffer: Tensor) -> None:
         """Bring what take() returned back to where it is from."""
         if self.in_place:
             return
-        for piece, values in zip(self.pieces, flat.split(list(self.sizes)), strict=True):
-            buffer.narrow(0, piece.offset, piece.elements).copy_(values)
+        torch._foreach_copy_(self._views_of(buffer), flat.split(list(self.sizes)))
+
+    def _views_of(self, buffer: Tensor) -> list[Tensor]:
+        """Return the pieces where they lie: cut once, for that takes longer than to copy small ones."""
+        views, first = self._views, self.pieces[0].offset * buffer.element_size()
+        if not views or views[0].data_ptr() != buffer.data_ptr() + first:
+            views = [buffer.narrow(0, piece.offset, piece.elements) for piece in self.pieces]
+            self._views[:] = views
+        return views
 
 
 def parts_of(pieces: Sequence[Piece], codecs: Sequence[str]) -> list[Part]:
