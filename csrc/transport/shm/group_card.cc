@@ -7,7 +7,7 @@
 namespace braid::shm {
 namespace {
 
-constexpr const char* kForm = "braid-shm-2";  // counts up with every change of the card or of the layout
+constexpr const char* kForm = "braid-shm-3";  // counts up with every change of the card or of the layout
 
 }  // namespace
 

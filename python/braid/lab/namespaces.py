@@ -67,7 +67,7 @@ def tbf(bits_per_s: float) -> list[str]:
     """Return tc's words for a card of this rate.
 
     The bucket holds what passes in a millisecond, and two packets at least: what a card has not sent while it was
-    idle it may send at once, which no real one does. On faster cards it holds two full-sized segments of TCP, since
+    idle it may send at once, which no real one does. On faster cards it holds two full-sized segments of TCP:
     to cut these into packets would keep the processors busy. The queue behind it holds 10 ms, as much as a port of
     an ordinary switch.
     """
