@@ -67,9 +67,9 @@ def tbf(bits_per_s: float) -> list[str]:
     """Return tc's words for a card of this rate.
 
     The bucket holds what passes in a millisecond, and two packets at least: what a card has not sent while it was
-    idle it may send at once, which no real one does. On faster cards it holds two full-sized segments of TCP, since
-    to cut these into packets would keep the processors busy. The queue behind it holds 10 ms, as much as a port of
-    an ordinary switch.
+    idle it may send at once, which no real one does. On faster cards it holds two full segments of TCP: to cut
+    these into packets would keep the processors busy. The queue behind it holds 10 ms, as much as a port of an
+    ordinary switch.
     """
     least_bytes = 2 * 1514 if bits_per_s <= _CUT_UP_TO_BITS_PER_S else 128 * 1024
     bucket_bytes = max(least_bytes, int(bits_per_s / 8 / 1000))
