@@ -48,7 +48,7 @@ Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& optio
   tuner.rates.overhead_s *= sharers;
   tuner.rates.reduce_s_per_byte *= sharers;
   if (topology.host_count() > 1) {
-    tuner.rates.card_overhead_s = kCardOverhead_s * sharers;
+    tuner.rates.card_overhead_s = kCardOverhead_s;
     tuner.margin = kMargin;
   }
   auto made = Tuner::create(std::move(topology), std::move(tuner));
