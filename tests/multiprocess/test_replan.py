@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network card that becomes slower, and fast again, while the job runs: the ranks notice, and plan anew."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,7 @@ def test_a_changed_card_is_noticed_and_planned_for(tmp_path: Path) -> None:
         host = lab.hosts[SLOW]
         steps.more(9)  # two reviews: what is usual
         assert share(steps) > 0.8
-        for rate, rate_text, is_noticed in [
-            (33e6, "host 1: 3", lambda: share(steps) < 0.5),
-            (100e6, "host 1: 9", lambda: share(steps) > 0.8),
-        ]:
+        for rate, is_noticed in [(33e6, lambda: share(steps) < 0.5), (100e6, lambda: share(steps) > 0.8)]:
             steps.hold()
             lab.set_rate(host, rate)
             begun = len(steps.told())
@@ -37,7 +35,10 @@ def test_a_changed_card_is_noticed_and_planned_for(tmp_path: Path) -> None:
             steps.until(is_noticed)
             assert len(steps.told()) - begun <= STEPS
             line = steps.errors()[-1]
-            assert rate_text in line
+            measured = re.search(r"host 1: ([\d.]+)/([\d.]+) instead of", line)
+            assert measured, line
+            for direction in measured.groups():
+                assert 0.75 < float(direction) * 1e6 / rate < 1.05, line
             assert line.endswith("Mbit/s up/down; planned anew")
             steps.more(8)  # the new usual
         assert len(steps.errors()) == 2
