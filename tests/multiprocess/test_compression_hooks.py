@@ -117,8 +117,7 @@ def stay_exact(rank: Rank) -> None:
     for each in (plain, low):
         train(rank, each, 3)
     assert torch.equal(low.module.second.weight, plain.module.second.weight)
-    assert {row.codec for row in factors.report()} == {"exact"}
-    assert {row.codec for row in state.report()} == {"exact"}
+    assert {row.codec for row in factors.report()} == {row.codec for row in state.report()} == {"exact"}
     assert {row.reason for row in state.report()} >= {"all ranks are on one host"}
     with pytest.raises(RuntimeError, match="needs a group on braid"):
         braid.hooks.AutoState(plain, "int8", dist.new_group(backend="gloo"))
@@ -126,6 +125,7 @@ def stay_exact(rank: Rank) -> None:
         braid.hooks.AutoState(plain, {"default": "int8"})
     with pytest.warns(UserWarning, match=r"no parameter falls under heads\.\*$"):
         braid.hooks.AutoState(plain, "heads.*=bf16,last.*=bf16")
+    dist.barrier()  # nobody leaves while another still forms its group on Gloo
 
 
 def test_one_host_stays_exact() -> None:
