@@ -2,7 +2,6 @@
 // How a group's collectives begin: queued, or carried out by who calls.
 #include <utility>
 
-#include "base/log.h"
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "communicator/intent.h"

@@ -64,7 +64,11 @@ std::optional<SingleRound> SingleRound::lay_out(const std::shared_ptr<const Veri
 void SingleRound::send(const Part& part, Node to) {
   const auto counted =
       std::find_if(notices_.begin(), notices_.end(), [&](const auto& notices) { return notices.first == to; });
-  counted == notices_.end() ? notices_.emplace_back(to, 1).second : ++counted->second;
+  if (counted == notices_.end()) {
+    notices_.emplace_back(to, 1);
+  } else {
+    ++counted->second;
+  }
   auto parcel =
       std::find_if(parcels_.begin(), parcels_.end(), [&](const Parcel& known) { return known.part == part; });
   if (parcel == parcels_.end()) parcel = parcels_.insert(parcel, Parcel{part});
