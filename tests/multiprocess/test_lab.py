@@ -87,6 +87,12 @@ def test_cards_are_shaped_and_reshaped() -> None:
         assert str(lab.hosts[1].spec) == "100mbit/1gbit"
 
 
+def test_hosts_speak_ordinary_tcp() -> None:
+    with Lab("1x100mbit") as lab:
+        says = lab.hosts[0].call(["cat", "/proc/sys/net/ipv4/tcp_congestion_control"])
+    assert says.strip() in ("cubic", "reno")  # whatever the machine has been set to
+
+
 def test_a_cut_host_is_silent_until_it_is_mended() -> None:
     ping = python("""
         import socket, sys

@@ -131,6 +131,7 @@ class Lab:
             f"link add name {port} type veth peer name {CARD} netns {space.pid}\n"
             f"link set dev {port} master sw up\n",
         )
+        space.use_ordinary_tcp()
         space.network(["ip", "addr", "add", f"{host.address}/24", "dev", CARD])
         space.network(["ip", "link", "set", "dev", CARD, "up"])
         self._shape(host, spec)

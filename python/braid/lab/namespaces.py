@@ -21,6 +21,7 @@ TOOLS = ("unshare", "nsenter", "ip", "tc", "hostname", "mount")
 _KINDS = ("net", "pid", "ipc", "uts", "mount")
 _START_TIMEOUT_S = 10.0
 _CUT_UP_TO_BITS_PER_S = 1.5e8
+_CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 # What nsenter does, but in the same folder; and when the command is stopped a while, it goes on waiting.
 _ENTER = """
 import ctypes, os, signal, sys
@@ -148,6 +149,16 @@ class Namespaces:
     def network(self, command: list[str], stdin: str = "") -> str:
         """Run ip or tc on the network in here, as a process of ours: numbers of processes are ours, too."""
         return self.call(command, stdin, ("net",))
+
+    def use_ordinary_tcp(self) -> None:
+        """Let TCP control congestion as Linux does by default, whatever this machine does.
+
+        That is cubic; reno where the kernel keeps cubic for the machine itself; and where neither may be set,
+        nothing changes. A machine may be set to bbr, which slows down now and then to look for a shorter way, and
+        with it everything that is measured.
+        """
+        write = f"for way in cubic reno; do (echo $way > {_CONGESTION_CONTROL}) 2>&- && exit; done; true"
+        self.call(["sh", "-c", write], kinds=("net",))
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a command in here; the options are those of subprocess.Popen.
