@@ -19,6 +19,8 @@ constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
+// Of the slower card's rate: cards may pass somewhat more than was measured, and must be seen to when they get faster.
+constexpr double kPace = 1.3;
 constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a survey
 
 }  // namespace
@@ -54,10 +56,12 @@ Status Group::make_tuner(bool again) {
   }
   Topology topology(wires_.hosts, link_inside({wires_.board != nullptr, wires_.ranks_per_core}), kBetweenHosts);
   if (topology.host_count() > 1) {
+    pace_peers(nullptr);
     auto learned = learn_links(again);
     if (!learned.ok()) return learned.status();
     topology = std::move(learned).value();
     limit_credit(topology);
+    if (options_.pacing && !options_.stated && options_.links != "assume") pace_peers(&topology);
   }
   auto made = tuner_for(std::move(topology), options_);
   if (!made.ok()) return made.status();
@@ -77,6 +81,20 @@ void Group::limit_credit(const Topology& topology) {
     bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
   }
   mailbox_.set_credit(static_cast<size_t>(bytes));
+}
+
+// To what both cards pass, as far as it was measured; null: as fast as it goes, as when links are to be measured.
+void Group::pace_peers(const Topology* topology) {
+  for (Node peer = 0; peer < nodes_; ++peer) {
+    if (peer == rank_) continue;
+    double bytes_per_s = 0;
+    if (topology != nullptr && topology->host(peer) != topology->host(rank_)) {
+      const double up_s = topology->card(topology->host(rank_)).up_s_per_byte;
+      const double down_s = topology->card(topology->host(peer)).down_s_per_byte;
+      bytes_per_s = kPace / std::max({up_s, down_s, 1e-12});
+    }
+    mailbox_.pace(peer, bytes_per_s);
+  }
 }
 
 Result<const Route*> Group::route_for(const Operation& operation) {

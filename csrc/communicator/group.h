@@ -127,6 +127,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Result<Topology> learn_links(bool again);
   Status make_tuner(bool again = false);
   void limit_credit(const Topology& topology);
+  void pace_peers(const Topology* topology);
   std::shared_ptr<Tuner> tuner() const;
   std::shared_ptr<Group> team() const;
   // Counts the operation; whether a review is due before it.

@@ -54,6 +54,10 @@ Result<Options> options_from_env() {
   if (!servers.ok()) return servers.status();
   options.await_servers = static_cast<int>(servers.value());
 
+  const auto pacing = env_integer("BRAID_PACING", 1, 0, 1);
+  if (!pacing.ok()) return pacing.status();
+  options.pacing = pacing.value() == 1;
+
   const auto copy = env_integer("BRAID_SINGLE_COPY", 1, 0, 1);
   if (!copy.ok()) return copy.status();
   options.single_copy = copy.value() == 1;

@@ -30,6 +30,7 @@ struct Options {
   std::optional<StatedLinks> stated;
   std::string cache_dir;     // where what was measured is remembered; "": nowhere
   int tcp_connections = 2;   // per peer and direction
+  bool pacing = true;        // TCP: no faster to a peer than what both cards were measured to pass, and a little
   int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
   int64_t chunk_bytes = 0;   // (*) pipelining grain: a chunk of one segment; 0 chooses
   int window = 4;            // (*) segments in flight: what they cost is part of the choice
@@ -44,8 +45,8 @@ struct Options {
 bool is_links_file(const std::string& links);
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_HOST,
-// BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES, BRAID_WINDOW and
-// BRAID_SERVERS; `reach` is MASTER_ADDR, `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid.
+// BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_PACING, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES, BRAID_WINDOW
+// and BRAID_SERVERS; `reach` is MASTER_ADDR, `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid.
 // kInvalidArgument names the variable that makes no sense. `stated` is left to the caller.
 Result<Options> options_from_env();
 

@@ -91,6 +91,9 @@ class Channel {
   virtual void prepare() {}
   // Is there a connection either way, so that the peer may be waiting for us without our having heard of it?
   virtual bool connected() { return true; }
+  // No more than so many bytes per second of large messages from now on, so that they do not queue up in this host,
+  // before frames that cannot wait; 0: as many as the wire takes. Wires without a card need none.
+  virtual void pace(double /*bytes_per_s*/) {}
   // The stream the peer last began, when the wire can tell without the peer's help.
   virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
   // Stops: drops queued frames that have a request, never touches a payload or the sink again after it returns. A

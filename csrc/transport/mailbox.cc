@@ -82,6 +82,11 @@ void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
   }
 }
 
+void Mailbox::pace(Node to, double bytes_per_s) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok() && !closed_ && peer(to).channel) peer(to).channel->pace(bytes_per_s);
+}
+
 void Mailbox::watch_all() {
   const std::lock_guard lock(mutex_);
   if (!failure_.ok() || closed_) return;

@@ -51,8 +51,11 @@ class Mailbox final : public FrameSink {
   void watch_all();
   Glance look(Node from, const Tag& tag);
 
-  // How much of large messages may be under way to this rank's card at a time; one message may, whatever its size.
+  // How much of large messages may be under way to this rank's card at a time. One message may, whatever its
+  // size, and the last may go beyond it by half.
   void set_credit(size_t bytes);
+  // Channel::pace() of the peer's.
+  void pace(Node peer, double bytes_per_s);
 
   // begin() also writes the stream here, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);

@@ -17,7 +17,7 @@ namespace {
 // they may hold more frames, when one of them is.
 constexpr milliseconds kDrainTime{500};
 
-bool carries_data(FrameKind kind) { return kind == FrameKind::kMessage || kind == FrameKind::kPiece; }
+constexpr size_t kShortBytes = 4 * 1024;  // of a frame's payload
 
 }  // namespace
 
@@ -48,7 +48,15 @@ void Link::connect() {
   for (int i = 0; i < group_.options.connections; ++i) {
     outgoing_.push_back(std::make_shared<Outgoing>(group_.shared_from_this(), peer_, static_cast<uint32_t>(i)));
   }
+  pace(pace_bytes_per_s_);
   for (const auto& outgoing : outgoing_) outgoing->start();
+}
+
+void Link::pace(double bytes_per_s) {
+  pace_bytes_per_s_ = bytes_per_s;
+  for (const auto& outgoing : outgoing_) {
+    if (outgoing != outgoing_.front() || outgoing_.size() == 1) outgoing->pace(bytes_per_s);
+  }
 }
 
 void Link::post(const Frame& frame, ConstBytes payload, Request* request) {
@@ -58,15 +66,16 @@ void Link::post(const Frame& frame, ConstBytes payload, Request* request) {
     connect();
     if (outgoing_.empty()) return;
   }
-  Outgoing& outgoing = carries_data(frame.kind) ? least_busy() : *outgoing_.front();
-  outgoing.post(frame, payload, request);
+  way_for(frame).post(frame, payload, request);
 }
 
-Outgoing& Link::least_busy() {
+// Short frames take the first, long ones the least busy of the others.
+Outgoing& Link::way_for(const Frame& frame) {
+  if (frame.payload_bytes <= kShortBytes || outgoing_.size() == 1) return *outgoing_.front();
   const auto busier = [](const auto& a, const auto& b) {
     return std::pair(!a->ready(), a->queued_bytes()) < std::pair(!b->ready(), b->queued_bytes());
   };
-  return **std::min_element(outgoing_.begin(), outgoing_.end(), busier);
+  return **std::min_element(outgoing_.begin() + 1, outgoing_.end(), busier);
 }
 
 bool Link::poll() {

@@ -32,6 +32,7 @@ class Link {
   void post(const Frame& frame, ConstBytes payload, Request* request);
   bool poll();
   void prepare();
+  void pace(double bytes_per_s);
   bool connected() const { return !outgoing_.empty() || !incoming_.empty(); }
   void close();
 
@@ -53,7 +54,7 @@ class Link {
   void connect();
   void lose_when_drained();
   void end();
-  Outgoing& least_busy();
+  Outgoing& way_for(const Frame& frame);
 
   Membership& group_;
   const Node peer_;
@@ -61,6 +62,7 @@ class Link {
   bool attached_ = false;  // the sink knows the channel, so frames may be handed over
   State state_ = State::kOpen;
   Status why_;
+  double pace_bytes_per_s_ = 0;
   Deadline lose_at_ = kNoDeadline;  // while failing: even if connections are not at their end
   std::vector<std::shared_ptr<Outgoing>> outgoing_;
   std::vector<std::shared_ptr<Incoming>> incoming_;

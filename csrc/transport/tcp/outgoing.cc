@@ -58,6 +58,7 @@ void Outgoing::connect() {
     return;
   }
   state_ = State::kConnecting;
+  if (pace_bytes_per_s_ > 0) pace_socket(socket_.get(), pace_bytes_per_s_);
   received_bytes_ = 0;
   // Edges, so that a socket that is always writable costs nothing while there is nothing to write.
   const auto watch =
@@ -165,6 +166,11 @@ void Outgoing::check_for_end() {
   const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   lose(got > 0 ? "it sent what it must not send" : describe_loss(got == 0 ? 0 : errno));
+}
+
+void Outgoing::pace(double bytes_per_s) {
+  pace_bytes_per_s_ = bytes_per_s;
+  if (socket_) pace_socket(socket_.get(), bytes_per_s);
 }
 
 // ---- frames

@@ -29,6 +29,8 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   void post(const Frame& frame, ConstBytes payload, Request* request);
   // Writes a slice of what is queued; true when anything moved.
   bool poll();
+  // No more than so many bytes per second; 0: as many as the system thinks right.
+  void pace(double bytes_per_s);
   void close();
   // The link is closed: forgets what has a request, sends the rest, closes `companions` after that.
   void detach(std::vector<Fd> companions);
@@ -73,6 +75,7 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   Digest expected_proof_{};
 
   SendQueue queue_;
+  double pace_bytes_per_s_ = 0;
   bool writable_ = false;  // as far as the last write told
   bool flush_queued_ = false;
   uint64_t unpassed_bytes_ = 0;  // written, and not acknowledged as far as passage() has told

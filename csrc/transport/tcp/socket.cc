@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
 
 namespace braid {
@@ -59,6 +60,11 @@ void tune_connection(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+void pace_socket(int socket, double bytes_per_s) {
+  const uint64_t most = bytes_per_s > 0 ? static_cast<uint64_t>(bytes_per_s) : ~uint64_t{0};
+  (void)::setsockopt(socket, SOL_SOCKET, SO_MAX_PACING_RATE, &most, sizeof most);
 }
 
 size_t unacknowledged_bytes(int socket) {

@@ -40,6 +40,10 @@ Fd begin_connect(const Address& address, int* error_number);
 // No delay for small frames; a peer's machine that is gone is noticed within about 20 s.
 void tune_connection(int socket);
 
+// TCP sends no more than so many bytes per second, and then hands hardly more to the card than what passes in a
+// millisecond; 0: as it thinks right.
+void pace_socket(int socket, double bytes_per_s);
+
 // What was written and the peer has not acknowledged yet; 0 when the system does not say.
 size_t unacknowledged_bytes(int socket);
 

@@ -25,6 +25,7 @@ class TcpChannel final : public Channel {
   Status pull(uint64_t, Bytes) override { return {Code::kUnsupported, "TCP cannot read a peer's memory"}; }
   void prepare() override { link_.prepare(); }
   bool connected() override { return link_.connected(); }
+  void pace(double bytes_per_s) override { link_.pace(bytes_per_s); }
   void close() override { link_.close(); }
 
  private:

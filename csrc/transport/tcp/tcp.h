@@ -24,7 +24,9 @@ class Membership;
 struct TcpOptions {
   std::string interface;  // interface name or local address to listen on; "": see choose_local_address()
   std::string reach;      // a host that all ranks reach, say the store's; used when `interface` is ""
-  int connections = 2;    // per peer and direction, 1..kMaxTcpConnections
+  // Per peer and direction, 1..kMaxTcpConnections. Of several the first carries short frames alone, which so never
+  // wait behind long ones.
+  int connections = 2;
   size_t eager_bytes = 32 * 1024;
   size_t piece_bytes = 512 * 1024;
   milliseconds handshake_timeout{10'000};  // to connect and prove membership

@@ -112,6 +112,15 @@ TEST_F(CreditTest, IsForAsManyMessagesAsFit) {
   expect_all_arrive();
 }
 
+TEST_F(CreditTest, TwoHalvesGoTogetherAlsoWhereRoundingMadeThemLarger) {
+  for (uint64_t stream = 1; stream <= 3; ++stream) recv(announced(1, 0, stream, 508));
+  for (int i = 0; i < 3; ++i) poll_senders();
+  EXPECT_TRUE(messages_[0].sent.done());
+  EXPECT_TRUE(messages_[1].sent.done());
+  EXPECT_FALSE(messages_[2].sent.done());
+  expect_all_arrive();
+}
+
 TEST_F(CreditTest, OfMoreBytesLetsThoseGoThatWait) {
   recv(announced(1, 0, 1, 1000));
   Message& second = announced(2, 0, 2, 1000);

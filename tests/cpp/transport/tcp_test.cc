@@ -86,6 +86,31 @@ TEST(TcpTest, AStalledReceiverHoldsUpOnlyItsOwnGroup) {
   EXPECT_EQ(got, data);
 }
 
+TEST(TcpTest, LongMessagesArePacedAndShortOnesPassThem) {
+  constexpr double kBytesPerSecond = 10e6;
+  TcpTestGroup group(std::make_shared<TcpNet>(2, tcp_options()), "paced");
+  group.mailbox(0).pace(1, kBytesPerSecond);
+  const auto data = pattern(4 << 20, 1);
+  std::vector<std::byte> got(data.size()), got_short(100);
+  Request send, send_short, recv, recv_short;
+  const auto begun = Clock::now();
+  group.mailbox(1).recv(0, {1, 0}, got, &recv);
+  group.mailbox(1).recv(0, {2, 0}, got_short, &recv_short);
+  group.mailbox(0).send(1, {1, 0}, data, &send);
+  while (group.mailbox(0).poll()) {
+  }
+  group.mailbox(0).send(1, {2, 0}, std::span(data).first(100), &send_short);
+  EXPECT_TRUE(wait(group, 1, recv_short).ok());
+  EXPECT_FALSE(recv.done());
+  EXPECT_TRUE(wait(group, 1, recv).ok());
+  const double spent_s = std::chrono::duration<double>(Clock::now() - begun).count();
+  EXPECT_GT(spent_s, 0.5 * static_cast<double>(data.size()) / kBytesPerSecond);  // the first packets go at once
+  EXPECT_EQ(got, data);
+
+  group.mailbox(0).pace(1, 0);
+  for (uint64_t round = 0; round < 3; ++round) exchange(group, 2, 10 + round, 100'000);
+}
+
 // Frames that came before the sink had the channel wait, instead of meeting a sink that does not know the peer.
 TEST(TcpTest, WhatComesBeforeTheChannelIsAttachedWaits) {
   auto net = std::make_shared<TcpNet>(2, tcp_options());
