@@ -46,13 +46,14 @@ PATIENCE_S = 30.0
 
 
 class Steps:
-    """The job; it ends with the block, and every rank has to end well."""
+    """The job; it ends with the block, and every rank has to end well, unless fail() was called."""
 
     def __init__(self, lab: Lab, ranks_per_host: list[int], folder: Path, nbytes: int, **variables: str) -> None:
         """Start it. The variables are added to the ranks' environment."""
         self._folder = folder
         self._told, self._errors = folder / "told", folder / "errors"
         self._held, self._hold = folder / "held", folder / "hold"
+        self._may_fail = False
         self._told.touch()
         self.nbytes = nbytes
         with self._errors.open("w") as errors:
@@ -99,6 +100,11 @@ class Steps:
         self.until(lambda: len(self.told()) >= before + count)
         return self.told()[before : before + count]
 
+    def fail(self, timeout_s: float = PATIENCE_S) -> list[int]:
+        """Wait until all ranks have ended by themselves, and return their exit codes: they need not end well."""
+        self._may_fail = True
+        return self.job.wait(timeout_s)
+
     def __enter__(self) -> Self:
         """Return the job."""
         return self
@@ -106,7 +112,7 @@ class Steps:
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         """End it."""
         try:
-            if kind is None:
+            if kind is None and not self._may_fail:
                 (self._folder / "end").touch()
                 self._hold.unlink(missing_ok=True)
                 codes = self.job.wait(PATIENCE_S)

@@ -92,6 +92,40 @@ def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) ->
         assert "goes on without its 1 aggregator" in line
 
 
+# Through the aggregator, or when that has died in the same step and the ranks do it again by themselves.
+@in_lab
+@pytest.mark.parametrize(("victim", "again"), [(0, False), (2, True)], ids=["through it", "again"])
+def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int, again: bool) -> None:
+    ranks = 3
+    with (
+        Lab(f"{ranks + 1}x50mbit") as lab,
+        Steps(lab, [1] * ranks + [0], tmp_path, NBYTES, BRAID_SERVERS="1") as steps,
+    ):
+        with servers(lab, steps.store, slice(ranks, None)) as (server,):
+            steps.hold()
+            assert len(steps.told()) == 0
+            steps.release()
+            time.sleep(0.3)
+            if again:
+                send_signal(server, signal.SIGKILL)
+                steps.until(lambda: bool(steps.errors()))
+                time.sleep(0.2)
+            assert len(steps.told()) == 0, "not in the middle of a step"
+            died = time.monotonic()
+            send_signal(steps.job.ranks[victim], signal.SIGKILL)
+            codes = steps.fail()
+            assert time.monotonic() - died < 3
+        assert codes == [-signal.SIGKILL if rank == victim else 1 for rank in range(ranks)]
+    lines = steps.errors()
+    assert not [line for line in lines if "wrong sum" in line]
+    assert len([line for line in lines if "goes on without its 1 aggregator" in line]) == again
+    failures = [line for line in lines if line.startswith("braid.")]
+    assert len(failures) == ranks - 1, lines
+    for line in failures:
+        assert line.startswith("braid.PeerLostError: all_reduce #"), line
+        assert f"rank {victim}" in line
+
+
 @in_lab
 def test_one_may_come_later_leave_and_come_again(tmp_path: Path) -> None:
     with (
