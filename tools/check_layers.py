@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "transport": {"memory", "schedule", "codec"},
     "executor": {"schedule", "verify", "transport", "reduce", "codec", "memory"},
     "cuda": {"codec"},
-    "low_rank": set(),
+    "low_rank": {"reduce"},
 }
 ALLOWED["communicator"] = {
     *("executor", "tuner", "transport", "memory", "reduce", "codec", "bucket"),

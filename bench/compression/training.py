@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -29,9 +30,12 @@ CONTESTANTS = {
     "braid power_sgd:4": ("braid", "power_sgd:4"),
 }
 WARMUP_STEPS = {"cnn": 10, "25m": 2}  # in which all is exact, by model
+BATCH = 32  # of each rank
 
 
-def rank_main(folder: Path, model_name: str, contestant: str, seed: int, epochs: int) -> None:
+def rank_main(
+    folder: Path, model_name: str, contestant: str, seed: int, epochs: int, warmup: int, decays: bool
+) -> None:
     """Be one rank of a training run; rank 0 writes what it saw."""
     import torch
     import torch.distributed as dist
@@ -49,14 +53,18 @@ def rank_main(folder: Path, model_name: str, contestant: str, seed: int, epochs:
     # and hangs on Gloo.
     options = {"bucket_cap_mb": 1000} if hook == "torch power_sgd" else {}
     model = DistributedDataParallel(make_model(model_name), **options)
-    register(model, hook, WARMUP_STEPS[model_name])
+    register(model, hook, warmup)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
+    total = epochs * (len(train[0]) // (BATCH * size))
+    slower = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 + 0.5 * math.cos(math.pi * min(step / total, 1)) if decays else 1.0
+    )
     order = torch.Generator().manual_seed(seed)
     seconds, steps, curve = 0.0, [], []
     for _ in range(epochs):
         shuffled = torch.randperm(len(train[0]), generator=order)
-        for batch in shuffled.split(32 * size):
-            if len(batch) < 32 * size:
+        for batch in shuffled.split(BATCH * size):
+            if len(batch) < BATCH * size:
                 continue
             mine = batch[rank::size]
             dist.barrier()
@@ -65,6 +73,7 @@ def rank_main(folder: Path, model_name: str, contestant: str, seed: int, epochs:
             cross_entropy(model(train[0][mine]), train[1][mine]).backward()
             optimizer.step()
             steps.append(time.perf_counter() - began)
+            slower.step()
         seconds = sum(steps)
         with torch.no_grad():
             right = (model.module(test[0]).argmax(1) == test[1]).float().mean().item()
@@ -75,7 +84,7 @@ def rank_main(folder: Path, model_name: str, contestant: str, seed: int, epochs:
         began = time.perf_counter()
         optimizer.zero_grad()
         with model.no_sync():
-            cross_entropy(model(train[0][:32]), train[1][:32]).backward()
+            cross_entropy(model(train[0][:BATCH]), train[1][:BATCH]).backward()
         optimizer.step()
         alone.append(time.perf_counter() - began)
     if rank == 0:
@@ -137,13 +146,13 @@ def register(model: Any, hook: str, warmup: int) -> None:
         model.register_comm_hook(state, forgetful if forgets else auto)
 
 
-def train(hosts: str, model: str, contestant: str, seed: int, epochs: int) -> dict[str, Any]:
-    """Train once in a lab, one rank per host."""
+def train(hosts: str, *settings: object) -> dict[str, Any]:
+    """Train once in a lab, one rank per host, with what rank_main() takes after the folder."""
     from braid.lab import Job, Lab, environments
 
     with Lab(hosts) as lab, TemporaryDirectory() as folder:
         places = environments(lab, [1] * len(lab.hosts))
-        command = [sys.executable, __file__, "--rank-in", folder, model, contestant, str(seed), str(epochs)]
+        command = [sys.executable, __file__, "--rank-in", folder, *map(str, settings)]
         with Job(places, command, stderr=subprocess.PIPE) as job:
             codes = job.wait(1200)
             says = [rank.stderr.read().decode() for rank in job.ranks if rank.stderr]
@@ -210,27 +219,32 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.95)
     parser.add_argument("--contestants", default=",".join(CONTESTANTS))
     parser.add_argument("--out", help="name of the files, without ending")
-    parser.add_argument("--rank-in", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--warmup", type=int, help="steps at the beginning in which all is exact")
+    parser.add_argument("--decay", action="store_true", help="the learning rate falls to 0, along a cosine")
+    parser.add_argument("--rank-in", nargs=7, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.rank_in:
-        folder, model, contestant, seed, epochs = asked.rank_in
-        rank_main(Path(folder), model, contestant, int(seed), int(epochs))
+        folder, model, contestant, *numbers = asked.rank_in
+        seed, epochs, warmup, decays = (int(number) for number in numbers)
+        rank_main(Path(folder), model, contestant, seed, epochs, warmup, bool(decays))
         return
+    warmup = WARMUP_STEPS[asked.model] if asked.warmup is None else asked.warmup
     rows = []
     for seed in range(asked.seeds):
         for name in asked.contestants.split(","):
-            told = train(asked.hosts, asked.model, name, seed, asked.epochs)
+            told = train(asked.hosts, asked.model, name, seed, asked.epochs, warmup, int(asked.decay))
             rows.append(
                 {
                     "contestant": name,
                     "seed": seed,
-                    **summary(told, asked.target, WARMUP_STEPS[asked.model]),
+                    **summary(told, asked.target, warmup),
                     "curve": told["curve"],
                 }
             )
     show(rows, asked.target)
     out = FOLDER / (asked.out or f"training_{asked.model}")
-    told = {"hosts": asked.hosts, "model": asked.model, "epochs": asked.epochs, "rows": rows}
+    settings = {"hosts": asked.hosts, "model": asked.model, "epochs": asked.epochs}
+    told = {**settings, "warmup": warmup, "decay": asked.decay, "rows": rows}
     out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
     plot(rows, out.with_suffix(".png"), f"{asked.model}, {asked.hosts}")
 

@@ -140,6 +140,7 @@ Status Bucket::check_codec(const std::string& what, const Codec& codec, BucketRa
 Status Bucket::pack(BucketRange range, float scale, std::span<float> out) const {
   if (Status status = check("pack", range, out.size()); !status.ok()) return status;
   if (Status status = check_apart("pack: out", std::as_bytes(out)); !status.ok()) return status;
+  const PlainFloats plain;
   Walk(*this, range.begin).next(out.size(), [&](DType dtype, const std::byte* from, size_t done, size_t count) {
     to_floats(dtype, from, count, scale, out.data() + done);
   });
@@ -149,6 +150,7 @@ Status Bucket::pack(BucketRange range, float scale, std::span<float> out) const 
 Status Bucket::unpack(std::span<const float> flat, BucketRange range, float scale) const {
   if (Status status = check("unpack", range, flat.size()); !status.ok()) return status;
   if (Status status = check_apart("unpack: the flat vector", std::as_bytes(flat)); !status.ok()) return status;
+  const PlainFloats plain;
   Walk(*this, range.begin).next(flat.size(), [&](DType dtype, std::byte* to, size_t done, size_t count) {
     from_floats(dtype, flat.data() + done, count, scale, to);
   });

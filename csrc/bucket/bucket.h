@@ -32,7 +32,8 @@ struct BucketRange {
 //
 // Everything is checked before anything is written: kInvalidArgument leaves all memory as it was. That is for a range
 // outside of the vector, for memory of another size than the range calls for or with tensors in it, and for a range
-// of more than kMostEncodedElements to encode or decode.
+// of more than kMostEncodedElements to encode or decode. What the calling thread does with subnormal numbers, and how it
+// rounds, changes no bit.
 class Bucket {
  public:
   // kInvalidArgument for a null tensor, one that overlaps another, a dtype that convert.h lacks, and more elements than

@@ -6,7 +6,7 @@
 // The error of the next step is M - P Q^T. It is not written: the next project() subtracts P Q^T while it reads M,
 // which saves reading and writing all of M once.
 //
-// All is in float32. All instruction sets (base/instruction_set.h) give the same bits, and so do all cuts into
+// All is in float32; rounded.h has the passes for gradients of 16 bits. All instruction sets (base/instruction_set.h) give the same bits, and so do all cuts into
 // ranges, which may go to any number of threads; which NaN a NaN is may differ. Sums are made in parts, so that n
 // terms are off by the roundings of a far shorter sum. What is not finite spreads as in any sum.
 #pragma once

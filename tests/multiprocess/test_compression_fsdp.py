@@ -43,6 +43,17 @@ def share(rank: Rank) -> None:
         wrong = pytest.raises(RuntimeError, match="give each module its own")
         with nullcontext() if size == 8 else wrong:
             one(torch.empty(size // 2), torch.ones(size), dist.group.WORLD, dist.ReduceOp.AVG)
+    # Of equal modules sizes say nothing. Each may come again and again; the other may not.
+    model = nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 40))
+    shared = braid.hooks.fsdp_reduce_scatter("int8")
+    for module in (model[0], model[2]):
+        fully_shard(module, mesh=init_device_mesh("cpu", (rank.size,)))
+    model[0].set_custom_reduce_scatter(shared)
+    for _ in range(2):
+        model(torch.ones(4, 40)).sum().backward()
+    model[2].set_custom_reduce_scatter(shared)
+    with pytest.raises(RuntimeError, match="of two modules, of 1640 and 1640 elements: give each module its own"):
+        model(torch.ones(4, 40)).sum().backward()
     with pytest.raises(ValueError, match="call fully_shard"):
         braid.hooks.compress_fsdp(nn.Linear(2, 2), "int8")
 

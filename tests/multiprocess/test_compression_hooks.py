@@ -4,82 +4,29 @@
 import copy
 import pickle
 from contextlib import nullcontext
-from typing import Any
 
 import braid.hooks
 import pytest
 import torch
 import torch.distributed as dist
-from braid.compression import CompressionPolicy, Rule
-from bucket_of import Bucket
+from hooked import (
+    attach,
+    batch,
+    carried_by,
+    make,
+    mean_of,
+    must_be_equal_everywhere,
+    reduce,
+    state_of,
+    step,
+    sum_of,
+    train,
+)
 from hosts_apart import join_apart
 from ranks import Rank, run_ranks
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 pytestmark = pytest.mark.multiprocess
-
-STEPS = 60
-
-
-class Net(nn.Module):
-    """Some of everything: matrices long enough for a codec, a norm, biases, an embedding, a branch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(10, 16)
-        self.first = nn.Linear(16, 300)
-        self.norm = nn.LayerNorm(300)
-        self.second = nn.Linear(300, 200)
-        self.branch = nn.Linear(200, 200)
-        self.last = nn.Linear(200, 4)
-
-    def forward(self, x: torch.Tensor, use_branch: bool = True) -> torch.Tensor:
-        x = torch.tanh(self.norm(self.first(self.embed(x).mean(1))))
-        x = torch.tanh(self.second(x))
-        return self.last(self.branch(x) if use_branch else x)
-
-
-def batch(data: torch.Generator, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Six digits each; the class is how large their sum is."""
-    x = torch.randint(10, (size, 6), generator=data)
-    return x, ((x.sum(1) - 17) // 7).clamp(0, 3)
-
-
-def make(**options: Any) -> DistributedDataParallel:
-    torch.manual_seed(0)
-    return DistributedDataParallel(Net(), bucket_cap_mb=0.2, **options)
-
-
-def step(rank: Rank, model: nn.Module, optimizer: Any, data: torch.Generator, **how: Any) -> None:
-    optimizer.zero_grad()
-    x, y = batch(data)
-    nn.functional.cross_entropy(model(x, **how), y).backward()
-    optimizer.step()
-
-
-def train(rank: Rank, model: nn.Module, steps: int = STEPS, momentum: float = 0.9) -> float:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
-    data = torch.Generator().manual_seed(rank.rank)
-    for _ in range(steps):
-        step(rank, model, optimizer, data)
-    x, y = batch(torch.Generator().manual_seed(99), 1000)
-    with torch.no_grad():
-        return float((model(x).argmax(1) == y).float().mean())
-
-
-def must_be_equal_everywhere(rank: Rank, model: nn.Module) -> None:
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-    everywhere = [torch.empty_like(flat) for _ in range(rank.size)]
-    dist.all_gather(everywhere, flat)
-    for other in everywhere:
-        assert torch.equal(other, flat)
-
-
-def attach(model: DistributedDataParallel, text: str) -> braid.hooks.AutoState:
-    state = braid.hooks.AutoState(model, text)
-    model.register_comm_hook(state, braid.hooks.auto)
-    return state
 
 
 def train_each(rank: Rank, texts: list[str]) -> None:
@@ -258,36 +205,6 @@ def test_accumulation_and_unused_parameters() -> None:
     run_ranks(accumulate_and_skip, 2, wire="tcp", join=False)
 
 
-def state_of(shapes: dict[str, tuple[int, ...]], policy: str, **how: Any) -> tuple[Any, list[torch.Tensor]]:
-    model = nn.ParameterDict({name: nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()})
-    state = braid.hooks.AutoState(model, CompressionPolicy.from_text(policy + ",warmup:1"), **how)
-    state.steps = 1  # past the warm-up
-    return state, list(model.values())
-
-
-def reduce(
-    state: Any, parameters: list[torch.Tensor], gradients: list[torch.Tensor], **where: Any
-) -> torch.Tensor:
-    return state.reduce(Bucket(parameters, gradients, **where)).wait().clone()
-
-
-def sum_of(rank: Rank, values: torch.Tensor) -> torch.Tensor:
-    total = values.reshape(-1).clone()
-    dist.all_reduce(total)
-    return total
-
-
-def mean_of(rank: Rank, values: torch.Tensor) -> torch.Tensor:
-    mean = values.reshape(-1).clone()
-    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
-    return mean
-
-
-def carried_by(state: Any) -> list[torch.Tensor]:
-    told = state.state_dict()
-    return [*told["residuals"].values(), *told["errors"].values()]
-
-
 def feed_back(rank: Rank) -> None:
     join_apart(rank)
     torch.manual_seed(rank.rank)
@@ -333,141 +250,6 @@ def test_error_feedback() -> None:
     run_ranks(feed_back, 2, wire="tcp", join=False)
 
 
-def low_rank(rank: Rank) -> None:
-    torch.manual_seed(rank.rank)
-    shapes = {"a": (60, 50), "b": (90, 40), "c": (60, 50), "d": (7,), "e": (60, 10, 5)}
-    state, parameters = state_of(shapes, "*=power_sgd:4")
-    ranks = 4 // rank.size  # of matrices here, so that their mean is of rank 4 at most
-    for _ in range(2):
-        gradients = [
-            torch.randn(shape[0], ranks) @ torch.randn(ranks, parameter.numel() // shape[0])
-            if len(shape) > 1
-            else torch.randn(shape)
-            for shape, parameter in zip(shapes.values(), parameters, strict=True)
-        ]
-        true = mean_of(rank, torch.cat([gradient.reshape(-1) for gradient in gradients]))
-        state.reset()
-        result = reduce(state, parameters, gradients)
-        torch.testing.assert_close(result, true, rtol=1e-3, atol=5e-3)
-    told = {row.parameter: row for row in state.report()}
-    assert told["d"].codec == "exact"
-    assert "no matrix" in told["d"].reason
-    assert told["e"].sent_bytes == 4 * 4 * (60 + 50)
-
-    # Full rank: what is not sent now comes later. Zeros in between leave nothing stuck.
-    state, parameters = state_of({"w": (60, 50)}, "*=power_sgd:2")
-    reduce(state, parameters, [torch.zeros(60, 50)])
-    gradient = torch.randn(60, 50)
-    true = mean_of(rank, gradient)
-    total = sum(reduce(state, parameters, [gradient]) for _ in range(100))
-    assert float((total / 100 - true).norm() / true.norm()) < 0.3
-    # Several buckets on their way at once, the last of them exact.
-    state, (a, b, c) = state_of({"a": (60, 50), "b": (50, 60), "c": (9,)}, "*=power_sgd:2")
-    made = [
-        Bucket([each], [torch.ones(each.shape) * (rank.rank + 1)], index, index == 2)
-        for index, each in enumerate((a, b, c))
-    ]
-    futures = [state.reduce(bucket) for bucket in made]
-    for future in futures:
-        value = future.wait()
-        torch.testing.assert_close(value, torch.full_like(value, (rank.size + 1) / 2), rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_low_rank(size: int) -> None:
-    run_ranks(low_rank, size)
-
-
-def use_unlike_threads(rank: Rank) -> None:
-    """However many threads a rank has, it makes the same bits of the same factors."""
-    torch.manual_seed(rank.rank)
-    shapes = {"wide": (700, 1100), "narrow": (3000, 300), "small": (40, 30)}  # two threads, two, one
-    gradients = [[torch.randn(shape) for shape in shapes.values()] for _ in range(3)]
-    ends = []
-    for threads in (1, 1 + rank.rank):
-        torch.set_num_threads(threads)
-        state, parameters = state_of(shapes, "*=power_sgd:3")
-        results = [reduce(state, parameters, each) for each in gradients]
-        assert {row.codec for row in state.report()} == {"power_sgd:3"}
-        ends.append(torch.cat([*results, *state.state_dict()["errors"].values()]))
-        everywhere = [torch.empty_like(results[-1]) for _ in range(rank.size)]
-        dist.all_gather(everywhere, results[-1])
-        for other in everywhere:
-            assert torch.equal(other, results[-1])
-    assert torch.equal(*ends)
-
-
-def test_low_rank_with_unlike_threads() -> None:
-    run_ranks(use_unlike_threads, 2)
-
-
-def compress_deeply(rank: Rank) -> None:
-    """Nothing is lost but time: what was sent and what is left are what came in."""
-    join_apart(rank)
-    torch.manual_seed(rank.rank)
-    model = nn.ParameterDict()
-    model["w"], model["b"] = nn.Parameter(torch.zeros(200, 200)), nn.Parameter(torch.zeros(9))
-    state = braid.hooks.DGCState(model, momentum=0.0, stages=[0.25, 0.01], steps_per_stage=3)
-    parameters = list(model.values())
-    taken, given = torch.zeros(40009), torch.zeros(40009)
-    for number in range(6):
-        assert state.codec == ("top_k:0.25" if number < 3 else "top_k:0.01")
-        gradients = [torch.randn(200, 200), torch.randn(9)]
-        given += torch.cat([gradient.reshape(-1) for gradient in gradients])
-        result = reduce(state, parameters, gradients)
-        assert (result[:40000] != 0).float().mean() <= rank.size * (0.25 if number < 3 else 0.01)
-        taken += result
-    left = torch.cat([state.state_dict()["residuals"]["w"], torch.zeros(9)])
-    torch.testing.assert_close(taken + sum_of(rank, left), mean_of(rank, given), rtol=1e-3, atol=1e-3)
-
-    # A momentum goes on where nothing was sent, and starts anew where something was.
-    state = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
-    gradients = [torch.randn(200, 200), torch.randn(9)]
-    reduce(state, parameters, gradients)
-    told = state.state_dict()
-    sent = told["residuals"]["w"] == 0
-    assert sent.any()
-    assert not told["momenta"]["w"][sent].any()
-    assert torch.equal(told["momenta"]["w"][~sent], gradients[0].reshape(-1)[~sent])
-    assert torch.equal(told["momenta"]["b"], gradients[1])
-    reduce(state, parameters, [torch.zeros(200, 200), torch.zeros(9)])
-    assert torch.equal(state.state_dict()["momenta"]["b"], gradients[1] / 2)
-
-    # What is not finite shows once, in what is sent whole too, and leaves nothing behind.
-    fresh = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
-    broken = [torch.zeros(200, 200), torch.zeros(9)]
-    if rank.rank == 0:
-        broken[0][3, 3], broken[1][5] = torch.nan, torch.inf
-    assert reduce(fresh, parameters, broken).isfinite().logical_not().sum() == 2
-    assert reduce(fresh, parameters, gradients).isfinite().all()
-    fresh.reset()
-    assert not fresh.state_dict()["momenta"]
-    with pytest.raises(ValueError, match="version"):
-        fresh.load_state_dict({})
-
-    saved = state.state_dict()
-    again = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
-    again.load_state_dict(saved)
-    assert again.steps == 2
-    assert torch.equal(reduce(again, parameters, gradients), reduce(state, parameters, gradients))
-    with pytest.warns(UserWarning, match="residuals of 3 ranks are dropped"):
-        again.load_state_dict({**saved, "ranks": 3})
-
-    state = braid.hooks.DGCState(model, momentum=0.0, stages=[0.25], clip_norm=1.0, rules=[Rule("*", "exact")])
-    result = reduce(state, parameters, [torch.full((200, 200), 3.0), torch.full((9,), 1e-3)])
-    torch.testing.assert_close(result[:40000].norm(), torch.tensor(rank.size**-0.5), rtol=1e-3, atol=0)
-    torch.testing.assert_close(result[40000:], torch.full((9,), 1e-3))
-
-    model = make()
-    model.register_comm_hook(braid.hooks.DGCState(model, 0.9, [0.25, 0.05], 20), braid.hooks.dgc)
-    assert train(rank, model, 80, momentum=0.0) > 0.65
-    must_be_equal_everywhere(rank, model)
-
-
-def test_deep_gradient_compression() -> None:
-    run_ranks(compress_deeply, 2, wire="tcp", join=False)
-
-
 def share_hosts(rank: Rank) -> None:
     """Ranks of one host add up before anything is encoded, by one of them."""
     join_apart(rank, per_host=2)
@@ -484,17 +266,3 @@ def share_hosts(rank: Rank) -> None:
 
 def test_hosts_of_several_ranks() -> None:
     run_ranks(share_hosts, 3, wire="shm,tcp", join=False)
-
-
-def keep_momentum(rank: Rank) -> None:
-    """On one host nothing is left out: this is SGD with momentum."""
-    plain, model = make(), make()
-    model.register_comm_hook(braid.hooks.DGCState(model, 0.9), braid.hooks.dgc)
-    train(rank, plain, 6, momentum=0.9)
-    train(rank, model, 6, momentum=0.0)
-    for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
-
-
-def test_dgc_on_one_host_is_momentum() -> None:
-    run_ranks(keep_momentum, 2)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from braid import _core
-from braid.compression.low_rank import Factors
+from braid.compression.low_rank import Factors, Sent
 
 pytestmark = pytest.mark.unit
 
@@ -95,7 +95,7 @@ def test_what_was_sent_is_subtracted_once() -> None:
     assert torch.equal(first, again)
     assert not torch.equal(first, Factors().begin("v", (5, 8), 1, matrix)[0])
 
-    factors.q["w"], factors.sent["w"] = torch.ones(1, 8), torch.ones(1, 5)
+    factors.q["w"], factors.sent["w"] = torch.ones(1, 8), Sent(torch.ones(1, 5))
     copies = {"w": matrix.clone()}
     factors.settle(copies)
     assert torch.equal(copies["w"], matrix - 1)
@@ -104,7 +104,7 @@ def test_what_was_sent_is_subtracted_once() -> None:
     assert torch.equal(sent, torch.ones(1, 5))
     assert factors.begin("w", (5, 8), 1, matrix)[1] is None
     # With another rank there is no Q to subtract it with on the way.
-    factors.sent["w"] = torch.ones(1, 5)
+    factors.sent["w"] = Sent(torch.ones(1, 5))
     q, sent = factors.begin("w", (5, 8), 2, matrix)
     assert q.shape == (2, 8)
     assert sent is None

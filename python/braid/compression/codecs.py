@@ -49,10 +49,10 @@ def is_encodable(dtype: "torch.dtype") -> bool:
 
 
 def shrinks(codec: str, dtype: "torch.dtype") -> bool:
-    """Tell whether a codec makes gradients of a dtype smaller; of low rank, whether it takes them at all."""
-    if low_rank(codec) or dtype.itemsize == 4:
-        return str(dtype) == "torch.float32"
-    return is_encodable(dtype) and 4 * Codec(codec).ratio < dtype.itemsize
+    """Tell whether a codec makes gradients of a dtype smaller; with low rank that is up to the matrix."""
+    if low_rank(codec) or dtype.itemsize == 4 or not is_encodable(dtype):
+        return is_encodable(dtype)
+    return bool(4 * Codec(codec).ratio < dtype.itemsize)
 
 
 def sent_bytes(codec: str, elements: int) -> int:

@@ -4,6 +4,9 @@
 u = m u + g       momentum, by each rank for itself; the optimizer must have none
 v = v + u         what is yet to be sent: the residual of the sparse codec
 send the top part of v; zero u and v there: a momentum that was sent does not push twice (factor masking)
+
+u and v are float32, whatever the gradients are. Those of 16 bits become float32 first; the sum is rounded once, at
+the end, and v gets what that took away.
 """
 
 from collections.abc import Sequence
@@ -149,24 +152,26 @@ class DGCState:
         for part in plan.parts:
             flat = part.take(buffer)
             momentum = self._momenta.flat(part.names, part.sizes, buffer.device)
-            self._clip(part, flat)
-            momentum.mul_(self.momentum).add_(flat)
-            flat.copy_(momentum)
+            # Where gradients are floats these are the same memory.
+            update = flat.float()
+            self._clip(part, update)
+            update.copy_(momentum.mul_(self.momentum).add_(update))
             # What is not finite is sent once, so that it shows, and must not stay.
             momentum.masked_fill_(~momentum.isfinite(), 0.0)
             if part.codec == codecs.EXACT:
-                future = exact_mean(flat, self.process_group)
+                future = exact_mean(flat.copy_(update), self.process_group)
             else:
                 residual = self._residuals.flat(part.names, part.sizes, buffer.device)
                 sent = codec if part.codec == self.stages[-1] else part.codec
-                future = _masked(lossy_mean(flat, sent, residual, self.process_group), momentum, residual)
+                future = _masked(lossy_mean(update, sent, residual, self.process_group), momentum, residual)
+                if update is not flat:
+                    future = _rounded(future, flat, residual, dist.get_world_size(self.process_group))
             futures.append(put_back(future, part, flat, buffer))
         return together(futures, buffer)
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
         wishes = [
-            self.policy.wish(piece.name, 4 * piece.elements, kind)
-            for piece, kind in zip(pieces, kinds, strict=True)
+            self.policy.wish(piece.name, piece.bytes, kind) for piece, kind in zip(pieces, kinds, strict=True)
         ]
         return [Decision(wish.codec, wish.reason) for wish in wishes]
 
@@ -191,3 +196,15 @@ def _masked(future: "Future[Any]", momentum: Tensor, residual: Tensor) -> "Futur
         return value
 
     return future.then(mask)
+
+
+def _rounded(future: "Future[Any]", flat: Tensor, residual: Tensor, ranks: int) -> "Future[Any]":
+    """Bring a sum to gradients of 16 bits; every rank keeps its share of what the rounding takes away."""
+
+    def round_(done: "Future[Any]") -> Any:
+        update = done.value()[0]
+        update.sub_(flat.copy_(update)).masked_fill_(~update.isfinite(), 0.0)
+        residual.add_(update, alpha=1 / ranks)
+        return [flat]
+
+    return future.then(round_)

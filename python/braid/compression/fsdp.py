@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP2's reduce_scatter by a codec, for fully_shard()."""
 
+import sys
+import weakref
 from typing import Any
 
 import torch
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from braid._lossy import lossy_reduce_scatter
 from braid.compression import codecs
 from braid.compression.operations import is_on_one_host, reduce_scatter
+
+_MOST_CALLERS = 8  # looked at for the module's; with torch 2.13 it is the fifth
 
 
 class ReduceScatterByCodec:
@@ -26,6 +30,7 @@ class ReduceScatterByCodec:
             raise ValueError(f"codec {codec!r}: FSDP's gradients need a codec of braid.lossy_all_reduce()")
         self._residual: Tensor | None = None
         self._is_lossy: bool | None = None  # not known before the first call
+        self._owner: weakref.ref[Any] | None = None  # whose residual this is
 
     def allocate(
         self, size: "torch.Size | tuple[int, ...]", *, dtype: torch.dtype, device: torch.device
@@ -53,14 +58,35 @@ class ReduceScatterByCodec:
             return work
         if self._residual is None:
             self._residual = torch.zeros(input_tensor.numel())
-        if self._residual.numel() != input_tensor.numel():
-            raise RuntimeError(
-                f"a reduce_scatter by {self.codec} got a gradient of {input_tensor.numel()} elements after one of "
-                f"{self._residual.numel()}: give each module its own, as braid.hooks.compress_fsdp() does"
-            )
+        self._check_owner(input_tensor.numel(), self._residual.numel())
         return lossy_reduce_scatter(
             output_tensor, input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=async_op
         )
+
+    def _check_owner(self, elements: int, before: int) -> None:
+        """Raise RuntimeError where a second module uses this: one's error would go to the other."""
+        owner = self._caller()
+        known = None if self._owner is None else self._owner()
+        if known is None and owner is not None:
+            self._owner = weakref.ref(owner)
+        if elements == before and (known is None or owner is None or known is owner):
+            return
+        raise RuntimeError(
+            f"a reduce_scatter by {self.codec} got gradients of two modules, of {before} and {elements} elements: "
+            "give each module its own, as braid.hooks.compress_fsdp() does"
+        )
+
+    def _caller(self) -> Any:
+        """Return what calls this for a module of FSDP2, or None; torch does not say for which module it calls."""
+        frame = sys._getframe(1)
+        for _ in range(_MOST_CALLERS):
+            caller = frame.f_locals.get("self")
+            if caller is not self and getattr(caller, "_reduce_scatter_comm", None) is self:
+                return caller
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        return None
 
 
 def compress_fsdp(model: nn.Module, codec: str) -> list[str]:

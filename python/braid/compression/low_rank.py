@@ -6,12 +6,16 @@ everybody takes P Q^T for the mean gradient, and keeps M - P Q^T as its error.
 
 Both means are exact all_reduces of few bytes. P and Q are the same bits on all ranks, and so are what is made of
 them, whatever the ranks' processors and numbers of threads: csrc/low_rank computes it all.
+
+Gradients of 16 bits are read as they are; errors and factors are float32. What everybody takes is P Q^T rounded to
+16 bits, and the error is what M has more than that.
 """
 
 import os
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -37,16 +41,24 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     return rows, elements // rows if rows else 0
 
 
-def is_worth(shape: Sequence[int], rank: int) -> bool:
-    """Tell whether the factors are enough smaller than the matrix."""
+def is_worth(shape: Sequence[int], rank: int, dtype: torch.dtype = torch.float32) -> bool:
+    """Tell whether the factors, always of float32, are enough smaller than a matrix of a dtype."""
     rows, columns = matrix_shape(shape)
-    return len(shape) >= 2 and (rows + columns) * rank * LEAST_RATE < rows * columns
+    return len(shape) >= 2 and 4 * (rows + columns) * rank * LEAST_RATE < dtype.itemsize * rows * columns
 
 
 def factor_elements(shape: Sequence[int], rank: int) -> tuple[int, int]:
     """Return the elements of P and of Q."""
     rows, columns = matrix_shape(shape)
     return rows * rank, columns * rank
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The P of what was sent, and what its product with Q was rounded to."""
+
+    p: Tensor
+    dtype: torch.dtype = torch.float32
 
 
 class Factors:
@@ -59,20 +71,24 @@ class Factors:
     def __init__(self) -> None:
         """Begin with none."""
         self.q: dict[str, Tensor] = {}
-        self.sent: dict[str, Tensor] = {}  # P; none where the error is what it should be
+        self.sent: dict[str, Sent] = {}  # none where the error is what it should be
 
-    def begin(self, name: str, shape: tuple[int, int], rank: int, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
+    def begin(
+        self, name: str, shape: tuple[int, int], rank: int, matrix: Tensor, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor | None]:
         """Return Q, and P if its product with Q is to be subtracted; from now on it counts as subtracted.
 
-        The first Q is random, and the same on all ranks.
+        The first Q is random, and the same on all ranks. `dtype` is that of the gradient.
         """
         q, sent = self.q.get(name), self.sent.pop(name, None)
-        if q is None or q.shape != (rank, shape[1]):
-            if q is not None and sent is not None:  # of another rank
-                _settle(matrix, sent, q)
-            sent, q = None, torch.empty(rank, shape[1])
+        is_fit = q is not None and q.shape == (rank, shape[1])
+        if q is not None and sent is not None and not (is_fit and sent.dtype == dtype):
+            _settle(matrix, sent, q)
+            sent = None
+        if q is None or not is_fit:
+            q = torch.empty(rank, shape[1])
             _core.draw_uniform(zlib.crc32(name.encode()), q.numpy())
-        return q, sent
+        return q, None if sent is None else sent.p
 
     def settle(self, errors: dict[str, Tensor]) -> None:
         """Subtract what was sent from a copy of what is carried."""
@@ -101,12 +117,12 @@ class Round:
         factors: Factors,
         group: dist.ProcessGroup | None,
     ) -> None:
-        """Start the first operation; `buffer` has the gradients and gets their means."""
+        """Start the first operation; `buffer` has the gradients, of 32 or 16 bits, and gets their means."""
         self._group = group
         self._factors = factors
         self._names = [piece.name for piece in pieces]
         shapes = [matrix_shape(piece.shape) for piece in pieces]
-        self._products = [_core.LowRank(rows, columns, rank) for rows, columns in shapes]
+        self._products = [_core.LowRank(rows, columns, rank, _name_of(buffer.dtype)) for rows, columns in shapes]
         self._gradients = [buffer.narrow(0, piece.offset, piece.elements) for piece in pieces]
         sizes = [piece.elements for piece in pieces]
         self._matrices = errors.flat(self._names, sizes, buffer.device).split(sizes)
@@ -115,12 +131,12 @@ class Round:
         self.future: torch.futures.Future[None] = torch.futures.Future()
         self._stages = [self._second, self._third]
         for k, shape in enumerate(shapes):
-            q, sent = factors.begin(self._names[k], shape, rank, self._matrices[k])
+            q, sent = factors.begin(self._names[k], shape, rank, self._matrices[k], buffer.dtype)
             _in_ranges(
                 shape[0],
                 sizes[k],
                 self._products[k].project,
-                self._gradients[k].numpy(),
+                _array_of(self._gradients[k]),
                 self._matrices[k].numpy(),
                 None if sent is None else sent.numpy(),
                 q.numpy(),
@@ -153,9 +169,14 @@ class Round:
             # The same on all ranks, for the factors are. False for a NaN, too.
             if self._is_finite[k] and bool(q.abs().amax() < _TOO_LARGE):
                 _in_ranges(
-                    p.shape[1], matrix.numel(), self._products[k].rebuild, p.numpy(), q.numpy(), gradient.numpy()
+                    p.shape[1],
+                    matrix.numel(),
+                    self._products[k].rebuild,
+                    p.numpy(),
+                    q.numpy(),
+                    _array_of(gradient),
                 )
-                self._factors.sent[name], self._factors.q[name] = p, q
+                self._factors.sent[name], self._factors.q[name] = Sent(p, gradient.dtype), q
                 continue
             # Somebody's gradient is not finite. Everybody sees that, and goes on next time with the old error.
             matrix.sub_(gradient).nan_to_num_(0.0, 0.0, 0.0)
@@ -177,10 +198,19 @@ class _Components:
         self.of = [part.view(rank, -1) for part in self.flat.split(sizes)]
 
 
-def _settle(matrix: Tensor, p: Tensor, q: Tensor) -> None:
-    rank, rows = p.shape
-    product = _core.LowRank(rows, q.shape[1], rank)
-    product.settle(p.numpy(), q.numpy(), matrix.numpy(), 0, rows)
+def _settle(matrix: Tensor, sent: Sent, q: Tensor) -> None:
+    rank, rows = sent.p.shape
+    product = _core.LowRank(rows, q.shape[1], rank, _name_of(sent.dtype))
+    product.settle(sent.p.numpy(), q.numpy(), matrix.numpy(), 0, rows)
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _array_of(gradient: Tensor) -> Any:
+    """Return a gradient's memory as NumPy takes it, which knows no bfloat16."""
+    return (gradient if gradient.dtype == torch.float32 else gradient.view(torch.int16)).numpy()
 
 
 def _in_ranges(extent: int, elements: int, call: Callable[..., None], *arrays: Any) -> None:

@@ -67,7 +67,7 @@ def _possible(wish: Wish, piece: Piece) -> Wish:
         dtype = str(piece.dtype).removeprefix("torch.")
         return Wish(codecs.EXACT, f"{wish.codec} is not for gradients of {dtype}")
     rank = codecs.low_rank(wish.codec)
-    if rank and not low_rank.is_worth(piece.shape, rank):
+    if rank and not low_rank.is_worth(piece.shape, rank, piece.dtype):
         return Wish(codecs.EXACT, f"no matrix that rank {rank} makes {low_rank.LEAST_RATE:g} times smaller")
     return wish
 
@@ -110,7 +110,7 @@ def _best(
 
 def _fits(codec: str, piece: Piece) -> bool:
     rank = codecs.low_rank(codec)
-    return not rank or low_rank.is_worth(piece.shape, rank)
+    return not rank or low_rank.is_worth(piece.shape, rank, piece.dtype)
 
 
 def _time_s(codec: str, pieces: Sequence[Piece], exact_elements: int, predict: Predict) -> float:
@@ -124,9 +124,10 @@ def _time_s(codec: str, pieces: Sequence[Piece], exact_elements: int, predict: P
         return rest_s + predict(sum(piece.elements for piece in own), codec)
     sizes = [low_rank.factor_elements(piece.shape, rank) for piece in own]
     element_s = _LOW_RANK_BYTES / _LOW_RANK_BYTES_PER_S + 8 * rank / _LOW_RANK_FLOPS_PER_S
+    wide = 4 // pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
     return (
         rest_s
-        + predict(sum(p for p, _ in sizes), None)
-        + predict(sum(q for _, q in sizes), None)
+        + predict(wide * sum(p for p, _ in sizes), None)
+        + predict(wide * sum(q for _, q in sizes), None)
         + element_s * sum(piece.elements for piece in own)
     )

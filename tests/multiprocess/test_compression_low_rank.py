@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PowerSGD between ranks: what is sent, what is kept, and that all get the same bits."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from bucket_of import Bucket
+from hooked import mean_of, reduce, state_of
+from ranks import Rank, run_ranks
+
+pytestmark = pytest.mark.multiprocess
+
+
+def low_rank(rank: Rank) -> None:
+    torch.manual_seed(rank.rank)
+    shapes = {"a": (60, 50), "b": (90, 40), "c": (60, 50), "d": (7,), "e": (60, 10, 5)}
+    state, parameters = state_of(shapes, "*=power_sgd:4")
+    ranks = 4 // rank.size  # of matrices here, so that their mean is of rank 4 at most
+    for _ in range(2):
+        gradients = [
+            torch.randn(shape[0], ranks) @ torch.randn(ranks, parameter.numel() // shape[0])
+            if len(shape) > 1
+            else torch.randn(shape)
+            for shape, parameter in zip(shapes.values(), parameters, strict=True)
+        ]
+        true = mean_of(rank, torch.cat([gradient.reshape(-1) for gradient in gradients]))
+        state.reset()
+        result = reduce(state, parameters, gradients)
+        torch.testing.assert_close(result, true, rtol=1e-3, atol=5e-3)
+    told = {row.parameter: row for row in state.report()}
+    assert told["d"].codec == "exact"
+    assert "no matrix" in told["d"].reason
+    assert told["e"].sent_bytes == 4 * 4 * (60 + 50)
+
+    # Full rank: what is not sent now comes later. Zeros in between leave nothing stuck.
+    state, parameters = state_of({"w": (60, 50)}, "*=power_sgd:2")
+    reduce(state, parameters, [torch.zeros(60, 50)])
+    gradient = torch.randn(60, 50)
+    true = mean_of(rank, gradient)
+    total = sum(reduce(state, parameters, [gradient]) for _ in range(100))
+    assert float((total / 100 - true).norm() / true.norm()) < 0.3
+    # Several buckets on their way at once, the last of them exact.
+    state, (a, b, c) = state_of({"a": (60, 50), "b": (50, 60), "c": (9,)}, "*=power_sgd:2")
+    made = [
+        Bucket([each], [torch.ones(each.shape) * (rank.rank + 1)], index, index == 2)
+        for index, each in enumerate((a, b, c))
+    ]
+    futures = [state.reduce(bucket) for bucket in made]
+    for future in futures:
+        value = future.wait()
+        torch.testing.assert_close(value, torch.full_like(value, (rank.size + 1) / 2), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_low_rank(size: int) -> None:
+    run_ranks(low_rank, size)
+
+
+def use_unlike_threads(rank: Rank) -> None:
+    """However many threads a rank has, it makes the same bits of the same factors."""
+    torch.manual_seed(rank.rank)
+    shapes = {"wide": (700, 1100), "narrow": (3000, 300), "small": (40, 30)}  # two threads, two, one
+    gradients = [[torch.randn(shape) for shape in shapes.values()] for _ in range(3)]
+    ends = []
+    for threads in (1, 1 + rank.rank):
+        torch.set_num_threads(threads)
+        state, parameters = state_of(shapes, "*=power_sgd:3")
+        results = [reduce(state, parameters, each) for each in gradients]
+        assert {row.codec for row in state.report()} == {"power_sgd:3"}
+        ends.append(torch.cat([*results, *state.state_dict()["errors"].values()]))
+        everywhere = [torch.empty_like(results[-1]) for _ in range(rank.size)]
+        dist.all_gather(everywhere, results[-1])
+        for other in everywhere:
+            assert torch.equal(other, results[-1])
+    assert torch.equal(*ends)
+
+
+def test_low_rank_with_unlike_threads() -> None:
+    run_ranks(use_unlike_threads, 2)
+
+
+def use_16_bits(rank: Rank, dtype: torch.dtype) -> None:
+    """What was sent and what is kept are what came in, and that is the rounding's part, too."""
+    torch.manual_seed(rank.rank)
+    shapes = {"a": (130, 70), "b": (90, 10, 5), "small": (16, 16), "c": (9,)}
+    state, parameters = state_of(shapes, "*=power_sgd:3")
+    given, taken = torch.zeros(9100 + 4500), torch.zeros(9100 + 4500)
+    for number in range(5):
+        gradients = [torch.randn(shape).to(dtype) for shape in shapes.values()]
+        if number == 4:
+            saved = state.state_dict()
+        result = reduce(state, parameters, gradients)
+        assert result.dtype == dtype
+        everywhere = [torch.empty_like(result) for _ in range(rank.size)]
+        dist.all_gather(everywhere, result)
+        for other in everywhere:
+            assert torch.equal(other, result)
+        taken += result[: len(taken)].float()
+        given += mean_of(rank, torch.cat([gradient.reshape(-1).float() for gradient in gradients]))[: len(given)]
+    told = {row.parameter: row for row in state.report()}
+    assert [told[name].codec for name in shapes] == ["power_sgd:3", "power_sgd:3", "exact", "exact"]
+    assert told["small"].reason == "no matrix that rank 3 makes 2 times smaller"
+    assert told["a"].exact_bytes == 2 * 9100
+    assert told["a"].sent_bytes == 4 * 3 * 200
+    errors = state.state_dict()["errors"]
+    assert {error.dtype for error in errors.values()} == {torch.float32}
+    left = mean_of(rank, torch.cat([errors["a"], errors["b"]]))
+    torch.testing.assert_close(taken + left, given, rtol=1e-6, atol=1e-5)
+
+    again, others = state_of(shapes, "*=power_sgd:3")
+    again.load_state_dict(saved)
+    assert torch.equal(reduce(again, others, gradients), result)
+    # What is not finite shows everywhere, and leaves no trace.
+    broken = [gradient.clone() for gradient in gradients]
+    broken[0][3, 5] = torch.nan if rank.rank else 1.0
+    assert reduce(state, parameters, broken)[:9100].isnan().all()
+    kept = state.state_dict()["errors"]
+    if rank.rank:
+        errors["a"].view(130, 70)[3, 5] = 0  # what was there is lost with it
+    torch.testing.assert_close(kept["a"], errors["a"], rtol=1e-6, atol=1e-5)
+    assert reduce(state, parameters, gradients).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_rank_of_16_bits(dtype: torch.dtype) -> None:
+    run_ranks(use_16_bits, 2, dtype)
