@@ -25,13 +25,13 @@ constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a survey
 
 }  // namespace
 
-Result<Topology> Group::learn_links(bool again) {
+Result<Topology> Group::learn_links(bool again, Deadline deadline) {
   const Link within = link_within_hosts(wires_.most_ranks_per_core);
   if (options_.stated) return stated_topology(wires_.hosts, within, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
   const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_names, wires_.hosts, within);
-  auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "",
-                      deadline_after(options_.timeout));
+  auto found =
+      survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "", deadline);
   if (!found.ok()) return found.status().within("measuring the links between hosts");
   if (found.value().measured) engine_->links().keep(wires_.host_names, found.value().topology);
   Topology topology = std::move(found).value().topology;
@@ -39,7 +39,7 @@ Result<Topology> Group::learn_links(bool again) {
     topology.set_work(tuner()->topology().work());
     return topology;
   }
-  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline_after(options_.timeout));
+  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline);
   parley.go_to_step(kProcessorSteps);
   auto rates = slowest_of_all(parley, rank_, nodes_, processor_rates());
   if (!rates.ok()) return rates.status();
@@ -47,7 +47,7 @@ Result<Topology> Group::learn_links(bool again) {
   return topology;
 }
 
-Status Group::make_tuner(bool again) {
+Status Group::make_tuner(bool again, Deadline deadline) {
   if (options_.stated && !options_.stated->problem.empty()) {
     return {Code::kInvalidArgument, options_.stated->problem};
   }
@@ -57,7 +57,7 @@ Status Group::make_tuner(bool again) {
   Topology topology(wires_.hosts, link_inside({wires_.board != nullptr, wires_.ranks_per_core}), kBetweenHosts);
   if (topology.host_count() > 1) {
     pace_peers(nullptr);
-    auto learned = learn_links(again);
+    auto learned = learn_links(again, deadline);
     if (!learned.ok()) return learned.status();
     topology = std::move(learned).value();
     limit_credit(topology);

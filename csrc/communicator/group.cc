@@ -67,7 +67,7 @@ Status Group::meet_others(Store& store) {
   if (Status bad = meet(*engine_, store, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone
-  if (Status bad = make_tuner(); !bad.ok()) return bad;
+  if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
   is_on_several_hosts_ = tuner()->topology().host_count() > 1;
   const bool may_change = options_.links.empty() || options_.links == "measure";
   is_reviewed_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);

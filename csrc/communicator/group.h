@@ -124,8 +124,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
 
  private:
   // What joins the hosts: found before, measured now, or assumed.
-  Result<Topology> learn_links(bool again);
-  Status make_tuner(bool again = false);
+  Result<Topology> learn_links(bool again, Deadline deadline);
+  Status make_tuner(bool again, Deadline deadline);
   void limit_credit(const Topology& topology);
   void pace_peers(const Topology* topology);
   std::shared_ptr<Tuner> tuner() const;
@@ -136,7 +136,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // By the first rank: what all do. `seen` has what each rank's card has passed lately.
   std::string decide(bool first, const std::vector<SeenRates>& seen);
   std::string decide_on_servers(bool first);
-  Status measure_again();
+  Status measure_again(Deadline deadline);
   SeenRates seen_rates();
   Status form_team(int aggregators, const std::string& name);
   void shut_down_retired();

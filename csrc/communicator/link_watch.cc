@@ -11,22 +11,21 @@ constexpr int kMostLooks = 64;
 
 }  // namespace
 
-bool LinkWatch::look(Watched& card, double seen) const {
+bool LinkWatch::look(Watched& card, double seen, double measured) const {
   if (seen <= 0) return false;
-  if (card.usual <= 0) {
-    card.usual = seen;
-    return false;
-  }
-  const bool off = seen < card.usual * (1 - kDrift) || seen > card.usual * (1 + kDrift);
+  if (card.usual <= 0) card.usual = seen;
+  const bool off = seen < card.usual * (1 - kDrift) || seen > std::min(card.usual, measured) * (1 + kDrift);
   card.looks_off = off ? card.looks_off + 1 : 0;
   return card.looks_off >= looks_needed_;
 }
 
-bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts) {
+bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured) {
   cards_.resize(2 * hosts.size());
   bool drifted = false;
   for (size_t i = 0; i < cards_.size(); ++i) {
-    drifted |= look(cards_[i], i % 2 == 0 ? hosts[i / 2].up : hosts[i / 2].down);
+    const SeenRates& host = hosts[i / 2];
+    const SeenRates& can = measured[i / 2];
+    drifted |= i % 2 == 0 ? look(cards_[i], host.up, can.up) : look(cards_[i], host.down, can.down);
   }
   return drifted;
 }

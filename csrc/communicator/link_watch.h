@@ -15,11 +15,13 @@ struct SeenRates {
 };
 
 // Working rates depend on the plan as well as on the card, so each is compared with what it was right after the links
-// were last measured, and not with what was measured then. One look that is off may be anything; two in a row are not.
+// were last measured. With what was measured then only one thing is compared: no card works faster than it can. One
+// look that is off may be anything; two in a row are not.
 class LinkWatch {
  public:
-  // One entry per host. True when a card has been more than 20 % off in as many looks in a row as it takes.
-  bool has_drifted(const std::vector<SeenRates>& hosts);
+  // One entry per host, `measured` when the links last were. True when a card has been more than 20 % off, or as much
+  // faster than was measured, in as many looks in a row as it takes.
+  bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured);
   // The work has changed: what was seen so far is no measure any more.
   void forget() { cards_.clear(); }
   // The links were measured again. Where they had not changed after all, it takes twice as many looks from now on.
@@ -31,7 +33,7 @@ class LinkWatch {
     int looks_off = 0;
   };
   // Whether it has been off often enough.
-  bool look(Watched& card, double seen) const;
+  bool look(Watched& card, double seen, double measured) const;
 
   std::vector<Watched> cards_;  // per host: up, down
   int looks_needed_ = 2;

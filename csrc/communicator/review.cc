@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -64,6 +65,19 @@ std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<
     is_first[host] = false;
   }
   return seen;
+}
+
+// What hosts can pass, as it was measured. The sum of what several ranks have passed, each at its own time, may be more.
+std::vector<SeenRates> rates_of(const Topology& topology, bool only_one_works) {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  std::vector<SeenRates> rates;
+  for (int host = 0; host < topology.host_count(); ++host) {
+    const Topology::Card card = topology.card(host);
+    const bool known = only_one_works && topology.host_sizes()[static_cast<size_t>(host)] == 1;
+    rates.push_back({known && card.up_s_per_byte > 0 ? 1 / card.up_s_per_byte : kAny,
+                     known && card.down_s_per_byte > 0 ? 1 / card.down_s_per_byte : kAny});
+  }
+  return rates;
 }
 
 constexpr const char* kNothing = "go on";
@@ -132,7 +146,7 @@ Status Group::review(bool first, Deadline deadline) {
       });
   if (!told.ok()) return told.status();
   const std::string& verdict = told.value();
-  if (verdict == kMeasure) return measure_again();
+  if (verdict == kMeasure) return measure_again(deadline);
   if (verdict == kPart) {
     dismiss_team({}, true);
     return {};
@@ -145,7 +159,10 @@ Status Group::review(bool first, Deadline deadline) {
 
 std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
   const bool may_change = options_.links.empty() || options_.links == "measure";
-  if (!first && may_change && link_watch_.has_drifted(by_host(wires_.hosts, seen))) return kMeasure;
+  if (!first && may_change) {
+    const std::vector<SeenRates> can = rates_of(tuner()->topology(), team() == nullptr);
+    if (link_watch_.has_drifted(by_host(wires_.hosts, seen), can)) return kMeasure;
+  }
   return servers_ ? decide_on_servers(first) : kNothing;
 }
 
@@ -163,11 +180,11 @@ SeenRates Group::seen_rates() {
   return seen;
 }
 
-Status Group::measure_again() {
+Status Group::measure_again(Deadline deadline) {
   const std::shared_ptr<Tuner> before = tuner();
   dismiss_team({}, true);  // whose links were measured with ours, and will be again
   if (rank_ == 0) engine_->links().forget(wires_.host_names);
-  if (Status bad = make_tuner(true); !bad.ok()) return bad;
+  if (Status bad = make_tuner(true, deadline); !bad.ok()) return bad;
   static_cast<void>(seen_rates());  // of the measuring, and the plan before
   if (rank_ != 0) return {};
   const std::string changes = changes_text(before->topology(), tuner()->topology());

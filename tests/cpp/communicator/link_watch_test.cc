@@ -6,20 +6,25 @@
 namespace braid::testing {
 namespace {
 
+// Cards that can pass anything.
+bool has_drifted(LinkWatch& watch, const std::vector<SeenRates>& seen) {
+  return watch.has_drifted(seen, std::vector<SeenRates>(seen.size(), {1e9, 1e9}));
+}
+
 // How many looks in a row at these rates it takes; 0 when a hundred are not enough.
 int looks_until_drift(LinkWatch& watch, const std::vector<SeenRates>& seen) {
   for (int looks = 1; looks <= 100; ++looks) {
-    if (watch.has_drifted(seen)) return looks;
+    if (has_drifted(watch, seen)) return looks;
   }
   return 0;
 }
 
 TEST(LinkWatch, OneLookThatIsOffMayBeAnything) {
   LinkWatch watch;
-  EXPECT_FALSE(watch.has_drifted({{100, 50}}));
+  EXPECT_FALSE(has_drifted(watch, {{100, 50}}));
   for (int i = 0; i < 5; ++i) {
-    EXPECT_FALSE(watch.has_drifted({{50, 50}}));
-    EXPECT_FALSE(watch.has_drifted({{100, 50}})) << "it was back to normal in between";
+    EXPECT_FALSE(has_drifted(watch, {{50, 50}}));
+    EXPECT_FALSE(has_drifted(watch, {{100, 50}})) << "it was back to normal in between";
   }
   EXPECT_EQ(looks_until_drift(watch, {{50, 50}}), 2);
 }
@@ -29,7 +34,7 @@ TEST(LinkWatch, WatchesEachCardBothWays) {
   for (const double factor : {0.79, 0.1, 1.21, 10.0}) {
     for (int which = 0; which < 4; ++which) {
       LinkWatch watch;
-      EXPECT_FALSE(watch.has_drifted(usual));
+      EXPECT_FALSE(has_drifted(watch, usual));
       std::vector<SeenRates> seen = usual;
       SeenRates& host = seen[static_cast<size_t>(which / 2)];
       (which % 2 == 0 ? host.up : host.down) *= factor;
@@ -38,7 +43,7 @@ TEST(LinkWatch, WatchesEachCardBothWays) {
   }
   for (const double factor : {0.81, 1.19}) {
     LinkWatch watch;
-    EXPECT_FALSE(watch.has_drifted(usual));
+    EXPECT_FALSE(has_drifted(watch, usual));
     EXPECT_EQ(looks_until_drift(watch, {{100 * factor, 200 * factor}, {300 * factor, 400 * factor}}), 0);
   }
 }
@@ -46,31 +51,43 @@ TEST(LinkWatch, WatchesEachCardBothWays) {
 // Two cards that are off once each are not one that is off twice.
 TEST(LinkWatch, CountsEachCardByItself) {
   LinkWatch watch;
-  EXPECT_FALSE(watch.has_drifted({{100, 100}, {100, 100}}));
+  EXPECT_FALSE(has_drifted(watch, {{100, 100}, {100, 100}}));
   for (int i = 0; i < 4; ++i) {
-    EXPECT_FALSE(watch.has_drifted({{50, 100}, {100, 100}}));
-    EXPECT_FALSE(watch.has_drifted({{100, 100}, {100, 50}}));
+    EXPECT_FALSE(has_drifted(watch, {{50, 100}, {100, 100}}));
+    EXPECT_FALSE(has_drifted(watch, {{100, 100}, {100, 50}}));
   }
 }
 
 TEST(LinkWatch, ZeroIsNotKnown) {
   LinkWatch watch;
   EXPECT_EQ(looks_until_drift(watch, {{0, 0}}), 0);
-  EXPECT_FALSE(watch.has_drifted({{0, 100}}));  // the first that was seen is the usual one
-  EXPECT_FALSE(watch.has_drifted({{70, 50}}));
-  EXPECT_FALSE(watch.has_drifted({{70, 0}})) << "nothing was seen, so nothing was off";
-  EXPECT_TRUE(watch.has_drifted({{70, 50}})) << "off in all looks that saw anything";
+  EXPECT_FALSE(has_drifted(watch, {{0, 100}}));  // the first that was seen is the usual one
+  EXPECT_FALSE(has_drifted(watch, {{70, 50}}));
+  EXPECT_FALSE(has_drifted(watch, {{70, 0}})) << "nothing was seen, so nothing was off";
+  EXPECT_TRUE(has_drifted(watch, {{70, 50}})) << "off in all looks that saw anything";
+}
+
+// A card that had recovered before anything was seen of it: then the usual rate is that of a fast card.
+TEST(LinkWatch, SeesThatACardIsFasterThanItWasMeasuredToBe) {
+  LinkWatch watch;
+  const std::vector<SeenRates> measured = {{30, 30}, {100, 100}};
+  EXPECT_FALSE(watch.has_drifted({{0, 0}, {30, 30}}, measured));
+  EXPECT_FALSE(watch.has_drifted({{35, 30}, {30, 30}}, measured));
+  EXPECT_FALSE(watch.has_drifted({{35, 30}, {30, 30}}, measured)) << "within 20 %";
+  LinkWatch other;
+  EXPECT_FALSE(other.has_drifted({{0, 37}, {30, 30}}, measured));
+  EXPECT_TRUE(other.has_drifted({{0, 37}, {30, 30}}, measured));
 }
 
 TEST(LinkWatch, AfterMeasuringInVainItTakesTwiceAsMany) {
   LinkWatch watch;
   for (const int looks : {2, 4, 8, 16, 32, 64, 64}) {
-    EXPECT_FALSE(watch.has_drifted({{100, 100}}));
+    EXPECT_FALSE(has_drifted(watch, {{100, 100}}));
     EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), looks);
     watch.measured_again(false);
   }
   watch.measured_again(true);
-  EXPECT_FALSE(watch.has_drifted({{50, 100}})) << "the usual rate is that after the measuring";
+  EXPECT_FALSE(has_drifted(watch, {{50, 100}})) << "the usual rate is that after the measuring";
   EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 0);
   EXPECT_EQ(looks_until_drift(watch, {{100, 100}}), 2);
 }
