@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/rehearsal.h"
 
-#include <unistd.h>
-
 #include <functional>
 #include <thread>
 
 #include "executor/shared_execution.h"
+#include "transport/shm/local_boards.h"
 
 namespace braid {
 namespace {
@@ -102,29 +101,14 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
   if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
     return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};
-  struct Line {
-    alignas(shm::kPageBytes) std::byte bytes[shm::kPageBytes];
-  };
-  const size_t pages = shm::board_bytes(nodes, stage_bytes) / shm::kPageBytes;
-  std::vector<DoorbellWord> bells(static_cast<size_t>(nodes));
-  std::vector<std::vector<Line>> memory;
-  std::vector<shm::BoardPeer> peers;
-  for (Node node = 0; node < nodes; ++node) {
-    memory.emplace_back(pages);
-    peers.push_back({memory.back().front().bytes, &bells[static_cast<size_t>(node)], ::getpid()});
-  }
+  shm::LocalBoards boards(nodes, stage_bytes);
   const Deadline deadline = deadline_after(timeout);
-  std::vector<std::unique_ptr<shm::Board>> boards;
-  for (Node node = 0; node < nodes; ++node) {
-    boards.push_back(
-        std::make_unique<shm::Board>(node, peers[static_cast<size_t>(node)].board, peers, stage_bytes));
-  }
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);
     Pool pool(0);
     SharedWorkspace workspace;
-    SharedExecution execution(schedule, plan, node, all[i], *boards[i], 1, pool, workspace);
-    return run_shared(node, execution, bells[i], deadline);
+    SharedExecution execution(schedule, plan, node, all[i], boards[node], 1, pool, workspace);
+    return run_shared(node, execution, boards.bell(node), deadline);
   });
 }
 

@@ -86,10 +86,6 @@ bool SharedExecution::advance() {
   return ended;
 }
 
-SharedExecution::~SharedExecution() {
-  if (!settled()) board_.withdraw();
-}
-
 bool SharedExecution::settled() const {
   for (Node node = 0; lent_ && node < board_.ranks(); ++node) {
     if (node != node_ && !board_.has_taken_all(node)) return false;

@@ -34,7 +34,7 @@ struct SharedWorkspace {
 };
 
 // Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Nobody uses
-// what the operands' memory holds once it is done or gone.
+// what the operands' memory holds once it is done; or gone, where the group's channels were closed before.
 class SharedExecution {
  public:
   // `digest` stands for the operation: ranks with different ones are not in the same. `has_posted`: an SingleRound
@@ -43,7 +43,6 @@ class SharedExecution {
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
                   Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace,
                   bool has_posted = false);
-  ~SharedExecution();
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/copy.h"
-#include "transport/shm/peer_memory.h"
 
 namespace braid::shm {
 namespace {
@@ -137,11 +136,6 @@ bool Board::lend(Node to, uint64_t digest, ConstBytes bytes) {
   return true;
 }
 
-void Board::withdraw() {
-  header_.withdrawn.store(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the owner of what was lent writes to it
-}
-
 // ---- receiving
 
 Result<Posted> Board::open(Node from, size_t ahead, uint64_t digest, size_t bytes) const {
@@ -173,22 +167,7 @@ Result<Posted> Board::open(Node from, size_t ahead, uint64_t digest, size_t byte
 }
 
 Status Board::read(Node from, uint64_t there, Bytes into) const {
-  const BoardPeer& peer = side(from).peer;
-  const Status read = read_memory(peer.pid, there, into);
-  const bool is_gone = read.code() == Code::kPeerLost;
-  // Its number may be another process's by now.
-  if (is_gone || (peer.died != nullptr && peer.died->load(std::memory_order_acquire))) {
-    return {Code::kPeerLost, "rank " + std::to_string(from) + " died", from};
-  }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (reinterpret_cast<const BoardHeader*>(peer.board)->withdrawn.load(std::memory_order_seq_cst) != 0) {
-    return {Code::kPeerLost, "rank " + std::to_string(from) + " gave up while its memory was being read", from};
-  }
-  if (read.ok()) return {};
-  return {read.code(),
-          "the memory of rank " + std::to_string(from) + " cannot be read (" + read.message() +
-              "); BRAID_SINGLE_COPY=0 does without",
-          from};
+  return pull(*side(from).peer.link, there, into);
 }
 
 void Board::take(Node from, size_t count) {
@@ -205,7 +184,8 @@ bool Board::has_taken_all(Node to) const {
 void Board::wake() {
   for (Side& s : peers_) {
     if (!std::exchange(s.stirred, false)) continue;
-    if (s.peer.bell->sleepers.load(std::memory_order_seq_cst) != 0) ring(*s.peer.bell);
+    DoorbellWord& bell = *s.peer.link->peer_bell;
+    if (bell.sleepers.load(std::memory_order_seq_cst) != 0) ring(bell);
   }
 }
 

@@ -6,26 +6,22 @@
 // Thread safety: by one thread at a time.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "base/span.h"
 #include "base/status.h"
-#include "transport/doorbell.h"
 #include "transport/frame.h"
 #include "transport/shm/board_layout.h"
+#include "transport/shm/link.h"
 
 namespace braid::shm {
 
-// What my board has in common with that of a peer.
+// A peer as my board sees it.
 struct BoardPeer {
-  std::byte* board = nullptr;  // of the peer
-  DoorbellWord* bell = nullptr;
-  pid_t pid = 0;
-  const std::atomic<bool>* died = nullptr;  // null: it lives as long as this process
+  std::byte* board = nullptr;  // the peer's
+  const Link* link = nullptr;
 };
 
 // Where a message lies: here, or in the memory of its sender.
@@ -62,11 +58,9 @@ class Board {
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
   // Whether so many messages could be posted for the peer.
   bool has_room(Node to, size_t messages);
-  // Posts a message that the peer will read where it lies. It must stay as it is until has_taken_all(to), or
-  // withdraw(). False as for post(). REQUIRES: fewer than 4 GiB.
+  // Posts a message that the peer will read where it lies. It must stay as it is until that is
+  // taken, or the channels of the group are closed. False as for post(). REQUIRES: fewer than 4 GiB.
   bool lend(Node to, uint64_t digest, ConstBytes bytes);
-  // Whoever reads what was lent and is not yet taken will learn that it may have changed. For good: the group has failed.
-  void withdraw();
   // Whether the peer has taken everything posted for it.
   bool has_taken_all(Node to) const;
 
@@ -79,7 +73,7 @@ class Board {
   // That message, where it lies. kMismatch when it has another digest or size; kPeerLost when it makes no sense.
   // REQUIRES: has_come(from, ahead).
   Result<Posted> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
-  // Copies what the peer has lent, or a part. kPeerLost when it is gone, or has withdrawn it meanwhile.
+  // Copies what the peer has lent, or a part. kPeerLost as for pull().
   Status read(Node from, uint64_t there, Bytes into) const;
   // The next `count` messages from this peer will not be looked at again.
   void take(Node from, size_t count);

@@ -42,7 +42,6 @@ struct PostedIntent {
 struct BoardHeader {
   std::byte segment[Segment::kReservedBytes];
   alignas(kLineBytes) PostedIntent intents[kIntents];
-  alignas(kLineBytes) std::atomic<uint32_t> withdrawn;  // not 0: what its rank has lent may have changed
 };
 
 // How many of the peer's notices the owner of this board has taken.

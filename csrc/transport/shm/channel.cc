@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/shm/peer_memory.h"
-
 namespace braid::shm {
 namespace {
 
@@ -80,7 +78,7 @@ bool ShmChannel::poll() {
   if (!closed_ && !lost_ && !peer_died && !hung_up) moved |= flush();
   if (closed_ || lost_) return moved;
   if (peer_died) {
-    give_up(died());
+    give_up({Code::kPeerLost, link_.name() + " died", link_.peer});
   } else if (hung_up) {
     give_up({Code::kPeerLost, link_.name() + " has closed the group", link_.peer});
   } else if (!broken_.ok()) {
@@ -120,16 +118,7 @@ void ShmChannel::deliver(const Frame& frame) {
   sink_.arrived(link_.peer, frame);
 }
 
-Status ShmChannel::pull(uint64_t address, Bytes into) {
-  Status status = read_memory(link_.pid, address, into);
-  if (link_.died.load(std::memory_order_acquire) || status.code() == Code::kPeerLost) return died();
-  if (!status.ok()) return {status.code(), link_.name() + ": " + status.message(), link_.peer};
-  // A peer that fails closes its channel before it gives its memory back: what we read then may be anything.
-  if (reader_.hung_up()) {
-    return {Code::kPeerLost, link_.name() + " has closed the group while its memory was read", link_.peer};
-  }
-  return {};
-}
+Status ShmChannel::pull(uint64_t address, Bytes into) { return shm::pull(link_, address, into); }
 
 std::optional<uint64_t> ShmChannel::peer_stream() {
   // Relaxed: the number stands for itself, nothing is read through it.

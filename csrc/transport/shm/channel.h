@@ -1,33 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
-#include <atomic>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include "transport/channel.h"
-#include "transport/doorbell.h"
+#include "transport/shm/link.h"
 #include "transport/shm/ring.h"
 
 namespace braid::shm {
-
-// One peer as its channel sees it. Owned by the group, which outlives the channel's use.
-struct Link {
-  Node peer = -1;
-  pid_t pid = -1;
-  Ring in;                              // in my segment
-  Ring out;                             // in the peer's
-  const GroupHeader* header = nullptr;  // the peer's
-  DoorbellWord* my_bell = nullptr;
-  DoorbellWord* peer_bell = nullptr;
-  std::atomic<bool> died{false};  // set by the death watch, which then rings my bell
-  ChannelTraits traits;
-
-  std::string name() const { return "rank " + std::to_string(peer) + " (pid " + std::to_string(pid) + ")"; }
-};
 
 class ShmChannel final : public Channel {
  public:
@@ -54,7 +35,6 @@ class ShmChannel final : public Channel {
   bool drain();
   void deliver(const Frame& frame);
   void give_up(Status why);
-  Status died() const { return {Code::kPeerLost, link_.name() + " died", link_.peer}; }
 
   const Link& link_;
   FrameSink& sink_;

@@ -157,7 +157,7 @@ std::unique_ptr<shm::Board> ShmGroup::board(bool crowded) {
   for (Node node = 0; node < ranks_; ++node) {
     if (node == rank_) continue;
     const Peer& peer = *find(node);
-    peers[static_cast<size_t>(node)] = {peer.board->data(), peer.link.peer_bell, peer.link.pid, &peer.link.died};
+    peers[static_cast<size_t>(node)] = {peer.board->data(), &peer.link};
   }
   return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers),
                                       shm::stage_bytes_for(ranks_, crowded));

@@ -24,8 +24,11 @@ class RingWriter {
   // bytes of the ring stay free for later. REQUIRES: payload.size() <= payload_limit().
   Outcome write(const Frame& frame, ConstBytes payload, size_t reserve);
 
-  // Tells the reader that nothing will follow.
-  void hang_up() { ring_.control->hung_up.store(1, std::memory_order_release); }
+  // Tells the reader that nothing will follow, and that memory it may be reading (pull(), link.h) is given back.
+  void hang_up() {
+    ring_.control->hung_up.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // before anybody writes to that memory
+  }
 
  private:
   void copy_in(uint64_t at, ConstBytes payload);

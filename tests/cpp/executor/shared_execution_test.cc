@@ -2,7 +2,6 @@
 #include "executor/shared_execution.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <memory>
 
@@ -10,6 +9,7 @@
 #include "executor/rehearsal.h"
 #include "support/blocks.h"
 #include "support/every_family.h"
+#include "transport/shm/local_boards.h"
 
 namespace braid::testing {
 namespace {
@@ -67,16 +67,13 @@ TEST(SharedExecution, NothingSmallerThanThatIsLent) {
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
   constexpr size_t kStage = 128 * 1024;
   SharedPlan plan = plan_shared(*schedule, {kStage, true, true});
-  std::vector<std::byte> memory(shm::board_bytes(2, kStage) + 64);
-  DoorbellWord bell;
-  const std::vector<shm::BoardPeer> peers(2, {memory.data(), &bell, ::getpid()});
   Pool pool(0);
   SharedWorkspace workspace;
   std::vector<std::byte> sent(2 * plan.chunk_bytes);
   for (const bool lends : {false, true}) {
     plan.lend_from = lends ? sent.size() : sent.size() + 1;
-    shm::Board board(0, memory.data(), peers, kStage);
-    SharedExecution root(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, board, 1, pool,
+    shm::LocalBoards boards(2, kStage);
+    SharedExecution root(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1, pool,
                          workspace);
     EXPECT_EQ(root.advance(), !lends);  // what is staged needs no reader to end
   }
@@ -136,33 +133,21 @@ TEST(SharedPlan, ATurnFitsHalfAStage) {
 // One rank of a pair, whose peer is played by the test.
 class Pair : public ::testing::Test {
  protected:
-  Pair() {
-    for (Node node = 0; node < 2; ++node) {
-      peers_.push_back({memory_[node].data(), &bells_[node]});
-    }
-    for (Node node = 0; node < 2; ++node) {
-      boards_.push_back(std::make_unique<shm::Board>(node, memory_[node].data(), peers_, kStage));
-    }
-    plan_ = plan_shared(*schedule_, {kStage});
-  }
+  Pair() { plan_ = plan_shared(*schedule_, {kStage}); }
 
   std::unique_ptr<SharedExecution> start(Node node, uint64_t digest) {
     auto& block = data_[node];
-    return std::make_unique<SharedExecution>(
-        schedule_, plan_, node, Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
-        *boards_[static_cast<size_t>(node)], digest, pool_, workspaces_[node]);
+    return std::make_unique<SharedExecution>(schedule_, plan_, node,
+                                             Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
+                                             boards_[node], digest, pool_, workspaces_[node]);
   }
 
   static constexpr size_t kStage = 64 * 1024;
-  std::vector<std::byte> memory_[2] = {std::vector<std::byte>(shm::board_bytes(2, kStage) + 64),
-                                       std::vector<std::byte>(shm::board_bytes(2, kStage) + 64)};
   std::vector<std::byte> data_[2] = {std::vector<std::byte>(64, std::byte{1}),
                                      std::vector<std::byte>(64, std::byte{2})};
-  DoorbellWord bells_[2];
   Pool pool_{0};
   SharedWorkspace workspaces_[2];
-  std::vector<shm::BoardPeer> peers_;
-  std::vector<std::unique_ptr<shm::Board>> boards_;
+  shm::LocalBoards boards_{2, kStage};
   std::shared_ptr<const VerifiedSchedule> schedule_ =
       planned(*find_family(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
   SharedPlan plan_;
@@ -203,29 +188,25 @@ TEST_F(Pair, AnotherOperationIsSeen) {
 }
 
 // It would be read after its owner has got it back.
-TEST(SharedExecution, WhatIsGivenUpIsWithdrawn) {
+TEST(SharedExecution, WhatIsGivenUpIsNotUsed) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
   constexpr size_t kStage = 64 * 1024;
   SharedPlan plan = plan_shared(*schedule, {kStage, false, true});
   plan.lend_from = 65'536;
-  std::vector<std::byte> memory[2] = {std::vector<std::byte>(shm::board_bytes(2, kStage) + 64),
-                                      std::vector<std::byte>(shm::board_bytes(2, kStage) + 64)};
-  DoorbellWord bells[2];
-  const std::vector<shm::BoardPeer> peers = {{memory[0].data(), &bells[0], ::getpid()},
-                                             {memory[1].data(), &bells[1], ::getpid()}};
-  shm::Board root(0, memory[0].data(), peers, kStage), other(1, memory[1].data(), peers, kStage);
+  shm::LocalBoards boards(2, kStage);
   Pool pool(0);
   SharedWorkspace workspaces[2];
   std::vector<std::byte> sent(100'000, std::byte{7}), got(sent.size());
   {
-    SharedExecution gives_up(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, root, 1, pool,
-                             workspaces[0]);
+    SharedExecution gives_up(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1,
+                             pool, workspaces[0]);
     EXPECT_FALSE(gives_up.advance());
     EXPECT_EQ(gives_up.waiting_peers(), std::vector<Node>{1});
     EXPECT_NE(gives_up.waiting_for(1).find("lent"), std::string::npos);
+    boards.hang_up(0);  // as a group that fails does first
   }
-  SharedExecution late(schedule, plan, 1, {DType::kUInt8, ReduceOp::kSum, {}, {got}}, other, 1, pool,
+  SharedExecution late(schedule, plan, 1, {DType::kUInt8, ReduceOp::kSum, {}, {got}}, boards[1], 1, pool,
                        workspaces[1]);
   EXPECT_TRUE(late.advance());
   EXPECT_EQ(late.status().code(), Code::kPeerLost);
@@ -246,7 +227,7 @@ TEST_F(Pair, ABrokenNoticeIsRefused) {
   const auto one = start(0, 1);
   EXPECT_FALSE(one->advance());
   auto* notices =
-      reinterpret_cast<shm::Notice*>(memory_[0].data() + sizeof(shm::BoardHeader) + 2 * sizeof(shm::Taken));
+      reinterpret_cast<shm::Notice*>(boards_.memory(0) + sizeof(shm::BoardHeader) + 2 * sizeof(shm::Taken));
   notices[shm::kNotices + 1].offset = kStage - 8;  // the first to rank 1
   const auto other = start(1, 1);
   EXPECT_TRUE(other->advance());

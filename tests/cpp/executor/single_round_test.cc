@@ -2,7 +2,6 @@
 #include "executor/single_round.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "executor/shared_execution.h"
 #include "support/blocks.h"
 #include "support/every_family.h"
+#include "transport/shm/local_boards.h"
 
 namespace braid::testing {
 namespace {
@@ -20,17 +20,12 @@ class Host {
   Host(const Family& family, const Collective& collective, size_t count, bool in_place)
       : schedule_(planned(family, collective)),
         plan_(plan_shared(*schedule_, {kStage})),
+        boards_(collective.ranks, kStage),
         workspaces_(schedule_->schedule().programs.size()) {
     const int ranks = collective.ranks;
-    std::vector<shm::BoardPeer> peers;
-    for (Node node = 0; node < ranks; ++node) {
-      memory_.emplace_back(shm::board_bytes(ranks, kStage) / sizeof(Line) + 1);
-      peers.push_back({memory_.back()[0].bytes, &bell_, ::getpid()});
-    }
     for (Node node = 0; node < ranks; ++node) {
       blocks_.push_back(std::make_unique<Blocks>(collective, node, count, in_place));
       operands_.push_back({DType::kUInt32, ReduceOp::kSum, blocks_.back()->inputs(), blocks_.back()->outputs()});
-      boards_.push_back(std::make_unique<shm::Board>(node, peers[static_cast<size_t>(node)].board, peers, kStage));
       rounds_.push_back(SingleRound::lay_out(schedule_, plan_, node, operands_.back()));
     }
   }
@@ -38,23 +33,20 @@ class Host {
   int ranks() const { return static_cast<int>(rounds_.size()); }
   bool is_laid_out(Node node) const { return rounds_[at(node)].has_value(); }
   bool post(Node node, uint64_t digest = 1) {
-    return rounds_[at(node)]->post(memory_of(node), *boards_[at(node)], digest);
+    return rounds_[at(node)]->post(memory_of(node), boards_[node], digest);
   }
   bool complete(Node node, uint64_t digest = 1) {
-    return rounds_[at(node)]->complete(memory_of(node), *boards_[at(node)], digest, 0);
+    return rounds_[at(node)]->complete(memory_of(node), boards_[node], digest, 0);
   }
   std::unique_ptr<SharedExecution> execution(Node node, bool has_posted) {
-    return std::make_unique<SharedExecution>(schedule_, plan_, node, operands_[at(node)], *boards_[at(node)], 1,
-                                             pool_, workspaces_[at(node)], has_posted);
+    return std::make_unique<SharedExecution>(schedule_, plan_, node, operands_[at(node)], boards_[node], 1, pool_,
+                                             workspaces_[at(node)], has_posted);
   }
   ::testing::AssertionResult right(Node node) const { return blocks_[at(node)]->right(); }
   const Schedule& schedule() const { return schedule_->schedule(); }
 
  private:
   static constexpr size_t kStage = 256 * 1024;
-  struct Line {
-    alignas(64) std::byte bytes[64];
-  };
 
   static size_t at(Node node) { return static_cast<size_t>(node); }
   SingleRound::Memory memory_of(Node node) const {
@@ -63,11 +55,9 @@ class Host {
 
   const std::shared_ptr<const VerifiedSchedule> schedule_;
   const SharedPlan plan_;
-  std::vector<std::vector<Line>> memory_;
-  DoorbellWord bell_;
+  shm::LocalBoards boards_;
   std::vector<std::unique_ptr<Blocks>> blocks_;
   std::vector<Operands> operands_;
-  std::vector<std::unique_ptr<shm::Board>> boards_;
   std::vector<std::optional<SingleRound>> rounds_;
   Pool pool_{0};
   std::vector<SharedWorkspace> workspaces_;
@@ -158,26 +148,19 @@ TEST(SingleRound, AveragesOnce) {
   const auto schedule = planned(gather_all(), kSum);
   constexpr size_t kStage = 64 * 1024;
   const SharedPlan plan = plan_shared(*schedule, {kStage});
-  struct alignas(64) Own {
-    std::byte bytes[128 * 1024] = {};
-  };
-  std::vector<Own> memory(3);
-  DoorbellWord bell;
-  std::vector<shm::BoardPeer> peers;
-  for (Own& one : memory) peers.push_back({one.bytes, &bell, ::getpid()});
-  std::vector<std::unique_ptr<shm::Board>> boards;
+  shm::LocalBoards boards(3, kStage);
   std::vector<std::optional<SingleRound>> rounds;
   std::vector<std::vector<float>> data = {{1, 2}, {2, 4}, {6, 9}};
   std::vector<Operands> operands;
   for (Node node = 0; node < 3; ++node) {
     const auto bytes = std::as_writable_bytes(std::span(data[static_cast<size_t>(node)]));
     operands.push_back({DType::kFloat32, ReduceOp::kAvg, {bytes}, {bytes}});
-    boards.push_back(std::make_unique<shm::Board>(node, peers[static_cast<size_t>(node)].board, peers, kStage));
     rounds.push_back(SingleRound::lay_out(schedule, plan, node, operands.back()));
-    ASSERT_TRUE(rounds.back()->post({operands.back().inputs, operands.back().outputs}, *boards.back(), 1));
+    ASSERT_TRUE(rounds.back()->post({operands.back().inputs, operands.back().outputs}, boards[node], 1));
   }
   for (size_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(rounds[i]->complete({operands[i].inputs, operands[i].outputs}, *boards[i], 1, 0));
+    ASSERT_TRUE(
+        rounds[i]->complete({operands[i].inputs, operands[i].outputs}, boards[static_cast<Node>(i)], 1, 0));
     EXPECT_EQ(data[i], (std::vector<float>{3, 5}));
   }
 }
