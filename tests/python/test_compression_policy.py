@@ -190,8 +190,8 @@ def test_auto_takes_what_gains_enough() -> None:
     assert [one.codec for one in made] == ["int8", "exact", "int8"]
     assert made[1].reason == "small"
     assert "instead of" in made[0].reason
-    # 860 500 floats as one, against 500 exact ones and the rest.
-    gain = 860_500 * 1e-8 - 1e-4 - 500 * 1e-8 - 860_000 * 0.27e-8
+    # 860 500 floats as one, against 500 exact ones and two long runs.
+    gain = 860_500 * 1e-8 - 2e-4 - 500 * 1e-8 - 860_000 * 0.27e-8
     assert sum(one.gain_s for one in made) == pytest.approx(gain)
     assert made[0].gain_s == pytest.approx(gain * 500 / 860)
 
@@ -203,6 +203,19 @@ def test_auto_takes_what_gains_enough() -> None:
     near = {None: 1.0, "bf16": 0.30, "int8": 0.29}
     assert choose(policy, times(near))[0].codec == "bf16"
     assert choose(read("auto:16bit"), times(factor))[0].codec == "bf16"
+
+
+def test_auto_counts_what_is_copied_together() -> None:
+    # Matrices of 64 KiB with biases between: all of it is copied, twice, once the biases are no longer with them.
+    matrices = [piece(f"w{k}", k * 16512, 128, 128) for k in range(16)]
+    biases = [piece(f"b{k}", k * 16512 + 16384, 128) for k in range(16)]
+    pieces = [one for pair in zip(matrices, biases, strict=True) for one in pair]
+    whole = decide(read("auto"), matrices[:1], [""], times({None: 0.1, "bf16": 0.05, "int8": 0.07}, 0), int)
+    assert whole[0].codec == "bf16"
+    for factor, codec in ((0.1, "exact"), (1.0, "bf16")):  # a copy takes 0.08 of these units
+        predict = times({None: factor, "bf16": factor * 0.5, "int8": factor * 0.7}, latency_s=0)
+        made = decide(read("auto"), pieces, ["", "bias"] * 16, predict, int)
+        assert [one.codec for one in made] == [codec, "exact"] * 16, factor
 
 
 def test_auto_agrees_with_the_first_rank() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from braid.compression import codecs, low_rank
-from braid.compression.layout import Piece
+from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.policy import CompressionPolicy, Wish
 
 # Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included.
@@ -16,6 +16,8 @@ Predict = Callable[[int, str | None], float]
 _LOW_RANK_BYTES_PER_S = 1e10
 _LOW_RANK_FLOPS_PER_S = 2e10
 _LOW_RANK_BYTES = 20
+# Of pieces that are copied together and back again, by byte of theirs.
+_COPY_S_PER_BYTE = 2e-10
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,8 @@ def decide(
     decisions = [Decision(wish.codec, wish.reason, by_rule=wish.by_rule) for wish in wishes]
     open_ones = [k for k, wish in enumerate(wishes) if wish.codec == codecs.AUTO]
     if open_ones:
-        settled = [k for k, wish in enumerate(wishes) if wish.codec == codecs.EXACT]
-        exact_elements = sum(pieces[k].elements for k in settled)
-        found = _best(policy, [pieces[k] for k in open_ones], exact_elements, predict, agree)
+        exact = [piece for piece, wish in zip(pieces, wishes, strict=True) if wish.codec == codecs.EXACT]
+        found = _best(policy, [pieces[k] for k in open_ones], exact, predict, agree)
         for k, decision in zip(open_ones, found, strict=True):
             decisions[k] = decision
     return decisions
@@ -75,21 +76,21 @@ def _possible(wish: Wish, piece: Piece) -> Wish:
 def _best(
     policy: CompressionPolicy,
     pieces: Sequence[Piece],
-    exact_elements: int,
+    exact: Sequence[Piece],
     predict: Predict,
     agree: Callable[[int], int],
 ) -> list[Decision]:
     """Pick one codec for all pieces that are left to "auto", or none.
 
     They are judged together, for together they travel; what is exact anyway is an operation of its own once it
-    no longer travels with them.
+    no longer travels with them, and what then lies apart is copied.
     """
-    plain_s = predict(exact_elements + sum(piece.elements for piece in pieces), None)
+    plain_s = predict(sum(piece.elements for piece in [*pieces, *exact]), None)
     best, best_s = 0, plain_s
     for k, codec in enumerate(policy.candidates, 1):
         if not codecs.shrinks(codec, pieces[0].dtype):
             continue
-        time_s = _time_s(codec, pieces, exact_elements, predict)
+        time_s = _time_s(codec, pieces, exact, predict)
         # The first candidates lose least, so a later one must be better by as much again.
         if time_s * (1 + policy.least_gain) < best_s:
             best, best_s = k, time_s
@@ -97,7 +98,7 @@ def _best(
     if best == 0:
         return [Decision(codecs.EXACT, f"no codec gains {policy.least_gain:.0%}")] * len(pieces)
     codec = policy.candidates[best - 1]
-    best_s = _time_s(codec, pieces, exact_elements, predict)
+    best_s = _time_s(codec, pieces, exact, predict)
     reason = f"predicted {best_s * 1e3:.3g} ms instead of {plain_s * 1e3:.3g} ms for its bucket"
     sent = sum(piece.elements for piece in pieces if _fits(codec, piece))
     return [
@@ -113,21 +114,26 @@ def _fits(codec: str, piece: Piece) -> bool:
     return not rank or low_rank.is_worth(piece.shape, rank, piece.dtype)
 
 
-def _time_s(codec: str, pieces: Sequence[Piece], exact_elements: int, predict: Predict) -> float:
-    own = [piece for piece in pieces if _fits(codec, piece)]
-    rest = exact_elements + sum(piece.elements for piece in pieces if not _fits(codec, piece))
-    rest_s = predict(rest, None) if rest else 0.0
-    rank = codecs.low_rank(codec)
-    if not own:
-        return rest_s
+def _time_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict: Predict) -> float:
+    """Predict a bucket in which some pieces are exact anyway, and those of the others that fit have a codec."""
+    chosen = {piece.name for piece in pieces if _fits(codec, piece)}
+    in_order = sorted([*pieces, *exact], key=lambda piece: piece.offset)
+    parts = parts_of(in_order, [codec if piece.name in chosen else codecs.EXACT for piece in in_order])
+    return sum(_part_s(part, predict) for part in parts)
+
+
+def _part_s(part: Part, predict: Predict) -> float:
+    copied_s = 0.0 if part.in_place else _COPY_S_PER_BYTE * sum(piece.bytes for piece in part.pieces)
+    if part.codec == codecs.EXACT:
+        return copied_s + predict(part.elements, None)
+    rank = codecs.low_rank(part.codec)
     if not rank:
-        return rest_s + predict(sum(piece.elements for piece in own), codec)
-    sizes = [low_rank.factor_elements(piece.shape, rank) for piece in own]
+        return copied_s + predict(part.elements, part.codec)
+    factors = [low_rank.factor_elements(piece.shape, rank) for piece in part.pieces]
     element_s = _LOW_RANK_BYTES / _LOW_RANK_BYTES_PER_S + 8 * rank / _LOW_RANK_FLOPS_PER_S
-    wide = 4 // pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
+    wide = 4 // part.pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
     return (
-        rest_s
-        + predict(wide * sum(p for p, _ in sizes), None)
-        + predict(wide * sum(q for _, q in sizes), None)
-        + element_s * sum(piece.elements for piece in own)
+        predict(wide * sum(p for p, _ in factors), None)
+        + predict(wide * sum(q for _, q in factors), None)
+        + element_s * part.elements
     )
