@@ -29,7 +29,7 @@ struct Options {
   std::string links;
   std::optional<StatedLinks> stated;
   std::string cache_dir;     // where what was measured is remembered; "": nowhere
-  int tcp_connections = 2;   // per peer and direction
+  int tcp_connections = 3;   // per peer and direction; of several the first is for short frames
   bool pacing = true;        // TCP: no faster to a peer than what both cards were measured to pass, and a little
   int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
   int64_t chunk_bytes = 0;   // (*) pipelining grain: a chunk of one segment; 0 chooses

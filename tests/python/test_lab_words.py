@@ -99,6 +99,7 @@ def test_a_bucket_holds_a_millisecond_and_two_packets() -> None:
     assert tbf(1e10)[4:] == ["1250000", "limit", "13750000"]
     assert tbf(3e8)[4:] == ["131072", "limit", "506072"], "what TCP hands over at once is not cut"
     assert tbf(1e6)[4:] == ["3028", "limit", "265172"]
+    assert tbf(1e8, 32768)[4:] == ["12500", "limit", "45268"]
 
 
 @pytest.mark.parametrize(

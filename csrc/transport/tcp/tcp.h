@@ -26,7 +26,7 @@ struct TcpOptions {
   std::string reach;      // a host that all ranks reach, say the store's; used when `interface` is ""
   // Per peer and direction, 1..kMaxTcpConnections. Of several the first carries short frames alone, which so never
   // wait behind long ones.
-  int connections = 2;
+  int connections = 3;
   size_t eager_bytes = 32 * 1024;
   size_t piece_bytes = 512 * 1024;
   milliseconds handshake_timeout{10'000};  // to connect and prove membership

@@ -96,11 +96,12 @@ class Lab:
             ranks = [host.start(["python", "train.py"]) for host in lab.hosts]
     """
 
-    def __init__(self, hosts: str | Iterable[HostSpec]) -> None:
+    def __init__(self, hosts: str | Iterable[HostSpec], queue_bytes: int | None = None) -> None:
         """Make the hosts.
 
         Args:
             hosts: such as "3x1gbit,1x200mbit", see parse_hosts(); or their specifications.
+            queue_bytes: what may wait before a card, each way. None: 10 ms' worth, or 256 KiB if that is more.
 
         Raises:
             LabError: the hosts make no sense, or this machine does not allow a lab (no root, no namespaces).
@@ -109,6 +110,7 @@ class Lab:
         if reason := unavailable():
             raise LabError(reason)
         self.hosts: list[Host] = []
+        self._queue_bytes = queue_bytes
         self._lock = threading.Lock()
         self._stack = contextlib.ExitStack()
         try:
@@ -147,8 +149,9 @@ class Lab:
                 host._space.call(["mount", "--bind", file.name, "/etc/hosts"])
 
     def _shape(self, host: Host, spec: HostSpec) -> None:
-        host._space.network(["tc", "qdisc", "replace", "dev", CARD, "root", *tbf(spec.up_bits_per_s)])
-        self._switch.network(["tc", "qdisc", "replace", "dev", host._port, "root", *tbf(spec.down_bits_per_s)])
+        up, down = (tbf(rate, self._queue_bytes) for rate in (spec.up_bits_per_s, spec.down_bits_per_s))
+        host._space.network(["tc", "qdisc", "replace", "dev", CARD, "root", *up])
+        self._switch.network(["tc", "qdisc", "replace", "dev", host._port, "root", *down])
 
     def set_rate(self, host: Host, up_bits_per_s: float, down_bits_per_s: float | None = None) -> None:
         """Change a host's rates while everything goes on; down is as up when omitted."""

@@ -64,17 +64,18 @@ def unavailable() -> str:
     return ""
 
 
-def tbf(bits_per_s: float) -> list[str]:
+def tbf(bits_per_s: float, queue_bytes: int | None = None) -> list[str]:
     """Return tc's words for a card of this rate.
 
     The bucket holds what passes in a millisecond, and two packets at least: what a card has not sent while it was
     idle it may send at once, which no real one does. On faster cards it holds two full-sized segments of TCP:
     to cut these into packets would keep the processors busy. The queue behind it holds 10 ms, as much as a port of
-    an ordinary switch.
+    an ordinary switch, or what is asked for.
     """
     least_bytes = 2 * 1514 if bits_per_s <= _CUT_UP_TO_BITS_PER_S else 128 * 1024
     bucket_bytes = max(least_bytes, int(bits_per_s / 8 / 1000))
-    queue_bytes = max(256 * 1024, int(bits_per_s / 8 / 100))
+    if queue_bytes is None:
+        queue_bytes = max(256 * 1024, int(bits_per_s / 8 / 100))
     return [
         "tbf",
         "rate",
