@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-constexpr int kWireVersion = 3;
+constexpr int kWireVersion = 4;
 
 constexpr std::array<std::pair<const char*, std::string Card::*>, 8> kFields = {{
     {"settings", &Card::settings},

@@ -74,6 +74,7 @@ std::optional<Topology> LinkMemory::recall(const std::vector<std::string>& names
   }
   Topology topology(hosts, within_host, between);
   for (size_t host = 0; host < found.size(); ++host) topology.set_card(static_cast<int>(host), found[host].card);
+  topology.set_burst_bytes(found.front().burst_bytes);
   return topology;
 }
 
@@ -83,7 +84,7 @@ void LinkMemory::keep(const std::vector<std::string>& names, const Topology& top
   Cluster cluster;
   for (size_t rank = 0; rank < names.size(); ++rank) {
     const Topology::Card card = topology.card(topology.host(static_cast<int>(rank)));
-    cluster[key_for(names[rank])] = {now_s(), topology.between_hosts().alpha_s, card};
+    cluster[key_for(names[rank])] = {now_s(), topology.between_hosts().alpha_s, topology.burst_bytes(), card};
   }
   std::string members;
   for (const auto& [key, entry] : cluster) members += key;
@@ -106,11 +107,13 @@ void LinkMemory::read_file() {
   std::ifstream file(file_);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
-    std::string cluster, key, time, alpha, up, down, end_mark;
+    std::string cluster, key, time, alpha, burst, up, down, end_mark;
     Entry entry;
-    if (!(words >> cluster >> key >> time >> alpha >> up >> down >> end_mark) || end_mark != kEndMark) continue;
+    if (!(words >> cluster >> key >> time >> alpha >> burst >> up >> down >> end_mark) || end_mark != kEndMark)
+      continue;
     if (cluster.size() != kKeyDigits || key.size() != kKeyDigits) continue;
     if (!parse(alpha, entry.alpha_s) || !parse(up, entry.card.up_s_per_byte)) continue;
+    if (burst != "0" && !parse(burst, entry.burst_bytes)) continue;
     if (!parse(down, entry.card.down_s_per_byte)) continue;
     const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), entry.found_at_s);
     if (error != std::errc() || end != time.data() + time.size() || entry.found_at_s < 0) continue;
@@ -131,9 +134,9 @@ void LinkMemory::write_file() const {
     for (const auto& [cluster, entries] : clusters_) {
       for (const auto& [key, entry] : entries) {
         if (!is_fresh(entry.found_at_s)) continue;
-        for (const std::string& word :
-             {cluster, key, std::to_string(entry.found_at_s), number_text(entry.alpha_s),
-              number_text(entry.card.up_s_per_byte), number_text(entry.card.down_s_per_byte)}) {
+        for (const std::string& word : {cluster, key, std::to_string(entry.found_at_s), number_text(entry.alpha_s),
+                                        number_text(entry.burst_bytes), number_text(entry.card.up_s_per_byte),
+                                        number_text(entry.card.down_s_per_byte)}) {
           file << word << ' ';
         }
         file << kEndMark << "\n";

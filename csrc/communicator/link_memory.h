@@ -33,6 +33,7 @@ class LinkMemory {
   struct Entry {
     int64_t found_at_s = 0;  // of the system's clock
     double alpha_s = 0;
+    double burst_bytes = 0;
     Topology::Card card;
   };
   using Cluster = std::map<std::string, Entry>;  // by digest of the host's identity

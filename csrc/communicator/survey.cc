@@ -6,6 +6,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "communicator/parley.h"
@@ -15,6 +16,13 @@ namespace braid {
 namespace {
 
 constexpr int kPings = 15;
+// How much a card passes at once after a pause is tried with messages of these sizes, so many of each; the first
+// takes no time on a wire.
+constexpr std::array<size_t, 4> kBursts = {8, 1024, 4096, 16384};
+constexpr int kBurstPings = 5;
+constexpr milliseconds kRefill{4};
+// A wire must take at least so long for a message, or else nobody could tell, nor need to.
+constexpr double kLeastWire_s = 3e-5;
 constexpr size_t kPasses = 2;
 constexpr double kNoise = 0.12;
 constexpr uint64_t kLastSteps = 1 << 20;  // behind all probes
@@ -41,16 +49,15 @@ class Surveyor {
     if (!told.ok()) return told.status();
     if (!told.value().empty()) return read(told.value(), false);
     std::vector<double> found;  // per pass and host: up, down; as far as this rank has seen
-    double alpha_s = 0;
     if (is_leader()) {
-      if (Status bad = measure_latency(&alpha_s); !bad.ok()) return bad;
+      if (Status bad = measure_latency(); !bad.ok()) return bad;
       for (size_t i = 0; i < kPasses * 2 * leaders_.size(); ++i) {
         auto rate = probe(leaders_[i / 2 % leaders_.size()], i % 2 == 0);
         if (!rate.ok()) return rate.status();
         found.push_back(rate.value());
       }
     }
-    return agree(within_host, alpha_s, std::move(found));
+    return agree(within_host, std::move(found));
   }
 
  private:
@@ -58,27 +65,58 @@ class Surveyor {
   bool is_leader() const { return leaders_[static_cast<size_t>(hosts_[static_cast<size_t>(rank_)])] == rank_; }
 
   // The first leader plays ball with every other, one after another.
-  Status measure_latency(double* alpha_s) {
-    std::vector<double> ways;
+  Status measure_latency() {
     for (size_t host = 1; host < leaders_.size(); ++host) {
-      parley_.next_step();
-      if (rank_ != leaders_[0] && rank_ != leaders_[host]) continue;
-      std::array<std::byte, 8> ball{};
-      const Node peer = rank_ == leaders_[0] ? leaders_[host] : leaders_[0];
-      std::vector<double> trips;
-      for (uint64_t i = 0; i < kPings; ++i) {
-        const auto begun = Clock::now();
-        for (const bool first : {true, false}) {
-          const bool sends = (rank_ == leaders_[0]) == first;
-          Status bad = sends ? parley_.send(peer, 2 * i + !first, ball) : parley_.recv(peer, 2 * i + !first, ball);
-          if (!bad.ok()) return bad;
-        }
-        trips.push_back(seconds(Clock::now() - begun));
+      const auto small = play(host, 8, kPings, {});
+      if (!small.ok()) return small.status();
+      ways_s_.push_back(small.value());
+      for (size_t i = 0; i < kBursts.size(); ++i) {
+        const auto large = play(host, kBursts[i], kBurstPings, kRefill);
+        if (!large.ok()) return large.status();
+        bursts_s_[i].push_back(large.value());
       }
-      ways.push_back(median(trips) / 2);
     }
-    if (rank_ == leaders_[0]) *alpha_s = median(ways);
     return {};
+  }
+
+  // The median time of one way. What cards have to spare fills up in the pauses.
+  Result<double> play(size_t host, size_t bytes, int count, milliseconds pause) {
+    parley_.next_step();
+    if (rank_ != leaders_[0] && rank_ != leaders_[host]) return 0.0;
+    std::vector<std::byte> ball(bytes);
+    const Node peer = rank_ == leaders_[0] ? leaders_[host] : leaders_[0];
+    std::vector<double> trips;
+    for (uint64_t i = 0; i < static_cast<uint64_t>(count); ++i) {
+      if (rank_ == leaders_[0] && pause.count() > 0) std::this_thread::sleep_for(pause);
+      const auto begun = Clock::now();
+      for (const bool first : {true, false}) {
+        const bool sends = (rank_ == leaders_[0]) == first;
+        Status bad = sends ? parley_.send(peer, 2 * i + !first, ball) : parley_.recv(peer, 2 * i + !first, ball);
+        if (!bad.ok()) return bad;
+      }
+      trips.push_back(seconds(Clock::now() - begun));
+    }
+    return median(trips) / 2;
+  }
+
+  // The largest message that all cards that are slow enough to tell passed in less than half of the time that their
+  // rates call for; 0 when there is none such. `rates`: up and down, by host.
+  double burst_bytes(const std::vector<double>& rates) const {
+    double passed = 0;
+    for (size_t i = 1; i < kBursts.size(); ++i) {
+      const auto bytes = static_cast<double>(kBursts[i]);
+      bool told = false;
+      for (size_t host = 1; host < leaders_.size(); ++host) {
+        const double there_s = bytes / std::min(rates[0], rates[2 * host + 1]);
+        const double back_s = bytes / std::min(rates[2 * host], rates[1]);
+        const double wire_s = (there_s + back_s) / 2;
+        if (wire_s < kLeastWire_s) continue;
+        told = true;
+        if (bursts_s_[i][host - 1] - bursts_s_[0][host - 1] > wire_s / 2) return passed;
+      }
+      if (told) passed = bytes;
+    }
+    return passed;
   }
 
   Result<double> probe(Node one, bool outwards) {
@@ -88,7 +126,7 @@ class Surveyor {
   }
 
   // The first leader collects what all have seen, and tells all ranks what it makes of it.
-  Result<Survey> agree(Link within_host, double alpha_s, std::vector<double> found) {
+  Result<Survey> agree(Link within_host, std::vector<double> found) {
     parley_.go_to_step(kLastSteps);  // ranks that are no leaders come here at once
     std::string text;
     if (rank_ == 0) {
@@ -98,7 +136,7 @@ class Surveyor {
           return bad;
         std::transform(found.begin(), found.end(), theirs.begin(), found.begin(), std::plus<>());
       }
-      text = to_text(draw(within_host, alpha_s, found));
+      text = to_text(draw(within_host, found));
     } else if (is_leader()) {
       if (Status bad = parley_.send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
     }
@@ -113,14 +151,15 @@ class Surveyor {
   }
 
   // A probe in which nothing could be counted leaves the card as fast as the fastest.
-  Topology draw(Link within_host, double alpha_s, const std::vector<double>& found) const {
+  Topology draw(Link within_host, const std::vector<double>& found) const {
     // Other work on a host makes its card look slow; little makes one look fast.
     std::vector<double> best(2 * leaders_.size(), 0);
     for (size_t i = 0; i < found.size(); ++i) best[i % best.size()] = std::max(best[i % best.size()], found[i]);
     std::vector<double> rates = without_noise(best);
     const double fastest = std::max(*std::max_element(rates.begin(), rates.end()), 1.0);
     for (double& rate : rates) rate = rate > 0 ? rate : fastest;
-    Topology topology(hosts_, within_host, {alpha_s, 1 / fastest});
+    Topology topology(hosts_, within_host, {median(ways_s_), 1 / fastest});
+    topology.set_burst_bytes(burst_bytes(rates));
     for (int host = 0; host < topology.host_count(); ++host) {
       const auto i = static_cast<size_t>(host) * 2;
       topology.set_card(host, {1 / rates[i], 1 / rates[i + 1]});
@@ -132,6 +171,9 @@ class Surveyor {
   const Node rank_;
   const std::vector<int>& hosts_;
   std::vector<Node> leaders_;  // per host, its first rank
+  // On the first leader: what a message takes to each other host, without a pause, and after one those of kBursts.
+  std::vector<double> ways_s_;
+  std::array<std::vector<double>, kBursts.size()> bursts_s_;
 };
 
 }  // namespace

@@ -4,61 +4,22 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cost/port.h"
 #include "schedule/order.h"
 
 namespace braid {
 namespace {
 
-// One direction of a node's memory or card during one round.
-struct Lane {
-  int messages = 0;
-  double occupied_s = 0;
-  double longest_s = 0;
-
-  void add(double message_occupied_s, double on_link_s) {
-    occupied_s += message_occupied_s;
-    longest_s = std::max(longest_s, on_link_s);
-    ++messages;
-  }
-  double wire_s() const { return std::max(occupied_s, longest_s); }
-};
-
-using Lanes = std::array<Lane, 2>;  // [0] card, [1] memory
-
-double overheads_s(const Lanes& lanes, const Rates& rates) {
-  return (lanes[0].messages + lanes[1].messages) * rates.overhead_s + lanes[0].messages * rates.card_overhead_s;
-}
-
-double busy_s(const Lanes& lanes, const Rates& rates) {
-  return overheads_s(lanes, rates) + std::max(lanes[0].wire_s(), lanes[1].wire_s());
-}
-
-enum Direction { kOut, kIn };
-using Port = std::array<Lanes, 2>;  // by direction
-
-// What one segment occupies a node's port for, in one direction, all rounds together.
-class Occupation {
- public:
-  void add(const Lanes& lanes, const Rates& rates) {
-    overheads_s_ += overheads_s(lanes, rates);
-    for (size_t k = 0; k < lanes.size(); ++k) lanes_s_[k] += lanes[k].occupied_s;
-  }
-  double seconds() const { return overheads_s_ + std::max(lanes_s_[0], lanes_s_[1]); }
-
- private:
-  double overheads_s_ = 0;
-  std::array<double, 2> lanes_s_ = {};
-};
-
 class Prediction {
  public:
-  // Of one segment of `bytes`.
+  // Of one segment of `bytes`, when cards pass the first `burst_bytes` at once.
   Prediction(const Schedule& schedule, const Order& order, int64_t bytes, const Topology& topology,
-             const Rates& rates)
+             const Rates& rates, double burst_bytes)
       : schedule_(schedule),
         order_(order),
         topology_(topology),
@@ -69,12 +30,15 @@ class Prediction {
         arrived_s_(schedule.programs.size(), 0) {
     for (size_t node = 0; node < ports_.size(); ++node) ports_[node].resize(schedule.programs[node].size());
     share_cards();
-    for (const Message& message : order.messages) {
+    const std::vector<double> slow_parts = slow_parts_after(burst_bytes);
+    for (size_t i = 0; i < order.messages.size(); ++i) {
+      const Message& message = order.messages[i];
       if (is_never_sent(message)) continue;
       for (Direction direction : {kOut, kIn}) {
         const Endpoint& at = end_of(message, direction);
         const double on_link_s = moved_bytes(message, direction) * link(message).beta_s_per_byte;
-        ports_[at.node][at.round][direction][is_local(message)].add(occupied_s(message, direction), on_link_s);
+        ports_[at.node][at.round][direction][is_local(message)].add(slow_parts[i] * occupied_s(message, direction),
+                                                                    slow_parts[i] * on_link_s);
       }
     }
   }
@@ -137,6 +101,34 @@ class Prediction {
   double occupied_s(const Message& message, Direction direction) const {
     const double s = whole_s(message, direction);
     return is_local(message) ? s : s * slowdown_[direction][end_of(message, direction).node];
+  }
+
+  // Of each message, the part that the buckets at neither end let pass at once.
+  std::vector<double> slow_parts_after(double burst_bytes) const {
+    std::vector<double> parts(order_.messages.size(), burst_bytes > 0 ? 0 : 1);
+    if (burst_bytes <= 0) return parts;
+    std::vector<size_t> by_round(parts.size());
+    std::iota(by_round.begin(), by_round.end(), size_t{0});
+    for (Direction direction : {kOut, kIn}) {
+      std::vector<double> left(ports_.size());
+      for (size_t node = 0; node < left.size(); ++node) {
+        left[node] = burst_bytes / topology_.host_sizes()[topology_.numbered_hosts()[node]];
+      }
+      std::stable_sort(by_round.begin(), by_round.end(), [&](size_t a, size_t b) {
+        return end_of(order_.messages[a], direction).round < end_of(order_.messages[b], direction).round;
+      });
+      for (const size_t i : by_round) {
+        const Message& message = order_.messages[i];
+        if (is_local(message)) parts[i] = 1;
+        const double bytes = size_of(message);
+        if (is_local(message) || is_never_sent(message) || bytes <= 0) continue;
+        double& bucket = left[end_of(message, direction).node];
+        const double passes = std::min(bucket, bytes);
+        bucket -= passes;
+        parts[i] = std::max(parts[i], 1 - passes / bytes);
+      }
+    }
+    return parts;
   }
 
   // What a host's nodes have to move over its card, against what one of them has.
@@ -266,10 +258,11 @@ Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology
   Result<Order> order = order_of(schedule);
   if (!order.ok()) return order.status();
   const int64_t segment_bytes = bytes / pipeline.segments + (bytes % pipeline.segments != 0 ? 1 : 0);
-  Prediction prediction(schedule, order.value(), segment_bytes, topology, rates);
-  const double one_s = prediction.run();
+  const double one_s =
+      Prediction(schedule, order.value(), segment_bytes, topology, rates, topology.burst_bytes()).run();
   if (pipeline.segments == 1) return one_s;
-  const double next_s = std::max(prediction.bottleneck_s(), one_s / pipeline.window);
+  const Prediction later(schedule, order.value(), segment_bytes, topology, rates, 0);
+  const double next_s = std::max(later.bottleneck_s(), one_s / pipeline.window);
   return one_s + static_cast<double>(pipeline.segments - 1) * next_s;
 }
 

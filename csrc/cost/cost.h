@@ -16,7 +16,8 @@
 // latencies overlap, what shares a port does not. When all its messages have, the round's local steps run: a
 // reduce of k sources moves k+1 bytes of memory per byte, a copy 2, and 3 of them take reduce_s_per_byte.
 //
-// What has the share 0 is not sent, and takes nothing.
+// What has the share 0 is not sent, and takes nothing. Of the first segment, cards pass the topology's burst without
+// taking any time, out and in, the nodes of a host an equal part each: the bytes that go first.
 //
 // Cut into Q segments, of which W overlap, a schedule takes the time of one, and Q-1 times the longer of
 //   - what its busiest memory, card, link of its own or node's reducing is occupied by one: while a segment comes

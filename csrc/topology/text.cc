@@ -60,6 +60,7 @@ class Parser {
       topology_.emplace(hosts_, within_, between_);
       return true;
     }
+    if (lines_ == 4 && line.try_take("burst")) return parse_burst_line(line);
     if (!has_cards_ && line.try_take("work")) return parse_work_line(line);
     has_cards_ = true;
     if (!has_links_ && line.try_take("card")) return parse_card_line(line);
@@ -70,6 +71,13 @@ class Parser {
   const std::optional<Topology>& topology() const { return topology_; }
 
  private:
+  bool parse_burst_line(Cursor& line) {
+    double bytes = 0;
+    if (!line.take("bytes=") || !line.amount(&bytes, "bytes")) return false;
+    topology_->set_burst_bytes(bytes);
+    return true;
+  }
+
   bool parse_work_line(Cursor& line) {
     const std::string name(line.word());
     if (name.empty()) return line.fail("a kind of work");
@@ -138,6 +146,7 @@ std::string to_text(const Topology& topology) {
   }
   text += "\nwithin" + link_text(topology.within_host());
   text += "between" + link_text(topology.between_hosts());
+  if (topology.burst_bytes() > 0) text += "burst bytes=" + number_text(topology.burst_bytes()) + "\n";
   for (const auto& [name, s_per_byte] : topology.work()) {
     text += "work " + name + " s_per_byte=" + number_text(s_per_byte) + "\n";
   }

@@ -57,6 +57,7 @@ Topology Topology::first(int nodes) const {
   for (const auto& [ends, link] : special_) {
     if (std::max(ends.first, ends.second) < nodes) part.set_link(ends.first, ends.second, link);
   }
+  part.burst_bytes_ = burst_bytes_;
   part.work_ = work_;
   return part;
 }
@@ -71,6 +72,7 @@ Topology Topology::with_messages_of(double ratio) const {
     const bool inside = hosts_[ends.first] == hosts_[ends.second];
     seen.set_link(ends.first, ends.second, {link.alpha_s, link.beta_s_per_byte * (inside ? 1 : ratio)});
   }
+  seen.burst_bytes_ = burst_bytes_ / ratio;
   seen.work_ = work_;
   return seen;
 }

@@ -54,6 +54,11 @@ class Topology {
   // The cards that are not what `between_hosts` says, by host.
   const std::map<int, Card>& special_cards() const { return cards_; }
 
+  // What a card passes at once after a pause, whatever its rate: the depth of a token bucket, as clouds have them. 0: a
+  // wire, or not known. REQUIRES: finite, and not negative.
+  double burst_bytes() const { return burst_bytes_; }
+  void set_burst_bytes(double bytes) { burst_bytes_ = bytes; }
+
   // A link between hosts is as fast as the slower of the two cards at its ends, unless set_link() was called.
   // REQUIRES (both): 0 <= from, to < nodes(), and from != to.
   Link link(int from, int to) const;
@@ -89,6 +94,7 @@ class Topology {
   std::vector<int> host_sizes_;
   Link within_host_;
   Link between_hosts_;
+  double burst_bytes_ = 0;
   std::map<int, Card> cards_;                    // never equal to the usual one
   std::map<std::pair<int, int>, Link> special_;  // never equal to the usual one
   Work work_;
@@ -99,12 +105,13 @@ Topology uniform(int nodes, double alpha_s, double beta_s_per_byte);
 // All nodes share memory. The numbers are of an ordinary server: 0.5 us, 10 GB/s.
 Topology one_host(int nodes);
 
-// The text form round-trips. Work is there where it is known, cards and links where they differ from the lines before
-// them:
+// The text form round-trips. A burst and work are there where they are known, cards and links where they differ from the
+// lines before them:
 //
 //   topology hosts=0,0,1
 //   within alpha_s=5e-07 beta_s_per_byte=1e-10
 //   between alpha_s=2e-05 beta_s_per_byte=8e-09
+//   burst bytes=4096
 //   work int8 s_per_byte=1.5e-10
 //   card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09
 //   link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07

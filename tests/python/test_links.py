@@ -8,6 +8,7 @@ import pytest
 from braid import _core, _links
 from braid._links import Card, LinksFile, load, parse, stated_links, topology_text
 from braid.cli import main
+from braid.cli.topo import Cluster, show
 
 pytestmark = pytest.mark.unit
 
@@ -200,3 +201,18 @@ def test_commands_refuse_wrong_files_before_anything_starts(
     ]:
         assert main([*command, "--links", value, *tail]) == 2
         assert capsys.readouterr().err.startswith(f"braid: {words}")
+
+
+def test_topo_says_what_cards_pass_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        "topology hosts=0,1",
+        "within alpha_s=2e-06 beta_s_per_byte=1.5e-10",
+        "between alpha_s=5e-05 beta_s_per_byte=8e-08",
+        "work int8 s_per_byte=1e-09",
+    ]
+    show(Cluster.parse("\n".join(lines)))
+    assert "at once" not in capsys.readouterr().out
+    show(Cluster.parse("\n".join([*lines[:3], "burst bytes=4096", *lines[3:]])))
+    told = capsys.readouterr().out
+    assert "pass 4096 bytes at once" in told
+    assert "int8 1" in told

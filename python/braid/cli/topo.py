@@ -15,6 +15,7 @@ from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source, load_links
 
 _BAR = 30
 _NUMBERS = re.compile(r"alpha_s=(\S+) beta_s_per_byte=(\S+)")
+_BURST = re.compile(r"burst bytes=(\S+)")
 _WORK = re.compile(r"work (\w+) s_per_byte=(\S+)")
 _CARD = re.compile(r"card (\d+) up_s_per_byte=(\S+) down_s_per_byte=(\S+)")
 
@@ -26,6 +27,7 @@ class Cluster:
     ranks: list[int]  # per host
     latency_us: float
     cards: list[tuple[float, float]]  # per host: up, down in Mbit/s
+    burst_bytes: float  # that cards pass at once after a pause; 0 where they do not, or nobody measured it
     work: dict[str, float]  # GB/s of the slowest processor; empty where nobody measured it
 
     @classmethod
@@ -37,11 +39,13 @@ class Cluster:
         assert between, lines[2]
         usual = _mbit(between[2])
         cards = {int(card[1]): (_mbit(card[2]), _mbit(card[3])) for card in map(_CARD.match, lines[3:]) if card}
+        burst = _BURST.match(lines[3]) if len(lines) > 3 else None
         order = sorted(hosts)
         return cls(
             [hosts[host] for host in order],
             1e6 * float(between[1]),
             [cards.get(host, (usual, usual)) for host in order],
+            float(burst[1]) if burst else 0.0,
             {work[1]: 1e-9 / float(work[2]) for work in map(_WORK.match, lines[3:]) if work},
         )
 
@@ -80,6 +84,8 @@ def show(cluster: Cluster) -> None:
     title = f"{sum(cluster.ranks)} ranks on {len(cluster.ranks)} hosts, {cluster.latency_us:.0f} us apart"
     rows = [[str(host), str(ranks)] for host, ranks in enumerate(cluster.ranks)]
     console.print(_table(title, ["host", "ranks"], rows, cluster.cards))
+    if cluster.burst_bytes:
+        console.print(f"after a pause cards pass {cluster.burst_bytes:.0f} bytes at once, or more")
     if cluster.work:
         codes = ", ".join(f"{work} {rate:.3g}" for work, rate in cluster.work.items() if work != "reduce")
         sums = cluster.work.get("reduce", 0)

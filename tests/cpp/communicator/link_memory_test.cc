@@ -33,6 +33,7 @@ Topology measured() {
   topology.set_card(0, kFast);
   topology.set_card(1, kSlowUp);
   topology.set_card(2, kSlow);
+  topology.set_burst_bytes(4096);
   return topology;
 }
 
@@ -45,6 +46,7 @@ void expect_measured(LinkMemory& memory) {
   EXPECT_EQ(recalled->card(0), kFast);
   EXPECT_EQ(recalled->card(1), kSlowUp);
   EXPECT_EQ(recalled->card(2), kSlow);
+  EXPECT_EQ(recalled->burst_bytes(), 4096);
 }
 
 int64_t now_s() {
@@ -56,7 +58,7 @@ std::string line(const std::string& name, const std::string& time, const std::st
   const auto key = [](const std::string& text) { return hex(sha256(bytes_of(text))).substr(0, 32); };
   return key("a cluster") + " " + key(name) + " " + time + " " + numbers + " .\n";
 }
-std::string line(const std::string& name, int64_t time, const std::string& numbers = "2e-05 8e-09 4e-09") {
+std::string line(const std::string& name, int64_t time, const std::string& numbers = "2e-05 0 8e-09 4e-09") {
   return line(name, std::to_string(time), numbers);
 }
 
@@ -173,18 +175,19 @@ TEST_F(LinkMemoryFile, OfADayAgoIsForgotten) {
 }
 
 TEST_F(LinkMemoryFile, BrokenLinesAreSkipped) {
-  const std::string good = "2e-05 8e-09 4e-09";
+  const std::string good = "2e-05 0 8e-09 4e-09";
   const std::string now = std::to_string(now_s());
-  write("\n \nwhat is this?\n" + std::string(100'000, 'x') + "\n" + line("short", now, "2e-05 8e-09") +
-        line("word", now, "2e-05 fast 4e-09") + line("rest", now, "2e-05 8e-09s 4e-09") +
-        line("negative", now, "2e-05 -8e-09 4e-09") + line("nan", now, "nan 8e-09 4e-09") +
-        line("infinite", now, "2e-05 inf 4e-09") + line("late", "soon", good) + line("float", "1e9", good) +
+  write("\n \nwhat is this?\n" + std::string(100'000, 'x') + "\n" + line("short", now, "2e-05 0 8e-09") +
+        line("word", now, "2e-05 0 fast 4e-09") + line("rest", now, "2e-05 0 8e-09s 4e-09") +
+        line("negative", now, "2e-05 0 -8e-09 4e-09") + line("nan", now, "nan 0 8e-09 4e-09") +
+        line("infinite", now, "2e-05 0 inf 4e-09") + line("old form", now, "2e-05 8e-09 4e-09") +
+        line("burst", now, "2e-05 -1 8e-09 4e-09") + line("late", "soon", good) + line("float", "1e9", good) +
         line("long", "99999999999999999999", good) + line("ancient", "-9223372036854775808", good) +
         std::string("\0\xff\xfe\n", 4) + "0123 0123 " + now + " " + good + " .\n" + line("fine", now, good) +
         line("cut", now, good).substr(0, 90));
   EXPECT_TRUE(knows("fine"));
   for (const char* name :
-       {"short", "word", "rest", "negative", "nan", "infinite", "late", "float", "long", "ancient", "cut"}) {
+       {"short", "old form", "burst", "word", "rest", "negative", "nan", "infinite", "late", "float", "long", "ancient", "cut"}) {
     EXPECT_FALSE(knows(name)) << name;
   }
   const auto fine = LinkMemory(file_.string()).recall({"fine"}, {0}, kWithin);

@@ -66,6 +66,44 @@ TEST(Cost, DirectPaysTwoLatencies) {
   }
 }
 
+// Out of buckets that are full when it begins; what a round has spent the next one has not.
+TEST(Cost, CardsPassABurstAtOnce) {
+  const auto doubling = [](int ranks, double burst_bytes) {
+    Topology topology = uniform(ranks, kAlpha, kBeta);
+    topology.set_burst_bytes(burst_bytes);
+    return predicted_s(draw(kAllReduce, "doubling", ranks), topology);
+  };
+  for (const int log : {1, 2}) {
+    const int n = 1 << log;
+    const double rest_s = log * (kStart + kBytes * kGamma);
+    EXPECT_NEAR(doubling(n, 0), rest_s + log * kBytes * kBeta, 1e-9);
+    EXPECT_NEAR(doubling(n, 0.25 * kBytes), rest_s + (log - 0.25) * kBytes * kBeta, 1e-9);
+    EXPECT_NEAR(doubling(n, log * kBytes), rest_s, 1e-9);
+    EXPECT_NEAR(doubling(n, 100 * kBytes), rest_s, 1e-9);
+  }
+  EXPECT_NEAR(doubling(4, 1.5 * kBytes), 2 * (kStart + kBytes * kGamma) + 0.5 * kBytes * kBeta, 1e-9);
+}
+
+// A message to a slow card passes as soon as that card lets it, whatever the sender could do.
+TEST(Cost, BurstsOfSlowCardsCountOnTheirWayFromFastOnes) {
+  Topology topology = uniform(2, kAlpha, kBeta);
+  topology.set_card(1, {4 * kBeta, 4 * kBeta});
+  topology.set_burst_bytes(kBytes / 2);
+  const double s = predicted_s(draw(kAllReduce, "doubling", 2), topology);
+  EXPECT_NEAR(s, kStart + kBytes * kGamma + kBytes / 2 * 4 * kBeta, 1e-9);
+}
+
+TEST(Cost, OfManySegmentsTheFirstAloneHasABurst) {
+  Topology topology = uniform(2, kAlpha, kBeta);
+  const Schedule schedule = draw(kAllReduce, "ring", 2);
+  const auto in_four = [&] {
+    return predict_s(schedule, static_cast<int64_t>(kBytes), topology, kRates, {4, 4}).value();
+  };
+  const double without_s = in_four();
+  topology.set_burst_bytes(kBytes / 16);
+  EXPECT_NEAR(in_four(), without_s - kBytes / 16 * kBeta, 1e-9);
+}
+
 TEST(Cost, GatherAllPaysOneLatency) {
   for (int n : {2, 4, 7}) {
     expect_seconds(kAllReduce, "gather_all", n,

@@ -76,6 +76,7 @@ TEST(TopologyText, RoundTrips) {
   odd.set_card(4, {1.0 / 7, 0});
   odd.set_card(1, {8e-9, 3e-9});
   odd.set_link(3, 0, {1e-300, 0});
+  odd.set_burst_bytes(0.1);
   odd.set_work("fp8_e4m3", 0.1);
   odd.set_work("reduce", 0);
   for (const Topology& topology : {uniform(1, 0, 0), one_host(64), odd}) {
@@ -87,6 +88,7 @@ TEST(TopologyText, RoundTrips) {
 
 TEST(TopologyText, IsWhatTheHeaderShows) {
   Topology topology({0, 0, 1}, {5e-7, 1e-10}, {2e-5, 8e-9});
+  topology.set_burst_bytes(4096);
   topology.set_work("int8", 1.5e-10);
   topology.set_card(1, {4e-8, 8e-9});
   topology.set_link(0, 2, {2e-5, 4e-7});
@@ -94,6 +96,7 @@ TEST(TopologyText, IsWhatTheHeaderShows) {
             "topology hosts=0,0,1\n"
             "within alpha_s=5e-07 beta_s_per_byte=1e-10\n"
             "between alpha_s=2e-05 beta_s_per_byte=8e-09\n"
+            "burst bytes=4096\n"
             "work int8 s_per_byte=1.5e-10\n"
             "card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09\n"
             "link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07\n");
@@ -121,6 +124,9 @@ TEST(TopologyText, ErrorsNameTheLine) {
       {three + "card 1 up_s_per_byte=1 down_s_per_byte=inf", "line 4: expected seconds per byte, found \"inf\""},
       {three + "link 0 -> 1 alpha_s=1 beta_s_per_byte=1\ncard 1 up_s_per_byte=1 down_s_per_byte=1",
        "line 5: expected \"link\", found \"card\""},
+      {three + "burst 1", "line 4: expected \"bytes=\""},
+      {three + "burst bytes=-1", "line 4: expected bytes, found \"-1\""},
+      {three + "work int8 s_per_byte=1\nburst bytes=1", "line 5: expected \"link\", found \"burst\""},
       {three + "work", "line 4: expected a kind of work"},
       {three + "work int8 1", "line 4: expected \"s_per_byte=\""},
       {three + "work int8 s_per_byte=-1", "line 4: expected seconds per byte, found \"-1\""},
@@ -156,6 +162,8 @@ TEST(Topology, SeemsFasterToSmallerMessages) {
   half.set_link(0, 2, {9, 32});
   half.set_link(0, 1, {9, 64});  // inside a host messages are as they were
   for (Topology* one : {&topology, &half}) one->set_work("int8", 3);
+  topology.set_burst_bytes(4096);
+  half.set_burst_bytes(8192);
   EXPECT_EQ(topology.with_messages_of(0.5), half);
   EXPECT_EQ(topology.with_messages_of(1), topology);
 }
