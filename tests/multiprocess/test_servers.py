@@ -122,7 +122,7 @@ def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int
     failures = [line for line in lines if line.startswith("braid.")]
     assert len(failures) == ranks - 1, lines
     for line in failures:
-        assert line.startswith("braid.PeerLostError: all_reduce #"), line
+        assert line.startswith("braid.PeerLostError: "), line  # of the step, or of what comes before it
         assert f"rank {victim}" in line
 
 
