@@ -186,8 +186,8 @@ TEST_F(LinkMemoryFile, BrokenLinesAreSkipped) {
         std::string("\0\xff\xfe\n", 4) + "0123 0123 " + now + " " + good + " .\n" + line("fine", now, good) +
         line("cut", now, good).substr(0, 90));
   EXPECT_TRUE(knows("fine"));
-  for (const char* name :
-       {"short", "old form", "burst", "word", "rest", "negative", "nan", "infinite", "late", "float", "long", "ancient", "cut"}) {
+  for (const char* name : {"short", "old form", "burst", "word", "rest", "negative", "nan", "infinite", "late",
+                           "float", "long", "ancient", "cut"}) {
     EXPECT_FALSE(knows(name)) << name;
   }
   const auto fine = LinkMemory(file_.string()).recall({"fine"}, {0}, kWithin);
