@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what joins the hosts of a group: how long a message takes, and what each host's card can send to all others
 // together and receive from all others together. There are two probes per host, one after another, so that they do
-// not disturb each other, and all of it twice, of which the faster counts.
+// not disturb each other, and all of it twice, of which the faster counts. And whether cards pass a burst at once after
+// a pause: the largest of a few messages that needs less than half of the time that their rates call for.
 #pragma once
 
 #include <string>

@@ -37,7 +37,7 @@ struct SharedWorkspace {
 // what the operands' memory holds once it is done; or gone, where the group's channels were closed before.
 class SharedExecution {
  public:
-  // `digest` stands for the operation: ranks with different ones are not in the same. `has_posted`: an SingleRound
+  // `digest` stands for the operation: ranks with different ones are not in the same. `has_posted`: a SingleRound
   // has posted what this node sends.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,

@@ -14,13 +14,18 @@ from torch import nn
 pytestmark = pytest.mark.multiprocess
 
 
-def compress_deeply(rank: Rank) -> None:
-    """Nothing is lost but time: what was sent and what is left are what came in."""
+def begin(rank: Rank, stages: list[float], steps_per_stage: int) -> tuple[nn.ParameterDict, braid.hooks.DGCState]:
+    """Join, and make a model of a matrix and a bias, and its state, without momentum."""
     join_apart(rank)
     torch.manual_seed(rank.rank)
     model = nn.ParameterDict()
     model["w"], model["b"] = nn.Parameter(torch.zeros(200, 200)), nn.Parameter(torch.zeros(9))
-    state = braid.hooks.DGCState(model, momentum=0.0, stages=[0.25, 0.01], steps_per_stage=3)
+    return model, braid.hooks.DGCState(model, momentum=0.0, stages=stages, steps_per_stage=steps_per_stage)
+
+
+def compress_deeply(rank: Rank) -> None:
+    """Nothing is lost but time: what was sent and what is left are what came in."""
+    model, state = begin(rank, [0.25, 0.01], 3)
     parameters = list(model.values())
     taken, given = torch.zeros(40009), torch.zeros(40009)
     for number in range(6):
@@ -97,11 +102,7 @@ def test_dgc_on_one_host_is_momentum() -> None:
 
 def use_16_bits(rank: Rank, dtype: torch.dtype) -> None:
     """Gradients of 16 bits: what accumulates is float32, and has what the rounding of the sum took away."""
-    join_apart(rank)
-    torch.manual_seed(rank.rank)
-    model = nn.ParameterDict()
-    model["w"], model["b"] = nn.Parameter(torch.zeros(200, 200)), nn.Parameter(torch.zeros(9))
-    state = braid.hooks.DGCState(model, momentum=0.0, stages=[0.25, 0.05], steps_per_stage=2)
+    model, state = begin(rank, [0.25, 0.05], 2)
     parameters = list(model.values())
     given, taken = torch.zeros(40000), torch.zeros(40000)
     for _ in range(5):
