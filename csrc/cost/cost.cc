@@ -258,10 +258,12 @@ Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology
   Result<Order> order = order_of(schedule);
   if (!order.ok()) return order.status();
   const int64_t segment_bytes = bytes / pipeline.segments + (bytes % pipeline.segments != 0 ? 1 : 0);
-  const double one_s =
-      Prediction(schedule, order.value(), segment_bytes, topology, rates, topology.burst_bytes()).run();
+  Prediction later(schedule, order.value(), segment_bytes, topology, rates, 0);
+  const double burst_bytes = topology.burst_bytes();
+  const double one_s = burst_bytes > 0
+                           ? Prediction(schedule, order.value(), segment_bytes, topology, rates, burst_bytes).run()
+                           : later.run();
   if (pipeline.segments == 1) return one_s;
-  const Prediction later(schedule, order.value(), segment_bytes, topology, rates, 0);
   const double next_s = std::max(later.bottleneck_s(), one_s / pipeline.window);
   return one_s + static_cast<double>(pipeline.segments - 1) * next_s;
 }
