@@ -108,13 +108,12 @@ def coding(elements: int) -> Iterator[Job]:
     for text in CODECS:
         size = braid.Codec(text).encoded_bytes(elements)
         message = torch.empty(size, dtype=torch.uint8, device="cuda")
-        read = size if "random" in text else 4 * elements  # of random_k: what it sends
 
         def encode(source: torch.Tensor, left: torch.Tensor | None, c: str = text, m: Any = message) -> None:
             braid.cuda.encode(c, source, residual=left, scale=0.5, seed=1, out=m)
 
-        yield Job(f"encode {text}", "braid", read + size, lambda e=encode: e(source, None))
-        yield Job(f"encode {text}, bfloat16", "braid", read // 2 + size, lambda e=encode: e(narrow, None))
+        yield Job(f"encode {text}", "braid", 4 * elements + size, lambda e=encode: e(source, None))
+        yield Job(f"encode {text}, bfloat16", "braid", 2 * elements + size, lambda e=encode: e(narrow, None))
         yield Job(
             f"encode {text} with residual", "braid", 12 * elements + size, lambda e=encode: e(source, residual)
         )

@@ -69,9 +69,9 @@ double ratio(const Codec& codec, size_t elements = size_t{1} << 24);
 
 // Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the
 // float difference, 0 where it is not finite. Without a residual the loss is forgotten. What is not finite decodes
-// to what is not finite either: to NaN, and a scaled codec's whole block with it; to itself in fp16, bf16 and the
-// sparse codecs, in so far as these send it. A finite element decodes to a finite one,
-// unless the sum of a block of sign overflows.
+// to what is not finite either: to NaN, and a scaled codec's whole block with it; to itself in fp16, bf16 and
+// top-k, in so far as that sends it; random-k sends a NaN in its place if it is not the one of its stretch that is
+// chosen. A finite element decodes to a finite one, unless the sum of a block of sign overflows.
 //
 // `seed` makes the random choices of qsgd and random_k; others ignore it. Messages of random_k are linear among
 // equal seeds.

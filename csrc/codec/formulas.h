@@ -288,7 +288,8 @@ BRAID_FORMULA Float left_unsent(Float value) {
   return is_finite(value) ? value : Float{};
 }
 
-// random-k: of every `stretch` consecutive elements one is sent, the same on all ranks that share the seed.
+// random-k: of every `stretch` consecutive elements one is sent, the same on all ranks that share the seed. Where
+// one that is not chosen is not finite, a NaN is sent in place of the chosen one.
 BRAID_FORMULA uint32_t chosen_of(uint32_t seed, uint32_t stretch_index, uint32_t stretch_elements) {
   const uint64_t wide = static_cast<uint64_t>(mixed(stretch_index + seed * 0x9e3779b9u)) * stretch_elements;
   return static_cast<uint32_t>(wide >> 32);

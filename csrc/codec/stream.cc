@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "base/instruction_set.h"
 #include "codec/formulas.h"
@@ -88,28 +90,32 @@ void Encoder::put_sums(const float* values, float scale, const float* addend, si
 
 void Encoder::put_sparse(const Terms& terms, size_t n, float* left) {
   if (selection_) return selection_->put(terms, n, left);
-  // What is not finite is not in `left`. Memory is read fastest in order, so the chosen ones are looked up after
-  // that.
+  // `odd` gets what is not finite, which is not in `left`. Memory is read fastest in order, so the chosen ones are
+  // looked up after that.
   Candidate odd[kTileElements];
-  const Candidate* next_odd = odd;
-  const Candidate* end_of_odd = odd;
-  if (left != nullptr) end_of_odd += codec_kernels().sift(terms, n, formula::kInfinityBits - 1, 0, odd, left);
+  const size_t odd_count =
+      codec_kernels().sift(terms, n, formula::kInfinityBits - 1, static_cast<uint32_t>(done_), odd, left);
+  const auto send = [this](size_t entry, float value) {
+    std::memcpy(out_.data() + layout_.data_at + entry * sizeof value, &value, sizeof value);
+  };
   for (; entry_ < layout_.entries; ++entry_) {
     const size_t position = chosen(codec_, seed_, entry_, elements_);
     if (position >= done_ + n) break;
     const size_t at = position - done_;
     float value = 0;
     if (left != nullptr) {
-      while (next_odd != end_of_odd && next_odd->position < at) ++next_odd;
-      const bool is_odd = next_odd != end_of_odd && next_odd->position == at;
-      value = is_odd ? formula::float_of(next_odd->bits) : left[at];
-      left[at] = 0;
+      value = std::exchange(left[at], 0.0f);
     } else {
       value = terms.values[at] * terms.scale;
       if (terms.addend != nullptr) value += terms.addend[at];
     }
-    value = formula::sent_of(value);
-    std::memcpy(out_.data() + layout_.data_at + entry_ * sizeof value, &value, sizeof value);
+    if (entry_ != odd_entry_) send(entry_, value);
+  }
+  for (const Candidate& one : std::span(odd, odd_count)) {
+    const size_t entry = one.position / codec_.every;
+    const bool alone = entry != odd_entry_ && one.position == chosen(codec_, seed_, entry, elements_);
+    send(entry, alone ? formula::sent_of(formula::float_of(one.bits)) : formula::float_of(formula::kNanBits));
+    odd_entry_ = entry;
   }
 }
 

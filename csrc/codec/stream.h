@@ -36,6 +36,7 @@ class Encoder {
   const Bytes out_;
   size_t done_ = 0;
   size_t entry_ = 0;                           // random_k: the next
+  size_t odd_entry_ = ~size_t{0};              // random_k: the last in whose stretch something was not finite
   std::optional<LargestSelection> selection_;  // top_k
 };
 

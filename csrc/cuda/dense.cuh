@@ -254,18 +254,13 @@ BRAID_DEVICE void decode_dense(const Job& job) {
   }
 }
 
-// left = tensors * scale + floats. kKeeps: as what a sparse message leaves behind.
-template <bool kKeeps>
+// left = tensors * scale + floats.
 BRAID_DEVICE void pack(const Job& job) {
   const uint32_t lane = lane_of();
   for (uint64_t first = warp_of() * Quads::kElements; first < job.elements;
        first += all_warps() * Quads::kElements) {
     Quads tile;
     load_scaled(job, first, lane, tile);
-    if (kKeeps) {
-      BRAID_UNROLL
-      for (int s = 0; s < Quads::kSlots; ++s) tile.at[s] = left_unsent(tile.at[s]);
-    }
     store_floats(job.left, first, job.elements, lane, tile);
   }
 }

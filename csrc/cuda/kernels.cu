@@ -12,8 +12,7 @@
     __VA_ARGS__(job);                                                 \
   }
 
-BRAID_KERNEL(pack, pack<false>)
-BRAID_KERNEL(keep, pack<true>)
+BRAID_KERNEL(pack, pack)
 BRAID_KERNEL(unpack, unpack)
 
 BRAID_KERNEL(encode_fp16, encode_dense<HalfForm<Half>>)
@@ -40,6 +39,7 @@ BRAID_KERNEL(top_k_count, top_k_count)
 BRAID_KERNEL(top_k_write, top_k_write)
 
 BRAID_KERNEL(send_chosen, send_chosen)
+BRAID_KERNEL(keep, keep)
 BRAID_KERNEL(drop_chosen, drop_chosen)
 BRAID_KERNEL(check_message, check_message)
 BRAID_KERNEL(clear, clear)

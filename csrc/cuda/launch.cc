@@ -89,10 +89,11 @@ Status encode_top_k(Device& device, Job& job, Stream stream) {
 Status encode_random_k(Device& device, Job& job, Stream stream) {
   const uint32_t blocks = blocks_for(device, job.entries, kThreads);
   if (Status s = device.launch("send_chosen", blocks, job, stream); !s.ok()) return s;
-  if (job.left == nullptr || job.elements == 0) return {};
+  if (job.elements == 0) return {};
   if (Status s = device.launch("keep", blocks_for_tiles(device, job.elements, kQuads), job, stream); !s.ok()) {
     return s;
   }
+  if (job.left == nullptr) return {};
   return device.launch("drop_chosen", blocks, job, stream);
 }
 

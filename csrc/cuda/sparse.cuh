@@ -23,6 +23,28 @@ BRAID_DEVICE void send_chosen(const Job& job) {
   }
 }
 
+BRAID_RARE void show_unsent(const Job& job, uint64_t position) {
+  const uint64_t stretch = position / job.every;
+  if (chosen_position(job, job.seed, stretch) == position) return;
+  reinterpret_cast<float*>(job.message + job.plan.data_at)[stretch] = float_of(kNanBits);
+}
+
+// After send_chosen: left = tensors * scale + floats, and what is not finite shows, though it was not chosen.
+BRAID_DEVICE void keep(const Job& job) {
+  const uint32_t lane = lane_of();
+  for (uint64_t first = warp_of() * Quads::kElements; first < job.elements;
+       first += all_warps() * Quads::kElements) {
+    Quads tile;
+    load_scaled(job, first, lane, tile);  // zeros past the end
+    BRAID_UNROLL
+    for (int s = 0; s < Quads::kSlots; ++s) {
+      if (!is_finite(tile.at[s])) show_unsent(job, first + Quads::place(s, lane));
+      tile.at[s] = left_unsent(tile.at[s]);
+    }
+    if (job.left != nullptr) store_floats(job.left, first, job.elements, lane, tile);
+  }
+}
+
 // What was sent is not left.
 BRAID_DEVICE void drop_chosen(const Job& job) {
   for (uint64_t i = thread_of(); i < job.entries; i += all_threads()) {

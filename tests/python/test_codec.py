@@ -115,17 +115,17 @@ def test_linear_codecs_agree_on_the_elements(text: str) -> None:
 @pytest.mark.parametrize("text", ALL)
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_arrives_so_and_leaves_nothing_behind(text: str, bad: float) -> None:
-    codec, residual = braid.Codec(text), np.ones(3000, np.float32)
-    values = np.ones(3000, np.float32)
+    codec, values = braid.Codec(text), np.ones(3000, np.float32)
     values[1100] = bad
-    seed = next(s for s in range(200) if codec.name != "random_k" or _sends(codec, 1100, s))
-    sent = decoded(codec, codec.encode(values, residual=residual, seed=seed), 3000)
-    assert not np.isfinite(sent[1100])
-    assert np.isfinite(residual).all()
-    first = 1100 // codec.block_elements * codec.block_elements
-    hit = ~np.isfinite(sent)
-    assert hit[first : first + codec.block_elements].all()
-    assert hit.sum() == codec.block_elements
+    together = 10 if codec.name == "random_k" else codec.block_elements
+    first = 1100 // together * together
+    for seed in range(30):
+        residual = np.ones(3000, np.float32)
+        sent = decoded(codec, codec.encode(values, residual=residual, seed=seed), 3000)
+        assert np.isfinite(residual).all()
+        hit = ~np.isfinite(sent)
+        assert hit.sum() == hit[first : first + together].sum() == codec.block_elements
+        assert hit[1100] or codec.name == "random_k"
 
 
 @pytest.mark.parametrize("text", ALL)
@@ -136,12 +136,6 @@ def test_no_residual_is_ever_infinite(text: str) -> None:
     sent = decoded(codec, codec.encode(values, residual=residual, scale=0.5), 5000)
     assert not np.isfinite(sent).all()
     assert np.isfinite(residual).all()
-
-
-def _sends(codec: braid.Codec, position: int, seed: int) -> bool:
-    values = np.zeros(3000, np.float32)
-    values[position] = 1
-    return decoded(codec, codec.encode(values, seed=seed), 3000)[position] == 1
 
 
 @pytest.mark.parametrize("text", ALL)

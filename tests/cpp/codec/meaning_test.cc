@@ -6,6 +6,7 @@
 #include <set>
 
 #include "codec/inputs.h"
+#include "codec/stream.h"
 
 namespace braid::testing {
 namespace {
@@ -158,6 +159,43 @@ TEST(CodecMeaning, UnscaledCodecsKeepWhatIsNotFiniteToItself) {
         << text;
     EXPECT_EQ(left, std::vector<float>(100)) << text;
   }
+}
+
+// random_k draws each element sooner or later; a stretch may begin in one tile and end in the next.
+TEST(CodecMeaning, RandomKShowsWhatIsNotFiniteWhereverItIs) {
+  constexpr size_t n = 2 * kTileElements + 150;
+  const Codec codec = codec_of("random_k:0.01");
+  const std::vector<float> ones(n, 1.0f);
+  const auto places = {size_t{0}, size_t{99}, size_t{100}, kTileElements - 1, kTileElements, n - 51, n - 1};
+  size_t chosen = 0, beside = 0;
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    const std::vector<float> drawn = decoded(codec, encoded(codec, ones, 1, nullptr, seed), n);
+    for (const size_t place : places) {
+      for (const float odd : {kInfinity, kNan}) {
+        std::vector<float> values = ones, left(n, 0.0f), expected = drawn;
+        values[place] = odd;
+        const size_t begin = place / 100 * 100, end = std::min(begin + 100, n);
+        const auto sent = std::find(expected.begin() + static_cast<ptrdiff_t>(begin),
+                                    expected.begin() + static_cast<ptrdiff_t>(end), 1.0f);
+        const bool is_chosen = sent - expected.begin() == static_cast<ptrdiff_t>(place);
+        *sent = is_chosen ? odd : kNan;
+        (is_chosen ? chosen : beside) += 1;
+        for (std::vector<float>* residual : {static_cast<std::vector<float>*>(nullptr), &left}) {
+          const std::vector<float> result = decoded(codec, encoded(codec, values, 1, residual, seed), n);
+          for (size_t i = begin; i < end; ++i) {
+            ASSERT_TRUE(result[i] == expected[i] || (std::isnan(result[i]) && std::isnan(expected[i])))
+                << place << " " << i << " " << seed;
+          }
+          ASSERT_EQ(std::count_if(result.begin(), result.end(), [](float x) { return !std::isfinite(x); }), 1);
+        }
+        ASSERT_EQ(std::count(left.begin(), left.end(), 1.0f),
+                  n - std::count(drawn.begin(), drawn.end(), 1.0f) - !is_chosen);
+        ASSERT_EQ(left[place], 0);
+      }
+    }
+  }
+  EXPECT_GT(chosen, 0u);
+  EXPECT_GT(beside, 0u);
 }
 
 TEST(CodecMeaning, FiniteStaysFinite) {

@@ -157,6 +157,13 @@ class ReferenceEncoder {
       put(layout_.data_at, entry, formula::sent_of(sums_[positions[entry]]));
       left_[positions[entry]] = 0;
     }
+    if (codec_.kind == CodecKind::kTopK) return;
+    for (uint32_t i = 0; i < sums_.size(); ++i) {
+      const uint32_t entry = i / codec_.every;
+      if (!std::isfinite(sums_[i]) && positions[entry] != i) {
+        put(layout_.data_at, entry, formula::float_of(formula::kNanBits));
+      }
+    }
   }
 
   Codec codec_;
