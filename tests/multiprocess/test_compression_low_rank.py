@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """PowerSGD between ranks: what is sent, what is kept, and that all get the same bits."""
 
+import braid.hooks
 import pytest
 import torch
 import torch.distributed as dist
+from braid.compression import CompressionPolicy
+from braid.compression import low_rank as low_rank_products
 from bucket_of import Bucket
 from hooked import mean_of, reduce, state_of
+from hosts_apart import join_apart
 from ranks import Rank, run_ranks
+from torch import nn
 
 pytestmark = pytest.mark.multiprocess
 
@@ -54,6 +59,23 @@ def low_rank(rank: Rank) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_low_rank(size: int) -> None:
     run_ranks(low_rank, size)
+
+
+def ask_the_slowest(rank: Rank) -> None:
+    """The first rank decides for all, but not by its own processor alone."""
+    join_apart(rank)
+    policy = CompressionPolicy(default="auto", budget=("power_sgd:4",), warmup_steps=1)
+    for seconds, codec in ((0.0, "power_sgd:4"), (1.0, "exact")):
+        low_rank_products.element_s = lambda *_, own=seconds * rank.rank: own
+        model = nn.ParameterDict({"w": nn.Parameter(torch.zeros(1024, 1024))})
+        state = braid.hooks.AutoState(model, policy)
+        reduce(state, [model["w"]], [torch.ones(1024, 1024)])
+        reduce(state, [model["w"]], [torch.ones(1024, 1024)])
+        assert [row.codec for row in state.report()] == [codec]
+
+
+def test_auto_counts_the_slowest_processor() -> None:
+    run_ranks(ask_the_slowest, 2, wire="tcp", join=False)
 
 
 def use_unlike_threads(rank: Rank) -> None:

@@ -7,7 +7,7 @@ from braid.compression import CompressionPolicy, Rule
 from braid.compression.carried import Carried
 from braid.compression.kinds import kind_of, owners
 from braid.compression.layout import LONG_ELEMENTS, Piece, parts_of
-from braid.compression.low_rank import is_worth, matrix_shape
+from braid.compression.low_rank import element_s, is_worth, matrix_shape
 from braid.compression.policy import Wish
 from braid.compression.prediction import Decision, decide
 from torch import nn
@@ -231,9 +231,23 @@ def test_auto_agrees_with_the_first_rank() -> None:
 
 def test_auto_counts_the_arithmetic_of_low_rank() -> None:
     policy = CompressionPolicy(default="auto", budget=("power_sgd:4",))
-    made = choose(policy, times({None: 1.0}))
+    made = choose(policy, times({None: 1.0, "power_sgd:4": 0.4}))
     assert [one.codec for one in made] == ["power_sgd:4", "exact", "power_sgd:4"]
-    assert {one.codec for one in choose(policy, times({None: 0.1}, latency_s=0))} == {"exact"}
+    # 500 x 1000 and 600 x 600 in factors of rank 4, two operations each, and the small one beside them.
+    sent = 500 + 4 * (500 + 1000) + 4 * (600 + 600)
+    gain = 860_500 * 1e-8 - sent * 1e-8 - 860_000 * 0.4e-8
+    free = choose(policy, times({None: 1.0, "power_sgd:4": 0.4}, latency_s=0))
+    assert sum(one.gain_s for one in free) == pytest.approx(gain)
+    # On a slow processor it takes longer than the bytes that it saves.
+    slow = choose(policy, times({None: 1.0, "power_sgd:4": 0.95}))
+    assert {one.codec for one in slow} == {"exact"}
+
+
+def test_the_arithmetic_of_low_rank_is_measured_once() -> None:
+    of_4, of_64 = element_s(4, torch.float32), element_s(64, torch.float32)
+    assert 1e-11 < of_4 < of_64 < 1e-5  # seconds
+    assert element_s(4, torch.float32) == of_4
+    assert 1e-11 < element_s(4, torch.bfloat16) < 1e-5
 
 
 def test_low_rank_only_where_it_shrinks() -> None:

@@ -12,6 +12,7 @@ Gradients of 16 bits are read as they are; errors and factors are float32. What 
 """
 
 import os
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ from braid.compression.layout import Piece
 LEAST_RATE = 2.0  # a matrix that does not shrink by this factor is sent as it is
 _TOO_LARGE = 2.0**120  # from here on sums of products might be infinite
 _ELEMENTS_PER_THREAD = 1 << 18  # a pass over fewer is over before another thread has woken up
+_MEASURED_EXTENT = 1024  # of the square matrix that shows how fast this processor is: not in a core's own caches
+_REPEATS = 4
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -51,6 +54,26 @@ def factor_elements(shape: Sequence[int], rank: int) -> tuple[int, int]:
     """Return the elements of P and of Q."""
     rows, columns = matrix_shape(shape)
     return rows * rank, columns * rank
+
+
+@cache
+def element_s(rank: int, dtype: torch.dtype) -> float:
+    """Measure, once in a process, the seconds that a step computes for an element of a large matrix."""
+    rows = columns = _MEASURED_EXTENT
+    product = _core.LowRank(rows, columns, rank, _name_of(dtype))
+    gradient = _array_of(torch.randn(rows * columns).to(dtype))
+    matrix, q = torch.zeros(rows * columns).numpy(), torch.randn(rank, columns).numpy()
+    sent, p = torch.zeros(2, rank, rows).numpy()
+    best = float("inf")
+    for _ in range(_REPEATS):
+        begin = time.perf_counter()
+        _in_ranges(rows, rows * columns, product.project, gradient, matrix, sent, q, p)
+        product.orthonormalize(p)
+        _in_ranges(columns, rows * columns, product.gather, matrix, p, q)
+        _in_ranges(rows, rows * columns, product.rebuild, p, q, gradient)
+        best = min(best, time.perf_counter() - begin)
+        sent, p = p, sent
+    return best / (rows * columns)
 
 
 @dataclass(frozen=True)

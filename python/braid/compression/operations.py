@@ -62,6 +62,13 @@ def most_of(number: int, group: dist.ProcessGroup | None) -> int:
     return int(word)
 
 
+def slowest_of(seconds: float, group: dist.ProcessGroup | None) -> float:
+    """Return the largest of all ranks' times; waits for it. All ranks of the group must come."""
+    word = torch.tensor([seconds], dtype=torch.float64)
+    dist.all_reduce(word, op=dist.ReduceOp.MAX, group=group)
+    return float(word)
+
+
 def compute_alike(group: dist.ProcessGroup | None) -> bool:
     """Tell whether all ranks get the same bits from the same products of matrices; all ranks must come.
 

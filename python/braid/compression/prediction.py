@@ -8,14 +8,10 @@ from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.policy import CompressionPolicy, Wish
 
-# Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included.
+# Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included; for the
+# arithmetic alone by low rank.
 Predict = Callable[[int, str | None], float]
 
-# What one core does at least in the passes of csrc/low_rank, and what memory they move for an element. Constants,
-# and not measured: all ranks must come to the same decision.
-_LOW_RANK_BYTES_PER_S = 1e10
-_LOW_RANK_FLOPS_PER_S = 2e10
-_LOW_RANK_BYTES = 20
 # Of pieces that are copied together and back again, by byte of theirs.
 _COPY_S_PER_BYTE = 2e-10
 
@@ -130,10 +126,9 @@ def _part_s(part: Part, predict: Predict) -> float:
     if not rank:
         return copied_s + predict(part.elements, part.codec)
     factors = [low_rank.factor_elements(piece.shape, rank) for piece in part.pieces]
-    element_s = _LOW_RANK_BYTES / _LOW_RANK_BYTES_PER_S + 8 * rank / _LOW_RANK_FLOPS_PER_S
     wide = 4 // part.pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
     return (
         predict(wide * sum(p for p, _ in factors), None)
         + predict(wide * sum(q for _, q in factors), None)
-        + element_s * part.elements
+        + predict(part.elements, part.codec)
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from braid.compression.operations import (
     must_carry,
     plain,
     put_back,
+    slowest_of,
     together,
 )
 from braid.compression.parameters import Parameters
@@ -176,11 +178,14 @@ class AutoState:
         self._rounds = [round_ for round_ in self._rounds if not round_.is_done]
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
-        group = self.process_group
-        return decide(
-            self.policy,
-            pieces,
-            kinds,
-            lambda elements, codec: predict_all_reduce(elements, codec, group, dtype=pieces[0].dtype),
-            lambda choice: choice_of_first(choice, group),
-        )
+        group, dtype = self.process_group, pieces[0].dtype
+
+        @cache  # for it asks the other ranks
+        def element_s(rank: int) -> float:
+            return slowest_of(low_rank.element_s(rank, dtype), group)
+
+        def predict(elements: int, codec: str | None) -> float:
+            rank = codecs.low_rank(codec or "")
+            return elements * element_s(rank) if rank else predict_all_reduce(elements, codec, group, dtype=dtype)
+
+        return decide(self.policy, pieces, kinds, predict, lambda choice: choice_of_first(choice, group))
