@@ -11,7 +11,7 @@ constexpr Link kBoard{1.3e-6, 1.5e-10};  // memory of one host
 // What a message costs the processors of both sides on its way through TCP.
 constexpr double kCardOverhead_s = 3e-5;
 // What a family is given over those behind it in the table, as links are shared and their rates noisy.
-constexpr double kMargin = 0.1;
+constexpr double kMargin = 0.05;
 
 bool has_board(const Topology& topology) {
   return topology.host_count() == 1 && topology.within_host() != kWithinHost;
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& optio
   tuner.algorithm = options.algorithm;
   const double alone_s_per_byte = has_board(topology) ? kBoard.beta_s_per_byte : kWithinHost.beta_s_per_byte;
   const double sharers = std::max(topology.within_host().beta_s_per_byte / alone_s_per_byte, 1.0);
-  tuner.sharers = sharers;
+  tuner.rates.sharers = sharers;
   if (has_board(topology)) {
     tuner.rates.writes_once = true;
   } else {  // boards cut otherwise, and their constants were fitted to whole operations

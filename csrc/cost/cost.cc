@@ -54,6 +54,13 @@ class Prediction {
     return *std::max_element(start_s_.begin(), start_s_.end());
   }
 
+  // What messages over cards cost the processors, while a node's own is busy with those of other ranks.
+  double others_messages_s() const {
+    const auto crosses = [&](const Message& message) { return !is_local(message) && !is_never_sent(message); };
+    const auto messages = static_cast<double>(std::ranges::count_if(order_.messages, crosses));
+    return (rates_.sharers - 1) * rates_.card_overhead_s * messages / static_cast<double>(ports_.size());
+  }
+
   // How long one segment occupies what it occupies longest.
   double bottleneck_s() const {
     double most_s = 0;
@@ -263,7 +270,7 @@ Result<double> predict_s(const Schedule& schedule, int64_t bytes, const Topology
   const double one_s = burst_bytes > 0
                            ? Prediction(schedule, order.value(), segment_bytes, topology, rates, burst_bytes).run()
                            : later.run();
-  if (pipeline.segments == 1) return one_s;
+  if (pipeline.segments == 1) return one_s + later.others_messages_s();
   const double next_s = std::max(later.bottleneck_s(), one_s / pipeline.window);
   return one_s + static_cast<double>(pipeline.segments - 1) * next_s;
 }

@@ -16,6 +16,10 @@
 // latencies overlap, what shares a port does not. When all its messages have, the round's local steps run: a
 // reduce of k sources moves k+1 bytes of memory per byte, a copy 2, and 3 of them take reduce_s_per_byte.
 //
+// Where `sharers` ranks share each core, a node's processor also works for the others: all that messages over cards
+// cost the processors, a rank's part of it, comes sharers - 1 times on top (Graham's bound for a list schedule, 1969).
+// In several segments that passes while the cards are busy with others.
+//
 // What has the share 0 is not sent, and takes nothing. Of the first segment, cards pass the topology's burst without
 // taking any time, out and in, the nodes of a host an equal part each: the bytes that go first.
 //
@@ -38,7 +42,8 @@ namespace braid {
 struct Rates {
   double reduce_s_per_byte = 1.5e-10;  // gamma: of two sources into a third place, per byte of the result
   double overhead_s = 2e-7;            // of one message, at its sender and at its receiver
-  double card_overhead_s = 0;          // what one to or from another host takes longer
+  double card_overhead_s = 0;          // what one to or from another host takes longer, of a whole core
+  double sharers = 1;                  // ranks per core, at least 1: the other rates are of a rank's part of it
   double code_s_per_byte = 0;          // of encoding what goes to another host, or decoding what comes from there
   bool writes_once = false;            // what a node sends to several of its host in one round leaves it once
 };

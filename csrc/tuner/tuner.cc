@@ -114,14 +114,12 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
   const Pipeline pipeline{segments_by(chunk_bytes, schedule, bytes), options.window};
   const std::optional<Codec>& codec = demands.codec;
   Rates rates = options.rates;
-  // In several segments most of what messages cost passes while the cards are busy with others.
-  if (pipeline.segments == 1) rates.card_overhead_s *= options.sharers;
   if (!codec) return predict_s(schedule, bytes, topology, rates, pipeline);
   const int64_t elements =
       bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(demands.element_bytes);
   const CodecTraits& row = traits(codec->kind);
   rates.code_s_per_byte =
-      topology.work_s_per_byte(row.name, row.coding_s_per_byte) * demands.floats_per_byte() * options.sharers;
+      topology.work_s_per_byte(row.name, row.coding_s_per_byte) * demands.floats_per_byte() * rates.sharers;
   const double part = demands.part(static_cast<size_t>(std::max<int64_t>(elements, 1)));
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }

@@ -36,8 +36,6 @@ struct TunerOptions {
   // How much less a family must be predicted to take than those before it in the table, the first of which is
   // sound for any size: what the model does not know may cost that much. 0.1: ten per cent.
   double margin = 0;
-  // How many nodes share a core, where most do. `rates` count that already, but for messages at cards; nor do codecs'.
-  double sharers = 1;
   Rates rates;
 };
 

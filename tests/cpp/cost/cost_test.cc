@@ -104,6 +104,25 @@ TEST(Cost, OfManySegmentsTheFirstAloneHasABurst) {
   EXPECT_NEAR(in_four(), without_s - kBytes / 16 * kBeta, 1e-9);
 }
 
+// Three ranks on every core: what all ranks' messages cost, once for a rank's own and twice for others'.
+TEST(Cost, RanksThatShareCoresWaitForAllMessages) {
+  const double message_s = 1e-4;
+  const auto waits_s = [&](const char* family, int ranks, int segments) {
+    const Topology topology = uniform(ranks, kAlpha, kBeta);
+    Rates rates = kRates;
+    rates.card_overhead_s = message_s;
+    const Schedule schedule = draw(kAllReduce, family, ranks);
+    const auto bytes = static_cast<int64_t>(kBytes);
+    const double alone_s = predict_s(schedule, bytes, topology, rates, {segments, 4}).value();
+    rates.sharers = 3;
+    return predict_s(schedule, bytes, topology, rates, {segments, 4}).value() - alone_s;
+  };
+  EXPECT_NEAR(waits_s("gather_all", 6, 1), 2 * 5 * message_s, 1e-9);
+  EXPECT_NEAR(waits_s("doubling", 4, 1), 2 * 2 * message_s, 1e-9);
+  EXPECT_NEAR(waits_s("doubling", 6, 1), 2 * 12 / 6 * message_s, 1e-9) << "two are done after one message each";
+  EXPECT_EQ(waits_s("gather_all", 6, 8), 0) << "passes while the cards are busy";
+}
+
 TEST(Cost, GatherAllPaysOneLatency) {
   for (int n : {2, 4, 7}) {
     expect_seconds(kAllReduce, "gather_all", n,
