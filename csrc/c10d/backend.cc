@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "c10d/gil.h"
+#include "c10d/packed.h"
 #include "c10d/store.h"
 #include "communicator/process.h"
 
@@ -173,15 +174,16 @@ Backend::Work Backend::start(Call call) {
                [&] { return group().start(std::move(call.operation), !call.asynchronous); });
 }
 
-Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls, TensorList results) {
-  if (calls.size() == 1) return start(std::move(calls.front()));
+Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
   const WithoutGil without_gil;
-  std::string title;
-  TensorList inputs;
+  TensorList inputs, results;
   for (const Call& call : calls) {
-    title = title_of(call);
     inputs.insert(inputs.end(), call.inputs.begin(), call.inputs.end());
+    results.insert(results.end(), call.tensors.results().begin(), call.tensors.results().end());
   }
+  calls = packed(std::move(calls), rank_, group().is_on_several_hosts());
+  if (calls.size() == 1) return start(std::move(calls.front()));
+  const std::string title = calls.empty() ? "" : title_of(calls.front());
   auto all = c10::make_intrusive<CoalescedWork>(rank_, type, title.empty() ? nullptr : title.c_str(), inputs,
                                                 std::move(results));
   for (size_t i = 0; i < calls.size(); ++i) {

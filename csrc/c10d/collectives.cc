@@ -3,14 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include "c10d/backend.h"
-#include "c10d/packed.h"
 
 namespace braid::adapter {
 namespace {
-
-// Up to here two copies take less than one more operation; measured in bench/bucket.
-constexpr size_t kPackedOnOneHost = 32 * 1024;
-constexpr size_t kPackedBetweenHosts = 128 * 1024;
 
 void check_pairs(size_t outputs, size_t inputs, const char* operation) {
   TORCH_CHECK_VALUE(outputs == inputs, "braid ", operation, ": got ", outputs, " outputs for ", inputs, " inputs");
@@ -38,8 +33,7 @@ Backend::Work Backend::lossy_reduce_scatter(const at::Tensor& output, const at::
 Backend::Work Backend::allreduce_coalesced(TensorList& tensors, const ::c10d::AllreduceCoalescedOptions& options) {
   std::vector<Call> calls;
   for (const at::Tensor& tensor : tensors) calls.push_back(call_all_reduce(tensor, options));
-  const size_t most_bytes = group().is_on_several_hosts() ? kPackedBetweenHosts : kPackedOnOneHost;
-  return start_all(::c10d::OpType::ALLREDUCE_COALESCED, packed(std::move(calls), most_bytes), tensors);
+  return start_all(::c10d::OpType::ALLREDUCE_COALESCED, std::move(calls));
 }
 
 Backend::Work Backend::broadcast(TensorList& tensors, const ::c10d::BroadcastOptions& options) {

@@ -2,6 +2,7 @@
 #include "c10d/tensors.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>

@@ -142,13 +142,92 @@ def reduce_lists(rank: Rank) -> None:
         dist.group.WORLD._get_backend(CPU).allreduce_coalesced(mixed, options)
 
 
-def group_calls() -> int:
+SHAPES = [(5,), (0,), (100_000,), (3, 7), (), (8192,), (2, 2), (5, 1, 3)]
+
+
+def several(rank: int, dtypes: list[torch.dtype]) -> list[torch.Tensor]:
+    """Return tensors of many shapes, and one that is no piece of memory, with numbers that tell rank and place."""
+    tensors = [
+        ((torch.arange(torch.Size(shape).numel()) % 7) + rank + 1).view(shape).to(dtypes[i % len(dtypes)])
+        for i, shape in enumerate(SHAPES)
+    ]
+    tensors.insert(2, (torch.arange(48.0).view(6, 8) + rank).t()[::2])
+    return tensors
+
+
+def gather_many(rank: Rank) -> None:
+    """As gathered one by one, in fewer operations; from ranks that give more and less, too."""
+    n, me = rank.size, rank.rank
+    group = dist.group.WORLD
+    dtypes = [torch.float32, torch.bool, torch.float32, torch.int64, torch.float8_e5m2]
+    inputs = several(me, dtypes)
+    outputs = [torch.empty(n, *each.shape, dtype=each.dtype) for each in inputs]
+    before = group_calls("all_gather")
+    work = group.allgather_into_tensor_coalesced(outputs, inputs)
+    work.wait()
+    # One of each dtype, and what is large by itself.
+    assert group_calls("all_gather") - before <= 6 < len(inputs)
+    for held in (work.result(), work.get_future().wait()):
+        assert [t.data_ptr() for t in held] == [t.data_ptr() for t in outputs]
+    for output, others in zip(outputs, zip(*(several(r, dtypes) for r in range(n)), strict=True), strict=True):
+        for row, other in zip(output, others, strict=True):
+            assert torch.equal(row.double(), other.double())
+
+    def of(r: int) -> list[torch.Tensor]:
+        return [torch.full((2 + r, 3), float(r)), torch.full((5 * r,), 10.0 + r), torch.full((), 20.0 + r)]
+
+    lists = [[torch.empty_like(each) for each in of(r)] for r in range(n)]
+    lists[0][0] = torch.empty(3, 2).t()
+    before = group_calls("all_gather")
+    group.allgather_coalesced(lists, of(me)).wait()
+    assert group_calls("all_gather") - before == 1
+    for r in range(n):
+        assert all(torch.equal(got, sent) for got, sent in zip(lists[r], of(r), strict=True)), r
+
+    # Where the input is a part of the output.
+    whole = [torch.zeros(n, 3), torch.zeros(n, 2)]
+    for each in whole:
+        each[me] = me + 1
+    group.allgather_into_tensor_coalesced(whole, [each[me] for each in whole]).wait()
+    assert all((each == torch.arange(1.0, n + 1).view(n, 1)).all() for each in whole)
+
+
+def scatter_many(rank: Rank) -> None:
+    """As reduced one by one, in fewer operations."""
+    n, me = rank.size, rank.rank
+    group = dist.group.WORLD
+    dtypes = [torch.float32, torch.bfloat16, torch.float32, torch.int64]
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.AVG, dist._make_nccl_premul_sum(0.5)):
+        used = dtypes[:1] if op not in (dist.ReduceOp.SUM, dist.ReduceOp.MAX) else dtypes
+        inputs = [torch.stack([each * (r + 1) for r in range(n)]) for each in several(me, used)]
+        inputs[1] = inputs[1].expand(n, 0)
+        kept = [each.clone() for each in inputs]
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = op
+        outputs = [torch.empty_like(each[0]) for each in inputs]
+        alone = [each.clone() for each in outputs]
+        before = group_calls("reduce_scatter")
+        work = group.reduce_scatter_tensor_coalesced(outputs, inputs, options)
+        work.wait()
+        assert group_calls("reduce_scatter") - before <= 5 < len(inputs)
+        for held in (work.result(), work.get_future().wait()):
+            assert [t.data_ptr() for t in held] == [t.data_ptr() for t in outputs]
+        for output, single, source, old in zip(outputs, alone, inputs, kept, strict=True):
+            assert torch.equal(source, old)
+            dist.reduce_scatter_tensor(single, source, op)
+            assert torch.equal(output, single)
+    shards = [torch.ones(n, 4), torch.ones(n, 2)]
+    group.reduce_scatter_tensor_coalesced([each[me] for each in shards], shards).wait()  # in place
+    assert all((each[me] == n).all() for each in shards)
+
+
+def group_calls(collective: str = "all_reduce") -> int:
     rows = dist.group.WORLD._get_backend(CPU).stats()
-    return sum(row["calls"] for row in rows if row["collective"] == "all_reduce")
+    return sum(row["calls"] for row in rows if row["collective"] == collective)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize(
     "function",
     [
@@ -159,14 +238,17 @@ def group_calls() -> int:
         gather_lists,
         have_futures,
         reduce_lists,
+        gather_many,
+        scatter_many,
     ],
 )
 def test_coalescing(function: object, size: int) -> None:
     run_ranks(function, size)
 
 
-def test_batches_over_tcp() -> None:
-    run_ranks(send_batches, 3, wire="tcp")
+@pytest.mark.parametrize("function", [send_batches, gather_many, scatter_many])
+def test_over_tcp(function: object) -> None:
+    run_ranks(function, 3, wire="tcp")
 
 
 def reduce_other_lists(rank: Rank) -> None:
