@@ -12,6 +12,9 @@ constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
+// One chunk on its way lasts no longer than this, if it is not smaller than that.
+constexpr double kChunkTime_s = 1.5e-3;
+constexpr double kSmallChunk = 16 * 1024;
 constexpr double kMostChunk = 256 * 1024;
 constexpr double kMostCoded = 1024 * 1024;  // of floats that are encoded: they should stay in the cache
 
@@ -54,18 +57,21 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
   const Sizes sizes(schedule);
   std::vector<double> taken(topology.host_count(), 0);
   std::vector<double> queue(topology.host_count(), 0);
+  std::vector<double> passed(topology.host_count(), 0);
   for (Node node = 0; node < topology.nodes(); ++node) {
     const int host = topology.numbered_hosts()[node];
     taken[host] += most_taken(schedule, topology, sizes, node);
     const double s_per_byte = topology.card(topology.host(node)).down_s_per_byte;
-    queue[host] = s_per_byte > 0 ? std::clamp(kQueueTime_s / s_per_byte, kLeastQueue, kMostQueue) : kMostQueue;
+    const double bytes_per_s = 1 / std::max(s_per_byte, 1e-12);
+    queue[host] = std::clamp(kQueueTime_s * bytes_per_s, kLeastQueue, kMostQueue);
+    passed[host] = std::clamp(kChunkTime_s * bytes_per_s, kSmallChunk, kMostChunk);
   }
   // Bytes of a chunk: of a vector's segment one of `chunks`, of blocks what messages are counted in.
   const double unit =
       is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
   double chunk = kMostChunk;
   for (size_t host = 0; host < taken.size(); ++host) {
-    if (taken[host] > 0) chunk = std::min(chunk, queue[host] / window * unit / taken[host]);
+    if (taken[host] > 0) chunk = std::min({chunk, passed[host], queue[host] / window * unit / taken[host]});
   }
   chunk = std::max(chunk, kLeastChunk);
   if (ratio < 1) chunk = std::min(chunk / ratio, std::max(chunk, kMostCoded));

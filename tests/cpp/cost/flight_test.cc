@@ -27,7 +27,6 @@ void expect_about(int64_t bytes, int64_t expected_bytes) {
 TEST(Flight, WhatAWindowHasUnderWayFitsTheQueue) {
   const Topology four = with_queue(4, 1024 * kKiB);
   // A ring takes one chunk per round, direct exchange three.
-  expect_about(chunk(CollectiveKind::kAllReduce, "ring", four, 4), 256 * kKiB);
   expect_about(chunk(CollectiveKind::kAllReduce, "ring", four, 8), 128 * kKiB);
   expect_about(chunk(CollectiveKind::kAllReduce, "direct", four, 4), 1024 * kKiB / 12);
   expect_about(chunk(CollectiveKind::kGather, "direct", four, 4), 1024 * kKiB / 12);
@@ -52,9 +51,19 @@ TEST(Flight, AnAggregatorHasAQueueToo) {
   expect_about(chunk_bytes_for(schedule, topology, 4), 32 * kKiB);
 }
 
+// A ring takes one chunk at a time, so its window alone would make that a quarter of what passes in 10 ms.
+TEST(Flight, AChunkPassesItsCardSoon) {
+  expect_about(chunk(CollectiveKind::kAllReduce, "ring", with_queue(4, 1024 * kKiB), 4), 1024 * kKiB * 3 / 20);
+  expect_about(chunk(CollectiveKind::kAllReduce, "ring", with_queue(4, 100 * kKiB), 4), 16 * kKiB);
+  Topology topology = with_queue(4, 4096 * kKiB);
+  expect_about(chunk(CollectiveKind::kAllReduce, "ring", topology, 4), 256 * kKiB);
+  topology.set_card(3, {1e-9, 10e-3 / (400 * kKiB)});
+  expect_about(chunk(CollectiveKind::kAllReduce, "ring", topology, 4), 60 * kKiB);
+}
+
 TEST(Flight, HasLimits) {
-  expect_about(chunk(CollectiveKind::kAllReduce, "direct", with_queue(4, 1), 1),
-               256 * kKiB / 3);  // any queue holds that
+  expect_about(chunk(CollectiveKind::kAllReduce, "direct", with_queue(8, 1), 4),
+               256 * kKiB / 28);  // any queue holds 256 KiB
   expect_about(chunk(CollectiveKind::kAllReduce, "direct", with_queue(64, 1), 64),
                4 * kKiB);  // too many for any queue
   expect_about(chunk(CollectiveKind::kAllReduce, "direct", with_queue(8, 1e12), 4), 4096 * kKiB / 28);
