@@ -59,8 +59,8 @@ CLUSTERS = [
         servers="1x100mbit",
         api="array",
     ),
-    Cluster("four_alone", "4x100mbit", "1M,4M"),
-    Cluster("four_helped", "4x100mbit", "1M,4M", servers="2x100mbit", api="array"),
+    Cluster("four_alone", "4x100mbit", "1M,4M,16M"),
+    Cluster("four_helped", "4x100mbit", "1M,4M,16M", servers="2x100mbit", api="array"),
 ]
 
 
