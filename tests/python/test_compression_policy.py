@@ -244,7 +244,9 @@ def test_auto_counts_the_arithmetic_of_low_rank() -> None:
 
 
 def test_the_arithmetic_of_low_rank_is_measured_once() -> None:
+    state = torch.get_rng_state()
     of_4, of_64 = element_s(4, torch.float32), element_s(64, torch.float32)
+    assert torch.equal(torch.get_rng_state(), state)
     assert 1e-11 < of_4 < of_64 < 1e-5  # seconds
     assert element_s(4, torch.float32) == of_4
     assert 1e-11 < element_s(4, torch.bfloat16) < 1e-5

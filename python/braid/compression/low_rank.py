@@ -31,7 +31,9 @@ from braid.compression.layout import Piece
 LEAST_RATE = 2.0  # a matrix that does not shrink by this factor is sent as it is
 _TOO_LARGE = 2.0**120  # from here on sums of products might be infinite
 _ELEMENTS_PER_THREAD = 1 << 18  # a pass over fewer is over before another thread has woken up
-_MEASURED_EXTENT = 1024  # of the square matrix that shows how fast this processor is: not in a core's own caches
+# Of the square matrix that shows how fast this processor is: too large for a core's own caches, though not for one
+# that cores share, so that a model's gradients may take longer.
+_MEASURED_EXTENT = 1024
 _REPEATS = 4
 
 
@@ -61,9 +63,12 @@ def element_s(rank: int, dtype: torch.dtype) -> float:
     """Measure, once in a process, the seconds that a step computes for an element of a large matrix."""
     rows = columns = _MEASURED_EXTENT
     product = _core.LowRank(rows, columns, rank, _name_of(dtype))
-    gradient = _array_of(torch.randn(rows * columns).to(dtype))
-    matrix, q = torch.zeros(rows * columns).numpy(), torch.randn(rank, columns).numpy()
-    sent, p = torch.zeros(2, rank, rows).numpy()
+    ours = torch.Generator("cpu").manual_seed(0)  # the user's numbers are not ours to draw
+    floats = {"dtype": torch.float32, "device": "cpu"}
+    gradient = _array_of(torch.randn(rows * columns, generator=ours, **floats).to(dtype))
+    matrix = torch.zeros(rows * columns, **floats).numpy()
+    q = torch.randn(rank, columns, generator=ours, **floats).numpy()
+    sent, p = torch.zeros(2, rank, rows, **floats).numpy()
     best = float("inf")
     for _ in range(_REPEATS):
         begin = time.perf_counter()

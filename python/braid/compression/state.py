@@ -37,9 +37,9 @@ _VERSION = 1  # of the state dict
 class AutoState:
     """State of the hook ``braid.hooks.auto``: ``ddp.register_comm_hook(AutoState(ddp, policy), auto)``.
 
-    Every rank makes one with the same policy; decisions depend on nothing else than that, the model and the links,
-    so all ranks take the same. Residuals, what compression left out of earlier steps, belong to parameters, by
-    name. They differ from rank to rank, so each rank saves its own state_dict().
+    Every rank makes one with the same policy; decisions depend on nothing else than that, the model, the links and
+    the slowest rank's processor, so all ranks take the same. Residuals, what compression left out of earlier
+    steps, belong to parameters, by name. They differ from rank to rank, so each rank saves its own state_dict().
     """
 
     def __init__(
