@@ -60,11 +60,11 @@ Call one_of(std::vector<Call> calls, int rank) {
   one.asynchronous = calls.front().asynchronous;
   one.operation = calls.front().operation;
   const std::vector<Bytes> room = room_for(calls, one.tensors);
-  const auto in_place = [&](size_t blocks) {
+  const auto all_or_own = [&](size_t blocks) {  // so that one side lies in the other
     return blocks == room.size() ? room : std::vector{room[static_cast<size_t>(rank)]};
   };
-  std::vector<Bytes> in = in_place(one.operation.inputs.size());
-  std::vector<Bytes> out = in_place(one.operation.outputs.size());
+  std::vector<Bytes> in = all_or_own(one.operation.inputs.size());
+  const std::vector<Bytes> out = all_or_own(one.operation.outputs.size());
   one.operation.inputs.assign(in.begin(), in.end());
   one.operation.outputs = out;
   TensorList results;
@@ -77,11 +77,12 @@ Call one_of(std::vector<Call> calls, int rank) {
     results.insert(results.end(), call.tensors.results().begin(), call.tensors.results().end());
   }
   const auto parts = std::make_shared<std::vector<Call>>(std::move(calls));
-  one.tensors.finish_with(std::move(results), [parts, out]() mutable {
+  one.tensors.finish_with(std::move(results), [parts, out] {
+    std::vector<Bytes> from = out;
     for (Call& part : *parts) {
       for (size_t i = 0; i < out.size(); ++i) {
         const Bytes block = part.operation.outputs[i];
-        copy_bytes(block.data(), take(out[i], block.size()).data(), block.size());
+        copy_bytes(block.data(), take(from[i], block.size()).data(), block.size());
       }
       part.tensors.copy_back();
     }

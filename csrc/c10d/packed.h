@@ -12,7 +12,8 @@
 namespace braid::adapter {
 
 // The same calls, but small ones of one dtype have become one, at the place of the first of them. What is packed
-// depends on nothing but sizes and dtypes, on which the ranks have to agree anyway. `rank` is the caller's own.
+// depends on nothing but sizes and dtypes, on which the ranks have to agree anyway. `rank` is the caller's own. Inputs
+// are read here and now: what an operation under way has yet to write into them is not seen.
 // REQUIRES: all_reduces, all_gathers or reduce_scatters with the same operator and options.
 std::vector<Call> packed(std::vector<Call> calls, int rank, bool between_hosts);
 

@@ -12,9 +12,9 @@ namespace braid {
 
 // The size to aim at for a chunk of one segment, a multiple of 64, when `window` segments are under way. A queue
 // is taken to hold what its card takes in in 10 ms, at least 256 KiB and at most 4 MiB; what a card may have under
-// way are the messages that its nodes take in one round, of every segment in the window. No more than what the
-// slowest card takes in in 1.5 ms, at least 16 and at most 256 KiB, which hide the cost of a message; and that where
-// no message leaves a host. At least 4 KiB in any case.
+// way are the messages that its nodes take in one round, of every segment in the window. No more either than what
+// the slowest card that takes any passes in 1.5 ms, but for 16 KiB; nor than 256 KiB, which hide the cost of a message,
+// and are the size where no message leaves a host. At least 4 KiB in any case.
 //
 // With a `ratio` below 1, of messages of that part of their chunk's bytes: as much more of the chunk, up to 1 MiB.
 // REQUIRES: verify() accepts the schedule, topology.nodes() == its nodes, window > 0.

@@ -161,6 +161,32 @@ TEST(CodecMeaning, UnscaledCodecsKeepWhatIsNotFiniteToItself) {
   }
 }
 
+// Two in one stretch: in two tiles, or one of them chosen.
+TEST(CodecMeaning, RandomKSendsANanForSeveralThatAreNotFinite) {
+  constexpr size_t n = 2 * kTileElements;
+  const Codec codec = codec_of("random_k:0.01");
+  const std::vector<float> ones(n, 1.0f);
+  constexpr size_t begin = kTileElements / 100 * 100;
+  static_assert(begin < kTileElements && kTileElements < begin + 100);
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    const std::vector<float> drawn = decoded(codec, encoded(codec, ones, 1, nullptr, seed), n);
+    const auto sent = static_cast<size_t>(
+        std::find(drawn.begin() + static_cast<ptrdiff_t>(begin), drawn.end(), 1.0f) - drawn.begin());
+    for (const size_t other : {begin, kTileElements - 1, kTileElements, begin + 99}) {
+      for (const size_t first : {sent, kTileElements - 1}) {
+        if (first == other) continue;
+        std::vector<float> values = ones, left(n, 0.0f);
+        values[first] = values[other] = kInfinity;
+        for (std::vector<float>* residual : {static_cast<std::vector<float>*>(nullptr), &left}) {
+          const std::vector<float> result = decoded(codec, encoded(codec, values, 1, residual, seed), n);
+          EXPECT_TRUE(std::isnan(result[sent])) << seed << " " << first << " " << other;
+        }
+        EXPECT_TRUE(std::all_of(left.begin(), left.end(), [](float value) { return std::isfinite(value); }));
+      }
+    }
+  }
+}
+
 // random_k draws each element sooner or later; a stretch may begin in one tile and end in the next.
 TEST(CodecMeaning, RandomKShowsWhatIsNotFiniteWhereverItIs) {
   constexpr size_t n = 2 * kTileElements + 150;
