@@ -14,7 +14,6 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from itertools import product
-from operator import itemgetter
 from pathlib import Path
 
 FOLDER = Path(os.path.relpath(Path(__file__).parent))  # of the checkout, wherever that is
@@ -79,7 +78,7 @@ def be_a_rank(task: Task) -> None:
     for nbytes in task.sizes:
         plan = comms[AUTO].explain("all_reduce", nbytes)
         twin = comms[plan["family"]].explain("all_reduce", nbytes)
-        # What was forced has no help.
+        # What is forced has no help, nor the links of the group that awaits it.
         twins = plan_of(plan) == plan_of(twin)
         if not twins and not task.helpers:
             raise SystemExit(f"{nbytes} bytes: forced, {plan['family']} has another plan: {plan} {twin}")
@@ -88,6 +87,7 @@ def be_a_rank(task: Task) -> None:
         predicted = {plan["family"]: plan["predicted_s"]}
         predicted |= {other["family"]: other["predicted_s"] for other in plan["runners_up"]}
         case = {"bytes": nbytes, "chosen": plan["family"], "shares": plan["shares"], "segments": plan["segments"]}
+        case |= {"helped": len(plan["shares"]) > size, "effort": task.effort}
         case["predicted_us"] = {name: round(1e6 * predicted[name]) for name in FAMILIES if name in predicted}
         found.append(case | summary(times, plan["family"] if twins else None))
         if nbytes >= 64 << 10:  # what is slow for tiny tensors need not be for others
@@ -220,7 +220,7 @@ def judge(case: dict) -> tuple[str, float]:
 
 def table(clusters: list[dict]) -> list[str]:
     """Return Markdown: regret by cluster and size, its median and worst, and what noise does."""
-    sizes = [case["bytes"] for case in clusters[0]["cases"]]
+    sizes = sorted({case["bytes"] for cluster in clusters for case in cluster["cases"]})
     lines = [
         "| n | links | " + " | ".join(size_text(size) for size in sizes) + " |",
         "|---" * (2 + len(sizes)) + "|",
@@ -228,22 +228,23 @@ def table(clusters: list[dict]) -> list[str]:
     regrets: dict[int, list[float]] = {size: [] for size in sizes}
     noise: dict[int, list[float]] = {size: [] for size in sizes}
     for cluster in clusters:
-        cells = []
+        cells = dict.fromkeys(sizes, "")
         for case in cluster["cases"]:
             best, regret = judge(case)
             regrets[case["bytes"]].append(regret)
             if case["forced"]:
                 noise[case["bytes"]].append(abs(case["forced"] - 1))
+            chosen = case["chosen"] + (" with help" if case["helped"] else "")
             instead = "" if regret == 0 else f" ({best})"
-            cells.append(f"{100 * regret:.0f} % {case['chosen']}{instead}")
+            cells[case["bytes"]] = f"{100 * regret:.0f} % {chosen}{instead}"
         hosts = f"{cluster['n']} + {cluster['helpers']}" if cluster["helpers"] else cluster["n"]
-        lines.append(f"| {hosts} | {cluster['profile']} | {' | '.join(cells)} |")
+        lines.append(f"| {hosts} | {cluster['profile']} | {' | '.join(cells.values())} |")
     for title, by_size in (("regret", regrets), ("same plan twice", noise)):
         for what, of in (("median", statistics.median), ("worst", max)):
             if all(by_size.values()):
-                cells = [f"{100 * of(by_size[size]):.0f} %" for size in sizes]
+                found = [f"{100 * of(by_size[size]):.0f} %" for size in sizes]
                 every = of([value for values in by_size.values() for value in values])
-                lines.append(f"| {title}, {what} | of all: {100 * every:.0f} % | {' | '.join(cells)} |")
+                lines.append(f"| {title}, {what} | of all: {100 * every:.0f} % | {' | '.join(found)} |")
     return lines
 
 
@@ -273,22 +274,24 @@ def main() -> None:
     path = FOLDER / "regret.json"
     report = json.loads(path.read_text()) if path.exists() else {"clusters": []}
     if not arguments.show:
-        all_keys = list(product((0, *HELPERS), HOSTS, PROFILES))
-        hosts, helping = (set(map(int, text.split(","))) for text in (arguments.hosts, arguments.helpers))
-        asked = [
-            (k, n, profile) for k, n, profile in all_keys if k in helping and n in hosts and (n in HELPED or not k)
+        grid = [
+            (k, n, profile) for k, n, profile in product((0, *HELPERS), HOSTS, PROFILES) if n in HELPED or not k
         ]
-        # The others stay as they are.
-        report |= {"effort": arguments.effort, "machine": facts.facts()}
-        key = itemgetter("helpers", "n", "profile")
-        by_key = {key(cluster): cluster for cluster in report["clusters"]}
+        hosts, helping = (set(map(int, text.split(","))) for text in (arguments.hosts, arguments.helpers))
+        if not hosts <= set(HOSTS) or not helping <= {0, *HELPERS}:
+            parser.error(f"expected --hosts of {HOSTS}, --helpers of {(0, *HELPERS)}")
+        report["machine"] = facts.facts()
+        clusters = {(one["helpers"], one["n"], one["profile"]): one for one in report["clusters"]}
         start = time.monotonic()
-        for helpers, n, profile in asked:
+        for helpers, n, profile in (one for one in grid if one[0] in helping and one[1] in hosts):
             cluster = measure_cluster(n, profile, helpers, arguments.effort, arguments.largest)
             seen = ", ".join(f"{100 * judge(case)[1]:.0f} %" for case in cluster["cases"])
             print(f"{time.monotonic() - start:.0f} s: {n} + {helpers}, {profile}: {seen}", flush=True)
-            by_key[key(cluster)] = cluster
-            report["clusters"] = [by_key[one] for one in all_keys if one in by_key]
+            # What was not measured now stays as it is.
+            before = clusters.get((helpers, n, profile), {"cases": []})["cases"]
+            by_size = {case["bytes"]: case for case in [*before, *cluster["cases"]]}
+            clusters[helpers, n, profile] = cluster | {"cases": [by_size[size] for size in sorted(by_size)]}
+            report["clusters"] = [clusters[one] for one in grid if one in clusters]
             path.write_text(json.dumps(report, indent=1) + "\n")
     show(report["clusters"])
 
