@@ -12,7 +12,7 @@ constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
-// One chunk on its way lasts no longer than this, if it is not smaller than that.
+// How long a chunk may keep a card busy, but for one of kSmallChunk.
 constexpr double kChunkTime_s = 1.5e-3;
 constexpr double kSmallChunk = 16 * 1024;
 constexpr double kMostChunk = 256 * 1024;
