@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far apart are two cores just now? Passes a cache line, and every other time 32 KiB, between two pinned threads.
-// A virtual machine's cores may be moved under it, so it asks again and again.
+// How far apart are two cores just now? Passes a cache line between two pinned threads, and 128 KiB over a stage that
+// is written through the caches, and past them. A virtual machine's cores may be moved under it, so it asks again and
+// again.
 //
-//   g++ -O2 -pthread bench/intra_host/core_to_core.cc -o build/core_to_core && build/core_to_core 0 1 40
+//   g++ -std=c++20 -O2 -pthread -Icsrc bench/intra_host/core_to_core.cc -o build/core_to_core
+//   build/core_to_core 0 1 40
 #include <pthread.h>
 #include <sched.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <vector>
 
+#include "base/copy.h"
+
 namespace {
 
-constexpr size_t kBytes = 32 * 1024;
-constexpr int kRoundsPerSample = 20'000;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kBytes = 128 * 1024;
+constexpr size_t kStageBytes = 2 * 1024 * 1024;  // used from end to end in turn
+constexpr int kRounds = 600;                     // of each way, per sample
 constexpr int kStop = -1;
+
+enum Way { kLine, kThrough, kPast, kWays };
 
 alignas(128) std::atomic<int> asked{0};
 alignas(128) std::atomic<int> answered{0};
-alignas(4096) char stage[kBytes];
+alignas(4096) std::byte stage[kStageBytes];
 
 void pin_to(int core) {
   cpu_set_t cores;
@@ -31,20 +40,31 @@ void pin_to(int core) {
   pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
 }
 
-bool carries_bytes(int round) { return round % 2 == 0; }
+Way way_of(int round) { return static_cast<Way>(round / kRounds % kWays); }
+
+std::byte* place_of(int round) { return stage + static_cast<size_t>(round) * kBytes % kStageBytes; }
 
 void answer_on(int core) {
   pin_to(core);
-  std::vector<char> target(kBytes);
-  for (int round = 1;; ++round) {
+  std::vector<std::byte> target(kBytes);
+  for (int round = 0;; ++round) {
     int seen;
-    while ((seen = asked.load()) != round && seen != kStop) {
+    while ((seen = asked.load()) != round + 1 && seen != kStop) {
     }
     if (seen == kStop) return;
-    if (carries_bytes(round)) std::memcpy(target.data(), stage, kBytes);
-    answered.store(round);
+    if (way_of(round) != kLine) braid::copy_bytes(target.data(), place_of(round), kBytes);
+    answered.store(round + 1);
   }
 }
+
+void put(Way way, std::byte* to, const std::byte* from) {
+  if (way == kThrough) braid::copy_bytes(to, from, kBytes);
+  if (way != kPast) return;
+  braid::stream_bytes(to, from, kBytes);
+  braid::end_of_stream();
+}
+
+double us(Clock::duration sum) { return std::chrono::duration<double, std::micro>(sum).count() / kRounds; }
 
 }  // namespace
 
@@ -55,22 +75,25 @@ int main(int argc, char** argv) {
   }
   std::thread other(answer_on, std::atoi(argv[2]));
   pin_to(std::atoi(argv[1]));
-  const std::vector<char> source(kBytes, 1);
-  int round = 0;
-  for (int sample = 0; sample < std::atoi(argv[3]); ++sample) {
-    double seconds[2] = {0, 0};
-    for (int i = 0; i < kRoundsPerSample; ++i) {
-      ++round;
-      const auto begin = std::chrono::steady_clock::now();
-      if (carries_bytes(round)) std::memcpy(stage, source.data(), kBytes);
-      asked.store(round);
-      while (answered.load() != round) {
+  const std::vector<std::byte> source(kBytes, std::byte{1});
+  for (int round = 0; round < std::atoi(argv[3]) * kWays * kRounds;) {
+    std::array<Clock::duration, kWays> putting{}, getting{};
+    for (int i = 0; i < kWays * kRounds; ++i, ++round) {
+      const Way way = way_of(round);
+      const auto begin = Clock::now();
+      put(way, place_of(round), source.data());
+      const auto posted = Clock::now();
+      asked.store(round + 1);
+      while (answered.load() != round + 1) {
       }
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      seconds[carries_bytes(round)] += took.count();
+      putting[way] += posted - begin;
+      getting[way] += Clock::now() - posted;
     }
-    std::printf("line there and back %4.0f ns; 32 KiB to a stage and out of it %5.2f us\n",
-                seconds[0] / (kRoundsPerSample / 2) * 1e9, seconds[1] / (kRoundsPerSample / 2) * 1e6);
+    std::printf(
+        "line there and back %4.0f ns; 128 KiB put through the caches %5.1f us, got %5.1f; past them %5.1f, "
+        "%5.1f\n",
+        1e3 * us(getting[kLine]), us(putting[kThrough]), us(getting[kThrough]), us(putting[kPast]),
+        us(getting[kPast]));
     std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::milliseconds(700));
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/copy.h"
 
 namespace braid::shm {
@@ -76,9 +77,21 @@ std::optional<uint32_t> Board::stage(ConstBytes bytes) {
     if (begin + size - freed_ > stage_bytes_) return std::nullopt;
   }
   const auto place = static_cast<uint32_t>(begin % stage_bytes_);
-  copy_bytes(stage_ + place, bytes.data(), bytes.size());
+  write(stage_ + place, bytes);
   staged_ = begin + size;
   return place;
+}
+
+void Board::write(std::byte* to, ConstBytes bytes) {
+  if (bytes.size() < StoreChoice::kLeastBytes) return copy_bytes(to, bytes.data(), bytes.size());
+  const auto begin = Clock::now();
+  if (stores_.streams()) {
+    stream_bytes(to, bytes.data(), bytes.size());
+    end_of_stream();
+  } else {
+    copy_bytes(to, bytes.data(), bytes.size());
+  }
+  stores_.wrote(bytes.size(), Clock::now() - begin);
 }
 
 // What was staged before the round of the oldest notice that somebody has not taken is free; nothing of this round is,

@@ -15,6 +15,7 @@
 #include "transport/frame.h"
 #include "transport/shm/board_layout.h"
 #include "transport/shm/link.h"
+#include "transport/shm/store_choice.h"
 
 namespace braid::shm {
 
@@ -101,6 +102,7 @@ class Board {
     return side(from).incoming[(side(from).taken_by_me + 1 + ahead) % kNotices];
   }
   void free_stage();
+  void write(std::byte* to, ConstBytes bytes);  // into the stage
   // The next notice for the peer, to be filled; none while there is no room.
   Notice* next_notice(Node to, uint64_t digest, size_t bytes);
   void publish(Side& side, Notice& notice);
@@ -114,6 +116,7 @@ class Board {
   uint64_t staged_ = 0;
   uint64_t freed_ = 0;
   uint64_t round_ = 0;  // where the round began
+  StoreChoice stores_;
 };
 
 }  // namespace braid::shm
