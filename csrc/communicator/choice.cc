@@ -5,6 +5,7 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
+#include "communicator/pace.h"
 #include "communicator/parley.h"
 #include "communicator/processor.h"
 #include "communicator/survey.h"
@@ -19,8 +20,6 @@ constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
-// Of the slower card's rate: cards may pass somewhat more than was measured, and must be seen to when they get faster.
-constexpr double kPace = 1.3;
 constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a survey
 
 }  // namespace
@@ -91,7 +90,7 @@ void Group::pace_peers(const Topology* topology) {
     if (topology != nullptr && topology->host(peer) != topology->host(rank_)) {
       const double up_s = topology->card(topology->host(rank_)).up_s_per_byte;
       const double down_s = topology->card(topology->host(peer)).down_s_per_byte;
-      bytes_per_s = kPace / std::max({up_s, down_s, 1e-12});
+      bytes_per_s = pace_for(std::max(up_s, down_s));
     }
     mailbox_.pace(peer, bytes_per_s);
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "communicator/fast_card.h"
+
 namespace braid {
 namespace {
 
@@ -13,6 +15,8 @@ constexpr int kMostLooks = 64;
 
 bool LinkWatch::look(Watched& card, double seen, double measured) const {
   if (seen <= 0) return false;
+  seen = std::min(seen, kFastCard);
+  measured = std::min(measured, kFastCard);
   if (card.usual <= 0) card.usual = seen;
   const bool off = seen < card.usual * (1 - kDrift) || seen > std::min(card.usual, measured) * (1 + kDrift);
   card.looks_off = off ? card.looks_off + 1 : 0;
@@ -21,6 +25,7 @@ bool LinkWatch::look(Watched& card, double seen, double measured) const {
 
 bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured) {
   cards_.resize(2 * hosts.size());
+  ++looks_;
   bool drifted = false;
   for (size_t i = 0; i < cards_.size(); ++i) {
     const SeenRates& host = hosts[i / 2];
@@ -32,7 +37,8 @@ bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts, const std::vect
 
 void LinkWatch::measured_again(bool had_changed) {
   forget();
-  looks_needed_ = had_changed ? 2 : std::min(2 * looks_needed_, kMostLooks);
+  looks_needed_ = had_changed && looks_ >= kLongTime ? 2 : std::min(2 * looks_needed_, kMostLooks);
+  looks_ = 0;
 }
 
 }  // namespace braid

@@ -16,7 +16,7 @@ struct SeenRates {
 
 // Working rates depend on the plan as well as on the card, so each is compared with what it was right after the links
 // were last measured. With what was measured then only one thing is compared: no card works faster than it can. One
-// look that is off may be anything; two in a row are not.
+// look that is off may be anything; two in a row are not. Fast cards are all alike: theirs is not what changes.
 class LinkWatch {
  public:
   // One entry per host, `measured` when the links last were. True when a card has been more than 20 % off, or as much
@@ -24,10 +24,13 @@ class LinkWatch {
   bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured);
   // The work has changed: what was seen so far is no measure any more.
   void forget() { cards_.clear(); }
-  // The links were measured again. Where they had not changed after all, it takes twice as many looks from now on.
+  // The links were measured again. Where they had not changed after all, or it is not long ago that they were measured
+  // the last time, it takes twice as many looks from now on: whatever it is that comes and goes, measuring costs more.
   void measured_again(bool had_changed);
 
  private:
+  static constexpr int kLongTime = 50;  // looks
+
   struct Watched {
     double usual = 0;  // 0: nothing yet
     int looks_off = 0;
@@ -37,6 +40,7 @@ class LinkWatch {
 
   std::vector<Watched> cards_;  // per host: up, down
   int looks_needed_ = 2;
+  int looks_ = kLongTime;  // since the links were measured again
 };
 
 }  // namespace braid

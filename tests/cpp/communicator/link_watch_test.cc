@@ -86,10 +86,42 @@ TEST(LinkWatch, AfterMeasuringInVainItTakesTwiceAsMany) {
     EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), looks);
     watch.measured_again(false);
   }
+  EXPECT_FALSE(has_drifted(watch, {{100, 100}}));
+  EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 64);
   watch.measured_again(true);
   EXPECT_FALSE(has_drifted(watch, {{50, 100}})) << "the usual rate is that after the measuring";
   EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 0);
   EXPECT_EQ(looks_until_drift(watch, {{100, 100}}), 2);
+}
+
+// Measuring takes a second, in which nothing else is done.
+TEST(LinkWatch, WhatComesAndGoesIsMeasuredMoreAndMoreRarely) {
+  LinkWatch watch;
+  for (const int looks : {2, 2, 4, 8, 16, 32}) {
+    EXPECT_FALSE(has_drifted(watch, {{100, 100}}));
+    EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), looks);
+    watch.measured_again(true);
+  }
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(has_drifted(watch, {{100, 100}}));
+  EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 64);
+  watch.measured_again(true);
+  EXPECT_FALSE(has_drifted(watch, {{100, 100}}));
+  EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 2) << "all was well for long";
+}
+
+TEST(LinkWatch, FastCardsAreAllAlike) {
+  constexpr double kGbit = 1e9 / 8;
+  LinkWatch watch;
+  EXPECT_FALSE(watch.has_drifted({{4 * kGbit, 9 * kGbit}}, {{5 * kGbit, 3 * kGbit}}));
+  for (const double rate : {8 * kGbit, 2.6 * kGbit, 25 * kGbit}) {
+    for (int i = 0; i < 10; ++i) EXPECT_FALSE(watch.has_drifted({{rate, rate}}, {{5 * kGbit, 3 * kGbit}})) << rate;
+  }
+  // But not those that are fast no more, or were taken for slow.
+  EXPECT_FALSE(watch.has_drifted({{1.5 * kGbit, 9 * kGbit}}, {{5 * kGbit, 3 * kGbit}}));
+  EXPECT_TRUE(watch.has_drifted({{1.5 * kGbit, 9 * kGbit}}, {{5 * kGbit, 3 * kGbit}}));
+  LinkWatch other;
+  EXPECT_FALSE(other.has_drifted({{8 * kGbit, 8 * kGbit}}, {{1 * kGbit, 8 * kGbit}}));
+  EXPECT_TRUE(other.has_drifted({{8 * kGbit, 8 * kGbit}}, {{1 * kGbit, 8 * kGbit}}));
 }
 
 }  // namespace
