@@ -53,7 +53,7 @@ def rank_main(
     # and hangs on Gloo.
     options = {"bucket_cap_mb": 1000} if hook == "torch power_sgd" else {}
     model = DistributedDataParallel(make_model(model_name), **options)
-    register(model, hook, warmup)
+    state = register(model, hook, warmup)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
     total = epochs * (len(train[0]) // (BATCH * size))
     slower = torch.optim.lr_scheduler.LambdaLR(
@@ -87,8 +87,10 @@ def rank_main(
             cross_entropy(model(train[0][:BATCH]), train[1][:BATCH]).backward()
         optimizer.step()
         alone.append(time.perf_counter() - began)
+    predicted = state.predict() if state else None  # with the other ranks
     if rank == 0:
         told = {"curve": curve, "steps_s": steps, "alone_s": alone}
+        told["predicted_s"] = {"exact": predicted.exact_s, "planned": predicted.planned_s} if predicted else None
         (folder / "told.json").write_text(json.dumps(told))
     dist.barrier()
     dist.destroy_process_group()
@@ -121,18 +123,18 @@ def make_model(name: str) -> Any:
     )
 
 
-def register(model: Any, hook: str, warmup: int) -> None:
-    """Give DDP the contestant's hook."""
+def register(model: Any, hook: str, warmup: int) -> Any:
+    """Give DDP the contestant's hook; return its state if it is one of braid's."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-    if not hook:
-        return
+    state = None
     if hook == "torch fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif hook == "torch power_sgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=max(warmup, 2))
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    else:
+        begin = max(warmup, 2)
+        theirs = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=begin)
+        model.register_comm_hook(theirs, powerSGD_hook.powerSGD_hook)
+    elif hook:
         from braid.hooks import AutoState, auto
 
         forgets = hook.endswith(" without feedback")
@@ -144,6 +146,7 @@ def register(model: Any, hook: str, warmup: int) -> None:
 
         forgetful.__annotations__.clear()  # DDP wants to see its own type there, or nothing
         model.register_comm_hook(state, forgetful if forgets else auto)
+    return state
 
 
 def train(hosts: str, *settings: object) -> dict[str, Any]:
@@ -172,12 +175,16 @@ def summary(told: dict[str, Any], target: float, warmup: int) -> dict[str, Any]:
         "to_target_s": reached[0] if reached else None,
         "step_s": statistics.median(later),
         "communication_s": max(statistics.median(later) - statistics.median(told["alone_s"]), 0.0),
+        "predicted_s": told["predicted_s"],
     }
 
 
 def show(rows: list[dict[str, Any]], target: float) -> None:
     """Print the table: medians over seeds."""
-    print(f"{'':>24} {'accuracy':>17} {f'to {target:.0%}':>8} {'step':>9} {'waits':>9} {'less':>6}")
+    print(
+        f"{'':>24} {'accuracy':>17} {f'to {target:.0%}':>8} {'step':>9} {'waits':>9} {'less':>6} "
+        f"{'predicted':>10} {'less':>6}"
+    )
     first = None
     for name in dict.fromkeys(row["contestant"] for row in rows):
         own = [row for row in rows if row["contestant"] == name]
@@ -185,11 +192,15 @@ def show(rows: list[dict[str, Any]], target: float) -> None:
         reached = [row["to_target_s"] for row in own if row["to_target_s"] is not None]
         waits = statistics.median(row["communication_s"] for row in own)
         first = waits if name == "braid" else first
+        predicted = [row["predicted_s"] for row in own if row["predicted_s"]]
+        planned = statistics.median(row["planned"] for row in predicted) if predicted else None
+        gain = statistics.median(row["exact"] / row["planned"] for row in predicted) if predicted else None
         print(
             f"{name:>24} {min(accuracies):>6.1%} to {max(accuracies):>6.1%} "
             f"{(f'{statistics.median(reached):.1f} s' if len(reached) == len(own) else '-'):>8} "
             f"{statistics.median(row['step_s'] for row in own) * 1e3:>6.0f} ms {waits * 1e3:>6.0f} ms "
-            f"{(f'{first / waits:.1f}x' if first and waits else '-'):>6}"
+            f"{(f'{first / waits:.1f}x' if first and waits else '-'):>6} "
+            f"{(f'{planned * 1e3:.0f} ms' if planned else '-'):>10} {(f'{gain:.1f}x' if gain else '-'):>6}"
         )
 
 

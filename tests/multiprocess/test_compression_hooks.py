@@ -66,6 +66,7 @@ def stay_exact(rank: Rank) -> None:
     assert torch.equal(low.module.second.weight, plain.module.second.weight)
     assert {row.codec for row in factors.report()} == {row.codec for row in state.report()} == {"exact"}
     assert {row.reason for row in state.report()} >= {"all ranks are on one host"}
+    assert state.predict().planned_s == state.predict().exact_s > 0
     with pytest.raises(RuntimeError, match="needs a group on braid"):
         braid.hooks.AutoState(plain, "int8", dist.new_group(backend="gloo"))
     with pytest.raises(TypeError, match="a policy is text or"):

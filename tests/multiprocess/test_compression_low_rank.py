@@ -72,6 +72,10 @@ def ask_the_slowest(rank: Rank) -> None:
         reduce(state, [model["w"]], [torch.ones(1024, 1024)])
         reduce(state, [model["w"]], [torch.ones(1024, 1024)])
         assert [row.codec for row in state.report()] == [codec]
+        # What was decided by is what is told.
+        told = state.predict()
+        assert (1.1 * told.planned_s < told.exact_s) == (codec != "exact")
+        assert (told.planned_s == told.exact_s > 0) == (codec == "exact")
 
 
 def test_auto_counts_the_slowest_processor() -> None:

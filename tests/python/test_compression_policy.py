@@ -9,7 +9,7 @@ from braid.compression.kinds import kind_of, owners
 from braid.compression.layout import LONG_ELEMENTS, Piece, parts_of
 from braid.compression.low_rank import element_s, is_worth, matrix_shape
 from braid.compression.policy import Wish
-from braid.compression.prediction import Decision, decide
+from braid.compression.prediction import Decision, decide, decide_on_one_host
 from torch import nn
 
 pytestmark = pytest.mark.unit
@@ -227,6 +227,20 @@ def test_auto_agrees_with_the_first_rank() -> None:
     assert choose(read("auto"), times(factor), lambda choice: 0)[0].codec == "exact"
     # Where nothing is left to predictions nobody need be asked.
     choose(read("int8"), None, None)
+
+
+def test_on_one_host_only_a_rule_can_ask_for_anything() -> None:
+    pieces = [piece("w", 0, 1000, 500), piece("b", 500_000, 500), piece("v", 500_500, 600, 600)]
+    for text, expected in (
+        ("auto:aggressive", ["exact", "exact", "exact"]),
+        ("int8,b=sign", ["exact", "exact", "exact"]),
+        ("power_sgd:4", ["exact", "exact", "exact"]),
+        ("auto,w=power_sgd:4", ["power_sgd:4", "exact", "exact"]),
+    ):
+        made = decide_on_one_host(read(text), pieces, ["", "bias", ""])
+        assert [one.codec for one in made] == expected, text
+        assert made[2].reason == "all ranks are on one host"
+    assert made[1].reason == "small"
 
 
 def test_auto_counts_the_arithmetic_of_low_rank() -> None:

@@ -19,11 +19,19 @@ from torch.futures import Future
 from braid.compression import codecs
 from braid.compression.carried import Carried, fitting
 from braid.compression.layout import Part, Piece
-from braid.compression.operations import exact_mean, lossy_mean, most_of, must_carry, put_back, together
+from braid.compression.operations import (
+    exact_mean,
+    is_on_one_host,
+    lossy_mean,
+    most_of,
+    must_carry,
+    put_back,
+    together,
+)
 from braid.compression.parameters import Parameters
 from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy, Rule
-from braid.compression.prediction import Decision
+from braid.compression.prediction import Decision, decide_on_one_host
 
 if TYPE_CHECKING:
     from torch import nn
@@ -170,6 +178,8 @@ class DGCState:
         return together(futures, buffer)
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
+        if is_on_one_host(self.process_group):
+            return decide_on_one_host(self.policy, pieces, kinds)
         wishes = [
             self.policy.wish(piece.name, piece.bytes, kind) for piece, kind in zip(pieces, kinds, strict=True)
         ]

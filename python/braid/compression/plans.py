@@ -9,7 +9,6 @@ from torch import Tensor
 
 from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
-from braid.compression.operations import is_on_one_host
 from braid.compression.parameters import Parameters
 from braid.compression.prediction import Decision
 
@@ -70,8 +69,6 @@ class Plans:
             decisions = [Decision(codecs.EXACT, obstacle)] * len(pieces)
         else:
             decisions = decide(pieces, [self._parameters.kinds[piece.name] for piece in pieces])
-            if is_on_one_host(self._group):
-                decisions = [self._on_one_host(made) for made in decisions]
         self._rows.update(
             {piece.name: _row_of(piece, made) for piece, made in zip(pieces, decisions, strict=True)}
         )
@@ -80,6 +77,10 @@ class Plans:
         self._by_index[bucket.index()] = plan
         return plan
 
+    def all(self) -> list[Plan]:
+        """Return the plans of the buckets seen so far."""
+        return list(self._by_index.values())
+
     def clear(self) -> None:
         """Decide anew from now on."""
         self._by_index.clear()
@@ -87,13 +88,6 @@ class Plans:
     def rows(self) -> list[Row]:
         """Return what was decided for every parameter seen so far."""
         return list(self._rows.values())
-
-    @staticmethod
-    def _on_one_host(made: Decision) -> Decision:
-        # Low rank is no matter of hosts, so it is done where a rule says so.
-        if made.codec == codecs.EXACT or (codecs.low_rank(made.codec) and made.by_rule):
-            return made
-        return Decision(codecs.EXACT, "all ranks are on one host")
 
     def _obstacle(self, buffer: Tensor) -> str:
         if dist.get_world_size(self._group) == 1:

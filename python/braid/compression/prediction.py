@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides, from predicted times, which parameters of a bucket are worth a codec."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from braid.compression import codecs, low_rank
@@ -23,7 +23,6 @@ class Decision:
     codec: str
     reason: str
     gain_s: float = 0.0
-    by_rule: bool = False
 
 
 def decide(
@@ -43,11 +42,8 @@ def decide(
         agree: gives every rank the choice of the same one. Predictions follow from links that are measured anew at
             times, and another rank may have asked before.
     """
-    wishes = [
-        _possible(policy.wish(piece.name, piece.bytes, kind), piece)
-        for piece, kind in zip(pieces, kinds, strict=True)
-    ]
-    decisions = [Decision(wish.codec, wish.reason, by_rule=wish.by_rule) for wish in wishes]
+    wishes = _wishes(policy, pieces, kinds)
+    decisions = [Decision(wish.codec, wish.reason) for wish in wishes]
     open_ones = [k for k, wish in enumerate(wishes) if wish.codec == codecs.AUTO]
     if open_ones:
         exact = [piece for piece, wish in zip(pieces, wishes, strict=True) if wish.codec == codecs.EXACT]
@@ -55,6 +51,24 @@ def decide(
         for k, decision in zip(open_ones, found, strict=True):
             decisions[k] = decision
     return decisions
+
+
+def decide_on_one_host(policy: CompressionPolicy, pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Decision]:
+    """Decide for ranks that share memory: exact is the fastest, so nothing is predicted and nobody is asked."""
+    return [
+        # Low rank is no matter of hosts, so it is done where a rule says so.
+        Decision(wish.codec, wish.reason)
+        if wish.codec == codecs.EXACT or (codecs.low_rank(wish.codec) and wish.by_rule)
+        else Decision(codecs.EXACT, "all ranks are on one host")
+        for wish in _wishes(policy, pieces, kinds)
+    ]
+
+
+def _wishes(policy: CompressionPolicy, pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Wish]:
+    return [
+        _possible(policy.wish(piece.name, piece.bytes, kind), piece)
+        for piece, kind in zip(pieces, kinds, strict=True)
+    ]
 
 
 def _possible(wish: Wish, piece: Piece) -> Wish:
@@ -86,15 +100,15 @@ def _best(
     for k, codec in enumerate(policy.candidates, 1):
         if not codecs.shrinks(codec, pieces[0].dtype):
             continue
-        time_s = _time_s(codec, pieces, exact, predict)
+        with_it_s = _cut_s(codec, pieces, exact, predict)
         # The first candidates lose least, so a later one must be better by as much again.
-        if time_s * (1 + policy.least_gain) < best_s:
-            best, best_s = k, time_s
+        if with_it_s * (1 + policy.least_gain) < best_s:
+            best, best_s = k, with_it_s
     best = agree(best)
     if best == 0:
         return [Decision(codecs.EXACT, f"no codec gains {policy.least_gain:.0%}")] * len(pieces)
     codec = policy.candidates[best - 1]
-    best_s = _time_s(codec, pieces, exact, predict)
+    best_s = _cut_s(codec, pieces, exact, predict)
     reason = f"predicted {best_s * 1e3:.3g} ms instead of {plain_s * 1e3:.3g} ms for its bucket"
     sent = sum(piece.elements for piece in pieces if _fits(codec, piece))
     return [
@@ -110,11 +124,16 @@ def _fits(codec: str, piece: Piece) -> bool:
     return not rank or low_rank.is_worth(piece.shape, rank, piece.dtype)
 
 
-def _time_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict: Predict) -> float:
+def _cut_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict: Predict) -> float:
     """Predict a bucket in which some pieces are exact anyway, and those of the others that fit have a codec."""
     chosen = {piece.name for piece in pieces if _fits(codec, piece)}
     in_order = sorted([*pieces, *exact], key=lambda piece: piece.offset)
     parts = parts_of(in_order, [codec if piece.name in chosen else codecs.EXACT for piece in in_order])
+    return time_s(parts, predict)
+
+
+def time_s(parts: Iterable[Part], predict: Predict) -> float:
+    """Predict the operations of a bucket that is cut into parts, one after the other."""
     return sum(_part_s(part, predict) for part in parts)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     choice_of_first,
     exact_mean,
+    is_on_one_host,
     lossy_mean,
     most_of,
     must_carry,
@@ -26,12 +28,26 @@ from braid.compression.operations import (
 from braid.compression.parameters import Parameters
 from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy
-from braid.compression.prediction import Decision, decide
+from braid.compression.prediction import Decision, Predict, decide, decide_on_one_host, time_s
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 _VERSION = 1  # of the state dict
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds of a step's operations, one after the other, with encoding and decoding.
+
+    Attributes:
+        exact_s: if nothing were compressed.
+        planned_s: as it is done.
+    """
+
+    exact_s: float
+    planned_s: float
 
 
 class AutoState:
@@ -92,6 +108,19 @@ class AutoState:
     def report(self) -> list[Row]:
         """Return for every parameter seen so far what is done to it, why, and what that saves in a step."""
         return self._plans.rows()
+
+    def predict(self) -> Predicted:
+        """Return what the cost model says of a step's operations, with those buckets that were planned so far.
+
+        All ranks must call it at the same point: what low rank computes is asked of the slowest.
+        """
+        exact_s = planned_s = 0.0
+        for plan in self._plans.all():
+            predict = self._predictions(plan.parts[0].pieces[0].dtype)
+            alone_s = predict(sum(part.elements for part in plan.parts), None)
+            exact_s += alone_s
+            planned_s += alone_s if plan.is_exact else time_s(plan.parts, predict)
+        return Predicted(exact_s, planned_s)
 
     def reset(self) -> None:
         """Forget residuals and warm factors, as after a change of the loss's scale."""
@@ -178,7 +207,14 @@ class AutoState:
         self._rounds = [round_ for round_ in self._rounds if not round_.is_done]
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
-        group, dtype = self.process_group, pieces[0].dtype
+        group = self.process_group
+        if is_on_one_host(group):
+            return decide_on_one_host(self.policy, pieces, kinds)
+        predict = self._predictions(pieces[0].dtype)
+        return decide(self.policy, pieces, kinds, predict, lambda choice: choice_of_first(choice, group))
+
+    def _predictions(self, dtype: "torch.dtype") -> Predict:
+        group = self.process_group
 
         @cache  # for it asks the other ranks
         def element_s(rank: int) -> float:
@@ -188,4 +224,4 @@ class AutoState:
             rank = codecs.low_rank(codec or "")
             return elements * element_s(rank) if rank else predict_all_reduce(elements, codec, group, dtype=dtype)
 
-        return decide(self.policy, pieces, kinds, predict, lambda choice: choice_of_first(choice, group))
+        return predict
