@@ -15,10 +15,9 @@ constexpr int kMostLooks = 64;
 
 bool LinkWatch::look(Watched& card, double seen, double measured) const {
   if (seen <= 0) return false;
-  seen = std::min(seen, kFastCard);
-  measured = std::min(measured, kFastCard);
   if (card.usual <= 0) card.usual = seen;
-  const bool off = seen < card.usual * (1 - kDrift) || seen > std::min(card.usual, measured) * (1 + kDrift);
+  const double usual = std::min(card.usual, kFastCard), least = std::min(usual, measured);
+  const bool off = seen < usual * (1 - kDrift) || (least < kFastCard && seen > least * (1 + kDrift));
   card.looks_off = off ? card.looks_off + 1 : 0;
   return card.looks_off >= looks_needed_;
 }
@@ -37,7 +36,7 @@ bool LinkWatch::has_drifted(const std::vector<SeenRates>& hosts, const std::vect
 
 void LinkWatch::measured_again(bool had_changed) {
   forget();
-  looks_needed_ = had_changed && looks_ >= kLongTime ? 2 : std::min(2 * looks_needed_, kMostLooks);
+  looks_needed_ = had_changed && looks_ >= kLongTime + looks_needed_ ? 2 : std::min(2 * looks_needed_, kMostLooks);
   looks_ = 0;
 }
 

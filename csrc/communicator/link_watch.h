@@ -40,7 +40,7 @@ class LinkWatch {
 
   std::vector<Watched> cards_;  // per host: up, down
   int looks_needed_ = 2;
-  int looks_ = kLongTime;  // since the links were measured again
+  int looks_ = kLongTime + 2;  // since the links were measured again
 };
 
 }  // namespace braid

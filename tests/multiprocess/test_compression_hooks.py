@@ -48,7 +48,7 @@ def train_each(rank: Rank, texts: list[str]) -> None:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_trains_as_exact(size: int) -> None:
-    run_ranks(train_each, size, ["int8", "auto", "power_sgd:2,f*=int4"], wire="tcp", join=False)
+    run_ranks(train_each, size, ["int8", "auto,trial:0", "power_sgd:2,f*=int4"], wire="tcp", join=False)
 
 
 def stay_exact(rank: Rank) -> None:

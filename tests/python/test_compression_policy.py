@@ -6,7 +6,7 @@ import torch
 from braid.compression import CompressionPolicy, Rule
 from braid.compression.carried import Carried
 from braid.compression.kinds import kind_of, owners
-from braid.compression.layout import LONG_ELEMENTS, Piece, parts_of
+from braid.compression.layout import LONG_ELEMENTS, Part, Piece, parts_of
 from braid.compression.low_rank import element_s, is_worth, matrix_shape
 from braid.compression.policy import Wish
 from braid.compression.prediction import Decision, decide, decide_on_one_host
@@ -34,6 +34,9 @@ def test_text() -> None:
         ),
         warmup_steps=25,
     )
+    assert read("auto,trial:0") == CompressionPolicy(default="auto", trial_steps=0)
+    assert read("auto").trial_steps == 24
+    assert [read(text).uses_auto for text in ("auto", "int8,w=auto", "int8", "")] == [True, True, False, False]
     assert read("auto:aggressive") == CompressionPolicy(default="auto", budget="aggressive")
     assert read("*=auto").rules == (Rule("*", "auto"),)
     assert read("*.weight>=2GB=power_sgd:4").rules[0].at_least_bytes == 2 << 30
@@ -46,6 +49,9 @@ def test_text() -> None:
         ("int8,bf16", "the default was given before"),
         ("auto,auto:8bit", "the default was given before"),
         ("warmup:1,warmup:2", "warmup was given before"),
+        ("trial:8,trial:9", "trial was given before"),
+        ("auto,trial:x", "trial:24"),
+        ("auto,trial:7", "0 or at least 8"),
         ("auto:7bit", "budget '7bit'"),
         ("warmup:0", "at least 1"),
         ("warmup:x", "warmup:100"),
@@ -152,6 +158,39 @@ def test_parts() -> None:
         part.put(flat.neg_(), buffer)
     assert torch.equal(buffer, -torch.arange(float(offset)))
     assert [part.in_place for part in parts_of(pieces, ["exact"] * 6)] == [True]
+
+
+def test_what_is_short_and_exact_rides_with_the_first_factors() -> None:
+    def told(
+        codecs: list[str], second: int = 20, dtype: torch.dtype = torch.float32
+    ) -> list[tuple[str, str, str]]:
+        sizes = (900, second, 700, 30)
+        pieces = [Piece(name, sum(sizes[:k]), (sizes[k],), sizes[k], dtype) for k, name in enumerate("abcd")]
+        parts = parts_of(pieces, codecs)
+        assert sum(part.all_elements for part in parts) == sum(sizes)
+        return [
+            (part.codec, "".join(part.names), "".join(part.rider.names if part.rider else ())) for part in parts
+        ]
+
+    assert told(["power_sgd:4", "exact", "power_sgd:4", "exact"]) == [("power_sgd:4", "ac", "bd")]
+    assert told(["exact", "exact", "power_sgd:4", "power_sgd:2"]) == [
+        ("power_sgd:4", "c", "ab"),
+        ("power_sgd:2", "d", ""),
+    ]
+    assert told(["int8", "exact", "int8", "exact"]) == [("int8", "ac", ""), ("exact", "bd", "")]
+    # Not a long run, but the short ones beside it; nor what is narrower than factors.
+    long = ["power_sgd:4", "exact", "power_sgd:4", "exact"]
+    assert told(long, LONG_ELEMENTS) == [("power_sgd:4", "ac", "d"), ("exact", "b", "")]
+    assert told(long, dtype=torch.bfloat16) == [("power_sgd:4", "ac", ""), ("exact", "bd", "")]
+
+
+def test_a_rider_is_brought_back() -> None:
+    for pieces in ([piece("a", 2, 3)], [piece("a", 0, 2), piece("b", 4, 1)]):
+        buffer = torch.arange(6.0)
+        part = Part("exact", tuple(pieces), len(pieces) == 1)
+        part.fill(-part.take(buffer), buffer)
+        moved = {at for one in pieces for at in range(one.offset, one.offset + one.elements)}
+        assert buffer.tolist() == [-at if at in moved else at for at in range(6)]
 
 
 def test_carried_follows_the_name() -> None:

@@ -2,7 +2,7 @@
 """What is carried from step to step for each parameter: residuals, momenta."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 import torch
@@ -50,14 +50,19 @@ class Carried:
         self._by_name.clear()
         self._flats.clear()
 
+    def drop(self, names: Collection[str]) -> None:
+        """Forget these."""
+        self.load({name: vector for name, vector in self._by_name.items() if name not in names})
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of every vector by name."""
         return {name: vector.clone() for name, vector in self._by_name.items()}
 
     def load(self, vectors: dict[str, Tensor]) -> None:
         """Replace everything by copies of these."""
+        copies = {name: vector.detach().reshape(-1).float().clone() for name, vector in vectors.items()}
         self.clear()
-        self._by_name = {name: vector.detach().reshape(-1).float().clone() for name, vector in vectors.items()}
+        self._by_name = copies
 
 
 def fitting(

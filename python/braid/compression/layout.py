@@ -2,11 +2,13 @@
 """How the gradients of one DDP bucket are grouped: what travels together, in place or packed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from braid.compression import codecs
 
 # A run of this many elements is reduced where it lies; shorter ones of a codec are copied together. At 1 MiB a
 # copy takes about as long as one more operation costs on a network.
@@ -31,17 +33,27 @@ class Piece:
 
 @dataclass(frozen=True)
 class Part:
-    """Pieces of one codec that travel in one operation: a run of the buffer, or packed copies."""
+    """Pieces of one codec that travel in one operation: a run of the buffer, or packed copies.
+
+    With the first factors of low rank goes what is exact and short, their rider. On its own it would take as long
+    as they do, since that is mostly for going there and back.
+    """
 
     codec: str
     pieces: tuple[Piece, ...]
     in_place: bool
+    rider: "Part | None" = None
     _views: list[Tensor] = field(default_factory=list, compare=False, repr=False)  # of the buffer seen last
 
     @cached_property
     def elements(self) -> int:
         """Of all pieces together."""
         return sum(piece.elements for piece in self.pieces)
+
+    @property
+    def all_elements(self) -> int:
+        """The rider's too."""
+        return self.elements + (self.rider.elements if self.rider else 0)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -65,6 +77,13 @@ class Part:
             return
         torch._foreach_copy_(self._views_of(buffer), flat.split(list(self.sizes)))
 
+    def fill(self, flat: Tensor, buffer: Tensor) -> None:
+        """Bring the values of another vector to where the pieces are."""
+        if self.in_place:
+            self.take(buffer).copy_(flat)
+        else:
+            self.put(flat, buffer)
+
     def _views_of(self, buffer: Tensor) -> list[Tensor]:
         """Return the pieces where they lie: cut once, for that takes longer than to copy small ones."""
         views, first = self._views, self.pieces[0].offset * buffer.element_size()
@@ -74,13 +93,13 @@ class Part:
         return views
 
 
-def parts_of(pieces: Sequence[Piece], codecs: Sequence[str]) -> list[Part]:
+def parts_of(pieces: Sequence[Piece], chosen: Sequence[str]) -> list[Part]:
     """Group pieces, given in the order of their offsets, by codec.
 
     The order of parts follows from the arguments alone: all ranks start the same operations in the same order.
     """
     runs: list[tuple[str, list[Piece]]] = []
-    for piece, codec in zip(pieces, codecs, strict=True):
+    for piece, codec in zip(pieces, chosen, strict=True):
         before = runs[-1] if runs else None
         if before and before[0] == codec and before[1][-1].offset + before[1][-1].elements == piece.offset:
             before[1].append(piece)
@@ -93,4 +112,18 @@ def parts_of(pieces: Sequence[Piece], codecs: Sequence[str]) -> list[Part]:
         parts += [Part(codec, tuple(run), True) for run in own if run not in short]
         if short:
             parts.append(Part(codec, tuple(piece for run in short for piece in run), len(short) == 1))
-    return parts
+    return _with_rider(parts)
+
+
+def _with_rider(parts: list[Part]) -> list[Part]:
+    rider = next((part for part in parts if _can_ride(part)), None)
+    host = next((part for part in parts if codecs.low_rank(part.codec)), None)
+    if rider is None or host is None:
+        return parts
+    return [replace(part, rider=rider) if part is host else part for part in parts if part is not rider]
+
+
+def _can_ride(part: Part) -> bool:
+    # Factors are float32, so it must be, too.
+    is_short = part.elements < LONG_ELEMENTS and part.pieces[0].dtype == torch.float32
+    return part.codec == codecs.EXACT and is_short

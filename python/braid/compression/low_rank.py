@@ -14,7 +14,7 @@ Gradients of 16 bits are read as they are; errors and factors are float32. What 
 import os
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -26,15 +26,14 @@ from torch import Tensor
 
 from braid import _core
 from braid.compression.carried import Carried
-from braid.compression.layout import Piece
+from braid.compression.layout import Part
 
 LEAST_RATE = 2.0  # a matrix that does not shrink by this factor is sent as it is
 _TOO_LARGE = 2.0**120  # from here on sums of products might be infinite
 _ELEMENTS_PER_THREAD = 1 << 18  # a pass over fewer is over before another thread has woken up
-# Of the square matrix that shows how fast this processor is: too large for a core's own caches, though not for one
-# that cores share, so that a model's gradients may take longer.
-_MEASURED_EXTENT = 1024
-_REPEATS = 4
+# Of the square matrix that shows how fast this processor is: with its error it has 32 MiB, more than most caches.
+_MEASURED_EXTENT = 2048
+_REPEATS = 3
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -60,7 +59,10 @@ def factor_elements(shape: Sequence[int], rank: int) -> tuple[int, int]:
 
 @cache
 def element_s(rank: int, dtype: torch.dtype) -> float:
-    """Measure, once in a process, the seconds that a step computes for an element of a large matrix."""
+    """Measure, once in a process, the seconds that a step computes for an element of a large matrix.
+
+    Where ranks share processors, and measure at the same time, that is in it: what counts is the mean.
+    """
     rows = columns = _MEASURED_EXTENT
     product = _core.LowRank(rows, columns, rank, _name_of(dtype))
     ours = torch.Generator("cpu").manual_seed(0)  # the user's numbers are not ours to draw
@@ -69,16 +71,16 @@ def element_s(rank: int, dtype: torch.dtype) -> float:
     matrix = torch.zeros(rows * columns, **floats).numpy()
     q = torch.randn(rank, columns, generator=ours, **floats).numpy()
     sent, p = torch.zeros(2, rank, rows, **floats).numpy()
-    best = float("inf")
-    for _ in range(_REPEATS):
-        begin = time.perf_counter()
+    begin = 0.0
+    for repeat in range(1 + _REPEATS):
+        if repeat == 1:  # memory has been touched
+            begin = time.perf_counter()
         _in_ranges(rows, rows * columns, product.project, gradient, matrix, sent, q, p)
         product.orthonormalize(p)
         _in_ranges(columns, rows * columns, product.gather, matrix, p, q)
         _in_ranges(rows, rows * columns, product.rebuild, p, q, gradient)
-        best = min(best, time.perf_counter() - begin)
         sent, p = p, sent
-    return best / (rows * columns)
+    return (time.perf_counter() - begin) / (_REPEATS * rows * columns)
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,12 @@ class Factors:
         for name, sent in self.sent.items():
             _settle(errors[name], sent, self.q[name])
 
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget these matrices, whose errors are dropped, too."""
+        for name in names:
+            self.q.pop(name, None)
+            self.sent.pop(name, None)
+
     def clear(self) -> None:
         """Forget everything."""
         self.q.clear()
@@ -138,7 +146,7 @@ class Round:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        part: Part,
         rank: int,
         buffer: Tensor,
         errors: Carried,
@@ -146,6 +154,7 @@ class Round:
         group: dist.ProcessGroup | None,
     ) -> None:
         """Start the first operation; `buffer` has the gradients, of 32 or 16 bits, and gets their means."""
+        pieces = part.pieces
         self._group = group
         self._factors = factors
         self._names = [piece.name for piece in pieces]
@@ -154,7 +163,10 @@ class Round:
         self._gradients = [buffer.narrow(0, piece.offset, piece.elements) for piece in pieces]
         sizes = [piece.elements for piece in pieces]
         self._matrices = errors.flat(self._names, sizes, buffer.device).split(sizes)
-        self._p = _Components([rows for rows, _ in shapes], rank)
+        self._buffer, self._rider = buffer, part.rider
+        self._p = _Components([rows for rows, _ in shapes], rank, part.all_elements - part.elements)
+        if part.rider:
+            self._p.rest.copy_(part.rider.take(buffer))
         self._q = _Components([columns for _, columns in shapes], rank)
         self.future: torch.futures.Future[None] = torch.futures.Future()
         self._stages = [self._second, self._third]
@@ -173,9 +185,9 @@ class Round:
         self._work = self._mean(self._p.flat)
 
     @property
-    def is_done(self) -> bool:
-        """Whether the mean gradients are in the buffer."""
-        return not self._stages
+    def stages_left(self) -> int:
+        """How often to advance until the mean gradients are in the buffer."""
+        return len(self._stages)
 
     def advance(self) -> None:
         """Wait for the operation that is under way and start the next, or write the result."""
@@ -183,6 +195,8 @@ class Round:
 
     def _second(self) -> None:
         self._work.wait()
+        if self._rider:
+            self._rider.fill(self._p.rest, self._buffer)
         self._is_finite = []
         for product, matrix, p, q in zip(self._products, self._matrices, self._p.of, self._q.of, strict=True):
             # Where it is False p stays as it is, so q is of no use either. All ranks see that.
@@ -204,7 +218,8 @@ class Round:
                     q.numpy(),
                     _array_of(gradient),
                 )
-                self._factors.sent[name], self._factors.q[name] = Sent(p, gradient.dtype), q
+                self._factors.sent[name] = Sent(p.clone() if self._rider else p, gradient.dtype)
+                self._factors.q[name] = q
                 continue
             # Somebody's gradient is not finite. Everybody sees that, and goes on next time with the old error.
             matrix.sub_(gradient).nan_to_num_(0.0, 0.0, 0.0)
@@ -218,12 +233,13 @@ class Round:
 
 
 class _Components:
-    """One factor of each of several matrices, end to end: one operation for all."""
+    """One factor of each of several matrices, end to end, and what else goes with them: one operation for all."""
 
-    def __init__(self, extents: Sequence[int], rank: int) -> None:
+    def __init__(self, extents: Sequence[int], rank: int, rest: int = 0) -> None:
         sizes = [rank * extent for extent in extents]
-        self.flat = torch.empty(sum(sizes))
-        self.of = [part.view(rank, -1) for part in self.flat.split(sizes)]
+        self.flat = torch.empty(sum(sizes) + rest)
+        *factors, self.rest = self.flat.split([*sizes, rest])
+        self.of = [factor.view(rank, -1) for factor in factors]
 
 
 def _settle(matrix: Tensor, sent: Sent, q: Tensor) -> None:

@@ -24,6 +24,7 @@ class Row:
         exact_bytes: of its gradient.
         sent_bytes: about those of it in one encoded message.
         gain_s: predicted time saved in a step; 0 where no prediction was asked for.
+        is_predicted: the codec was picked by "auto".
     """
 
     parameter: str
@@ -32,6 +33,7 @@ class Row:
     exact_bytes: int
     sent_bytes: int
     gain_s: float
+    is_predicted: bool = False
 
 
 # Pieces and their kinds to one decision for each; must depend on nothing that ranks do not share.
@@ -74,6 +76,8 @@ class Plans:
         )
         parts = tuple(parts_of(pieces, [decision.codec for decision in decisions]))
         plan = Plan(identities, parts, all(part.codec == codecs.EXACT for part in parts))
+        # Others of the same parameters are from before DDP sorted its buckets anew.
+        self._by_index = {k: one for k, one in self._by_index.items() if not set(one.parameters) & set(identities)}
         self._by_index[bucket.index()] = plan
         return plan
 
@@ -101,7 +105,15 @@ class Plans:
 
 def _row_of(piece: Piece, made: Decision) -> Row:
     """Return the row of a parameter for which a decision was made."""
-    return Row(piece.name, made.codec, made.reason, piece.bytes, _sent_bytes(piece, made.codec), made.gain_s)
+    return Row(
+        piece.name,
+        made.codec,
+        made.reason,
+        piece.bytes,
+        _sent_bytes(piece, made.codec),
+        made.gain_s,
+        made.is_predicted,
+    )
 
 
 def _sent_bytes(piece: Piece, codec: str) -> int:

@@ -14,6 +14,8 @@ BUDGETS: dict[str, tuple[str, ...]] = {
     "aggressive": ("bf16", "int8", "int4", "sign", "top_k:0.01", "power_sgd:4"),
 }
 
+LEAST_TRIAL = 8  # steps
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -73,6 +75,9 @@ class CompressionPolicy:
         small_bytes: below it the default leaves a parameter exact.
         least_gain: "auto" compresses where the predicted time, encoding and decoding included, is better by more
             than this part.
+        trial_steps: steps after the warm-up in which what "auto" chose is used and left out in turns, to see
+            whether steps are faster with it; else it is dropped. None where it is predicted to save half of a
+            step. At least 8, or 0: the prediction is taken at its word.
     """
 
     default: str = codecs.EXACT
@@ -81,6 +86,7 @@ class CompressionPolicy:
     warmup_steps: int = 10
     small_bytes: int = 64 << 10
     least_gain: float = 0.10
+    trial_steps: int = 24
 
     def __post_init__(self) -> None:
         """Raise ValueError for what makes no sense."""
@@ -105,14 +111,17 @@ class CompressionPolicy:
             raise ValueError("warmup_steps must be at least 1: after the first step DDP sorts its buckets anew")
         if self.small_bytes < 0 or self.least_gain < 0:
             raise ValueError("small_bytes and least_gain must not be negative")
+        if self.trial_steps != 0 and self.trial_steps < LEAST_TRIAL:
+            raise ValueError(f"trial_steps must be 0 or at least {LEAST_TRIAL}: some with codecs, as many without")
 
     @staticmethod
     def from_text(text: str) -> "CompressionPolicy":
         """Read a policy from one line, as --compression and BRAID_COMPRESSION have it.
 
         Comma separated: the default, ``auto:BUDGET`` for auto within a budget, ``PATTERN=CODEC`` for a rule,
-        ``PATTERN>=SIZE=CODEC`` or ``PATTERN<SIZE=CODEC`` for one by size too (K, M, G for powers of 1024), and
-        ``warmup:STEPS``. For example ``auto``, ``int8,head.*=bf16``, ``auto:aggressive,*>=4M=power_sgd:4``.
+        ``PATTERN>=SIZE=CODEC`` or ``PATTERN<SIZE=CODEC`` for one by size too (K, M, G for powers of 1024),
+        ``warmup:STEPS`` and ``trial:STEPS``. For example ``auto``, ``int8,head.*=bf16``,
+        ``auto:aggressive,*>=4M=power_sgd:4``.
 
         Raises:
             ValueError: says which part is wrong, and what there is.
@@ -127,6 +136,11 @@ class CompressionPolicy:
         return all(codec == codecs.EXACT for codec in (self.default, *(rule.codec for rule in self.rules)))
 
     @property
+    def uses_auto(self) -> bool:
+        """Whether anything is left to predictions."""
+        return codecs.AUTO in (self.default, *(rule.codec for rule in self.rules))
+
+    @property
     def candidates(self) -> tuple[str, ...]:
         """The codecs that "auto" may pick."""
         return BUDGETS[self.budget] if isinstance(self.budget, str) else self.budget
@@ -135,7 +149,7 @@ class CompressionPolicy:
     def codecs(self) -> tuple[str, ...]:
         """All the codecs that may be used, "exact" and "auto" left out."""
         said = [self.default, *(rule.codec for rule in self.rules)]
-        may = [*said, *(self.candidates if codecs.AUTO in said else ())]
+        may = [*said, *(self.candidates if self.uses_auto else ())]
         return tuple(codec for codec in may if codec not in (codecs.EXACT, codecs.AUTO))
 
     def wish(self, name: str, size_bytes: int, kind: str) -> Wish:

@@ -23,6 +23,7 @@ class Decision:
     codec: str
     reason: str
     gain_s: float = 0.0
+    is_predicted: bool = False  # a codec that "auto" picked
 
 
 def decide(
@@ -51,6 +52,16 @@ def decide(
         for k, decision in zip(open_ones, found, strict=True):
             decisions[k] = decision
     return decisions
+
+
+def decide_without_auto(
+    policy: CompressionPolicy, pieces: Sequence[Piece], kinds: Sequence[str], reason: str
+) -> list[Decision]:
+    """Decide where nothing is left to predictions, for a reason: what would be is exact."""
+    return [
+        Decision(codecs.EXACT, reason) if wish.codec == codecs.AUTO else Decision(wish.codec, wish.reason)
+        for wish in _wishes(policy, pieces, kinds)
+    ]
 
 
 def decide_on_one_host(policy: CompressionPolicy, pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Decision]:
@@ -112,7 +123,7 @@ def _best(
     reason = f"predicted {best_s * 1e3:.3g} ms instead of {plain_s * 1e3:.3g} ms for its bucket"
     sent = sum(piece.elements for piece in pieces if _fits(codec, piece))
     return [
-        Decision(codec, reason, (plain_s - best_s) * piece.elements / sent)
+        Decision(codec, reason, (plain_s - best_s) * piece.elements / sent, is_predicted=True)
         if _fits(codec, piece)
         else Decision(codecs.EXACT, "too small a matrix")
         for piece in pieces
@@ -138,6 +149,7 @@ def time_s(parts: Iterable[Part], predict: Predict) -> float:
 
 
 def _part_s(part: Part, predict: Predict) -> float:
+    # Riders are copied, too, but are short.
     copied_s = 0.0 if part.in_place else _COPY_S_PER_BYTE * sum(piece.bytes for piece in part.pieces)
     if part.codec == codecs.EXACT:
         return copied_s + predict(part.elements, None)
@@ -146,8 +158,9 @@ def _part_s(part: Part, predict: Predict) -> float:
         return copied_s + predict(part.elements, part.codec)
     factors = [low_rank.factor_elements(piece.shape, rank) for piece in part.pieces]
     wide = 4 // part.pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
+    riding = part.all_elements - part.elements
     return (
-        predict(wide * sum(p for p, _ in factors), None)
+        predict(wide * sum(p for p, _ in factors) + riding, None)
         + predict(wide * sum(q for _, q in factors), None)
         + predict(part.elements, part.codec)
     )

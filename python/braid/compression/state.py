@@ -28,7 +28,15 @@ from braid.compression.operations import (
 from braid.compression.parameters import Parameters
 from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy
-from braid.compression.prediction import Decision, Predict, decide, decide_on_one_host, time_s
+from braid.compression.prediction import (
+    Decision,
+    Predict,
+    decide,
+    decide_on_one_host,
+    decide_without_auto,
+    time_s,
+)
+from braid.compression.trial import Trial
 
 if TYPE_CHECKING:
     import torch
@@ -53,9 +61,10 @@ class Predicted:
 class AutoState:
     """State of the hook ``braid.hooks.auto``: ``ddp.register_comm_hook(AutoState(ddp, policy), auto)``.
 
-    Every rank makes one with the same policy; decisions depend on nothing else than that, the model, the links and
-    the slowest rank's processor, so all ranks take the same. Residuals, what compression left out of earlier
-    steps, belong to parameters, by name. They differ from rank to rank, so each rank saves its own state_dict().
+    Every rank makes one with the same policy; decisions depend on nothing else than that, the model, the links,
+    the slowest rank's processor, and rank 0's clock while what "auto" chose is tried. So all ranks take the same.
+    Residuals, what compression left out of earlier steps, belong to parameters, by name. They differ from rank to
+    rank, so each rank saves its own state_dict().
     """
 
     def __init__(
@@ -87,7 +96,9 @@ class AutoState:
         self._parameters.warn_of_idle(self.policy.rules)
         self.steps = 0
         self._are_steps_agreed = False
+        self._trial = self._new_trial(None)
         self._plans = Plans(self._parameters, self.process_group)
+        self._plans_without_auto = Plans(self._parameters, self.process_group)
         self._residuals = Carried()
         self._errors = Carried()  # those of low_rank, which are in other units
         self._factors = low_rank.Factors()
@@ -95,7 +106,7 @@ class AutoState:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the group, which cannot be copied: a copy is for the default one, and for the copied model."""
-        left_out = ("process_group", "_plans", "_rounds")
+        left_out = ("process_group", "_plans", "_plans_without_auto", "_rounds")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -103,11 +114,13 @@ class AutoState:
         vars(self).update(state)
         self.process_group = None
         self._plans = Plans(self._parameters, None)
+        self._plans_without_auto = Plans(self._parameters, None)
+        self._trial = self._new_trial(self._trial.finding)
         self._rounds = []
 
     def report(self) -> list[Row]:
         """Return for every parameter seen so far what is done to it, why, and what that saves in a step."""
-        return self._plans.rows()
+        return self._plans_in_use.rows()
 
     def predict(self) -> Predicted:
         """Return what the cost model says of a step's operations, with those buckets that were planned so far.
@@ -115,9 +128,9 @@ class AutoState:
         All ranks must call it at the same point: what low rank computes is asked of the slowest.
         """
         exact_s = planned_s = 0.0
-        for plan in self._plans.all():
+        for plan in self._plans_in_use.all():
             predict = self._predictions(plan.parts[0].pieces[0].dtype)
-            alone_s = predict(sum(part.elements for part in plan.parts), None)
+            alone_s = predict(sum(part.all_elements for part in plan.parts), None)
             exact_s += alone_s
             planned_s += alone_s if plan.is_exact else time_s(plan.parts, predict)
         return Predicted(exact_s, planned_s)
@@ -136,6 +149,8 @@ class AutoState:
             "version": _VERSION,
             "ranks": dist.get_world_size(self.process_group),
             "steps": self.steps,
+            "trial": self._trial.finding,
+            "candidates": list(self.policy.candidates),
             "residuals": self._residuals.state_dict(),
             "errors": errors,
             "factors": {name: factor.clone() for name, factor in self._factors.q.items()},
@@ -154,7 +169,11 @@ class AutoState:
             raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
         self._are_steps_agreed = False
+        ranks, candidates = dist.get_world_size(self.process_group), list(self.policy.candidates)
+        is_same = state["ranks"] == ranks and state.get("candidates") == candidates
+        self._trial = self._new_trial(state.get("trial") if is_same else None)
         self._plans.clear()
+        self._plans_without_auto.clear()
         for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
             carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
         self._factors.clear()
@@ -166,15 +185,20 @@ class AutoState:
         if not self._are_steps_agreed and not self.policy.is_exact:
             # A rank that was not there when the others saved begins where they are.
             self.steps = most_of(self.steps, self.process_group)
+            self._trial.settle(lambda verdict: most_of(verdict, self.process_group))
             self._are_steps_agreed = True
         step = self.steps
         if bucket.index() == 0:
             self._rounds.clear()  # of a backward pass that broke off
+            self._begin_step(step < self.policy.warmup_steps)
         if bucket.is_last():
             self.steps += 1
         if step < self.policy.warmup_steps or self.policy.is_exact:
             return plain(buffer, self.process_group)
-        plan = self._plans.get(bucket, self._decide)
+        if self._trial.uses_codecs:
+            plan = self._plans.get(bucket, self._decide)
+        else:
+            plan = self._plans_without_auto.get(bucket, self._decide_without_auto)
         if plan.is_exact and not self._rounds:
             return plain(buffer, self.process_group)
         earlier, self._rounds = self._rounds, []
@@ -190,7 +214,7 @@ class AutoState:
     def _start(self, part: Part, buffer: Tensor) -> "Future[Any]":
         rank = codecs.low_rank(part.codec)
         if rank:
-            round_ = low_rank.Round(part.pieces, rank, buffer, self._errors, self._factors, self.process_group)
+            round_ = low_rank.Round(part, rank, buffer, self._errors, self._factors, self.process_group)
             self._rounds.append(round_)
             return round_.future
         flat = part.take(buffer)
@@ -202,9 +226,38 @@ class AutoState:
         return put_back(future, part, flat, buffer)
 
     def _advance(self, rounds: list[low_rank.Round]) -> None:
-        for round_ in rounds:
+        # Those that have the longest way to go first: the others' operations are under way meanwhile.
+        for round_ in sorted(rounds, key=lambda one: -one.stages_left):
             round_.advance()
-        self._rounds = [round_ for round_ in self._rounds if not round_.is_done]
+        self._rounds = [round_ for round_ in self._rounds if round_.stages_left]
+
+    def _new_trial(self, verdict: bool | None) -> Trial:
+        return Trial(self.policy.trial_steps if self.policy.uses_auto else 0, verdict)
+
+    def _begin_step(self, is_warm_up: bool) -> None:
+        has_ended = self._trial.begin_step(
+            is_warm_up,
+            self._predicted_gain_s,
+            lambda choice: choice_of_first(choice, self.process_group),
+        )
+        if has_ended and self._trial.verdict is False:
+            self._plans_without_auto.clear()  # for the reason is known now
+            dropped = {row.parameter for row in self._plans.rows() if row.is_predicted}
+            for kept in (self._residuals, self._errors, self._factors):
+                kept.drop(dropped)
+
+    def _predicted_gain_s(self) -> float | None:
+        gains = [row.gain_s for row in self._plans.rows() if row.is_predicted]
+        return sum(gains) if gains else None
+
+    @property
+    def _plans_in_use(self) -> Plans:
+        return self._plans_without_auto if self._trial.verdict is False else self._plans
+
+    def _decide_without_auto(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
+        if is_on_one_host(self.process_group):
+            return decide_on_one_host(self.policy, pieces, kinds)
+        return decide_without_auto(self.policy, pieces, kinds, self._trial.reason)
 
     def _decide(self, pieces: list[Piece], kinds: list[str]) -> list[Decision]:
         group = self.process_group

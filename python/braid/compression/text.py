@@ -42,13 +42,18 @@ def _settle(settings: dict[str, Any], part: str) -> None:
         if not argument.isdecimal() or int(argument) < 1:
             raise ValueError(f"{part!r}: say a number of steps, at least 1, as in warmup:100")
         new: dict[str, Any] = {"warmup_steps": int(argument)}
+    elif name == "trial":
+        if not argument.isdecimal():
+            raise ValueError(f"{part!r}: say a number of steps, as in trial:24, or 0 for none")
+        CompressionPolicy(trial_steps=int(argument))  # says what is wrong with it
+        new = {"trial_steps": int(argument)}
     elif name == codecs.AUTO and argument:
         CompressionPolicy(budget=argument)  # says what is wrong with it
         new = {"default": codecs.AUTO, "budget": argument}
     else:
         new = {"default": codecs.checked(part)}
     if twice := settings.keys() & new.keys():
-        what = "warmup" if "warmup_steps" in twice else "the default"
+        what = {"warmup_steps": "warmup", "trial_steps": "trial"}.get(min(twice), "the default")
         raise ValueError(f"{part!r}: {what} was given before; a rule is written PATTERN=CODEC")
     settings.update(new)
 
