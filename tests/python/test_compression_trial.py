@@ -95,6 +95,6 @@ def test_takes_over_verdicts(training: Callable[..., Training]) -> None:
     fresh.settle(lambda mine: 2)  # another rank has given it up
     assert fresh.verdict is False
     never = Trial(0, False)
-    assert never.verdict is True
+    assert (never.verdict, never.finding) == (True, None)
     never.settle(lambda mine: 2)
     assert never.verdict is True

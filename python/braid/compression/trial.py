@@ -26,7 +26,7 @@ class Trial:
     def __init__(self, steps: int, verdict: bool | None = None) -> None:
         """Begin a trial of so many steps, or take over the verdict of an earlier one; for 0 codecs are used."""
         self.verdict = verdict if steps else True
-        self.was_found = verdict is not None
+        self.was_found = steps > 0 and verdict is not None
         self.reason = "slower with a codec than without, as far as was tried"
         self._steps = steps
         self._made = 0  # since the warm-up
