@@ -47,7 +47,8 @@ def op_name(name: str) -> str:
     try:
         return _OPS[name]
     except (KeyError, TypeError):
-        raise ValueError(f"unknown reduction {name!r}; there are {', '.join(sorted(_OPS))}") from None
+        said = repr(name) if isinstance(name, str) else f"of type {type(name).__name__}"
+        raise ValueError(f"unknown reduction {said}; there are {', '.join(sorted(_OPS))}") from None
 
 
 def _same_dtype(out: Array, x: Array, call: str) -> None:

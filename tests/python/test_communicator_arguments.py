@@ -62,6 +62,8 @@ def test_operators(alone: braid.Communicator) -> None:
     for op in ("median", None, np.add):
         with pytest.raises(ValueError, match=r"unknown reduction .*there are avg, .*max"):
             alone.all_reduce(np.ones(2), op)
+    with pytest.raises(ValueError, match="unknown reduction of type ndarray; there are avg"):
+        alone.reduce_scatter(np.ones(2), np.ones(2))  # meant to be out
 
 
 def test_shapes_of_results() -> None:
