@@ -62,8 +62,6 @@ class SharedExecution {
   using Staged = SharedWorkspace::Staged;
 
   bool lends() const { return plan_.lend_from != Layout::kNever; }
-  // Whether the message is lent: all that are as large as that, and others that lie in an arena.
-  bool is_lent(const Step& step, ConstBytes bytes) const;
   // Whether nobody needs the operands' memory any more.
   bool settled() const;
   // A turn's rounds are those of the segments [oldest(), newest()].

@@ -16,7 +16,7 @@ from braid._bench.ranks.contestants import (
     recipe_for,
 )
 from braid._bench.ranks.pattern import PERIOD, Pattern, Region, count_wrong, fill, poison
-from braid._bench.rounds import call_times
+from braid._bench.rounds import apart, call_times
 from braid._bench.workload import (
     UsageError,
     Workload,
@@ -265,6 +265,18 @@ def test_a_call_lasts_from_the_last_entry_to_the_last_return() -> None:
     second = (np.array([2000, 7000]), np.array([4000, 12000]))
     bystander = (np.empty(0, np.int64), np.empty(0, np.int64))
     assert call_times([first, second, bystander]).tolist() == [3.0, 3.0]
+
+
+def test_calls_that_began_before_all_had_ended_the_last_one_are_left_out() -> None:
+    first = (np.array([0, 10, 20, 31]), np.array([4, 14, 30, 33]))
+    second = (np.array([0, 10, 21, 32]), np.array([5, 12, 22, 34]))
+    early = (np.array([0, 10, 13, 32]), np.array([5, 12, 14, 34]))
+    assert [(a.tolist(), b.tolist()) for a, b in apart([first, second])] == [
+        ([0, 10, 20, 31], [4, 14, 30, 33]),
+        ([0, 10, 21, 32], [5, 12, 22, 34]),
+    ]
+    assert [a.tolist() for a, _ in apart([first, early])] == [[0, 10, 31], [0, 10, 32]]
+    assert [a.tolist() for a, _ in apart([(np.array([3, 2]), np.array([9, 8]))])] == [[3]]
 
 
 def test_times_of_calls_in_a_row_add_up() -> None:

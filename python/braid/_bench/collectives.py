@@ -14,7 +14,7 @@ class Collective:
     bus_formula: str  # bus bandwidth over algorithm bandwidth; nothing where no bytes are moved
     blocks_in: bool = False  # the input has one block for each rank
     blocks_out: bool = False
-    rooted: bool = False  # rank 0 is the root; others may run ahead of it, so each call waits for all
+    rooted: bool = False  # rank 0 is the root; some ranks could run ahead, so calls begin at set times
     reduces: bool = False
     in_place: bool = False  # what users do, unless told otherwise
     both_ways: bool = False  # can be measured in place and out of place

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: all contestants in turn, again and again, so that a drift of the machine hits all of them alike."""
+"""Rounds: all contestants in turn, again and again, so that a drift of the machine hits all of them alike.
+
+Calls of rooted collectives begin on all ranks at times agreed on before: Hunold, Carpen-Amarie, "Reproducible MPI
+benchmarking is still not as easy as you think", 2016. Behind a barrier they would measure whom it lets go first.
+"""
 
 import random
 import time
@@ -24,6 +28,9 @@ MOST_CALLS = 1000
 # Of one contestant's turn: long enough that its beginning does not count, short enough to have many.
 _TURN_S = 0.05
 _CALLS_PER_WARMUP = 5
+# Calls of rooted collectives begin so far apart, and twice as long as they take; the first one after so long.
+_GAP_NS = 50_000
+_NOTICE_NS = 5_000_000
 _ANSWER_TIMEOUT_S = 120.0
 
 
@@ -57,6 +64,7 @@ class CaseRun:
         self._done = 0
         self._calls = dict.fromkeys(teams, 2)
         self._wrong = dict.fromkeys(teams, 0)
+        self._windows_ns = dict.fromkeys(teams, 20 * _GAP_NS)
         self._rounds: dict[str, list[Times]] = {name: [] for name in teams}
 
     def run(self) -> Case:
@@ -119,9 +127,15 @@ class CaseRun:
 
     def _turn(self, name: str) -> Times:
         self._on_turn(name, self._done, self._budget.rounds)
-        warmups = -(-self._calls[name] // _CALLS_PER_WARMUP)
-        stamps = self._ask(name, "block", self._calls[name], warmups)
-        return call_times(stamps) * (0.5 if self._work.collective == "ping_pong" else 1.0)
+        calls, warmups = self._calls[name], -(-self._calls[name] // _CALLS_PER_WARMUP)
+        if not self._work.kind.rooted or self._work.cold:
+            times = call_times(self._ask(name, "block", calls, warmups))
+            return times * (0.5 if self._work.collective == "ping_pong" else 1.0)
+        self._ask(name, "warm_up", warmups)
+        begin_ns = time.perf_counter_ns() + _NOTICE_NS
+        times = call_times(apart(self._ask(name, "calls_at", calls, begin_ns, self._windows_ns[name])))
+        self._windows_ns[name] = _GAP_NS + int(2e3 * np.median(times))
+        return times
 
     def _finish(self, name: str) -> None:
         self._check(name)
@@ -155,6 +169,14 @@ def call_times(stamps: list[tuple[Stamps, Stamps]]) -> Times:
     starts, ends = zip(*(pair for pair in stamps if len(pair[0])), strict=True)
     spans: Times = (np.max(ends, axis=0) - np.max(starts, axis=0)) / 1e3
     return spans
+
+
+def apart(stamps: list[tuple[Stamps, Stamps]]) -> list[tuple[Stamps, Stamps]]:
+    """Return the stamps of those calls that no rank began before all had ended the last one; the first is one."""
+    starts, ends = (np.array(both) for both in zip(*stamps, strict=True))
+    alone = np.ones(starts.shape[1], bool)
+    alone[1:] = starts.min(axis=0)[1:] >= ends.max(axis=0)[:-1]
+    return [(begun[alone], ended[alone]) for begun, ended in stamps]
 
 
 def _medians(rounds: list[Times]) -> list[float]:

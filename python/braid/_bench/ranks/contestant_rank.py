@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a contestant: buffers, checks and timed calls. Subclasses say how a call is made."""
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -122,21 +123,36 @@ class ContestantRank(ABC):
         return count_wrong(bits, self._pattern.outputs(self.rank), self._encode, tolerance)
 
     def block(self, calls: int, warmups: int) -> tuple[Stamps, Stamps]:
-        """Time `calls` calls, after some that are not; return when each began and ended, in ns.
+        """Time `calls` calls, between some that are not; return when each began and ended, in ns.
 
         The clock is the machine's monotonic one, the same in all processes. A rank that has no part in the
         operation returns nothing.
         """
         self._fill(self._buffers)
-        if self._work.cold:
-            starts, ends = self._cold_calls(calls)
-        elif self._work.kind.rooted:
-            starts, ends = self._separate_calls(calls, warmups)
-        else:
-            starts, ends = self._calls_in_a_row(calls, warmups)
+        starts, ends = self._cold_calls(calls) if self._work.cold else self._calls_in_a_row(calls, warmups)
         if self._work.collective == "ping_pong" and self.rank > 1:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return starts, ends
+
+    def warm_up(self, calls: int) -> None:
+        """Get ready for calls_at()."""
+        self._fill(self._buffers)
+        for _ in range(calls):
+            self.barrier()
+            self._call()
+
+    def calls_at(self, calls: int, begin_ns: int, window_ns: int) -> tuple[Stamps, Stamps]:
+        """Time calls of which one is to begin every `window_ns`, on all ranks; return as block() does."""
+        call, now, rest = self._call, time.perf_counter_ns, os.sched_yield
+        starts, ends = [0] * calls, [0] * calls
+        for i in range(calls):
+            at = begin_ns + i * window_ns
+            while now() < at:
+                rest()
+            starts[i] = now()
+            call()
+            ends[i] = now()
+        return np.array(starts, np.int64), np.array(ends, np.int64)
 
     def prepare_rates(self, largest: int) -> None:
         """Allocate what rates() needs, which takes long."""
@@ -169,21 +185,10 @@ class ContestantRank(ABC):
         for i in range(1, calls + 1):
             call()
             stamps[i] = now()
+        for _ in range(warmups):  # where ranks share cores, who ends early must not leave his to the others
+            call()
         array = np.array(stamps, np.int64)
         return array[:-1], array[1:]
-
-    def _separate_calls(self, calls: int, warmups: int) -> tuple[Stamps, Stamps]:
-        call, barrier, now = self._call, self.barrier, time.perf_counter_ns
-        starts, ends = [0] * calls, [0] * calls
-        for _ in range(warmups):
-            barrier()
-            call()
-        for i in range(calls):
-            barrier()
-            starts[i] = now()
-            call()
-            ends[i] = now()
-        return np.array(starts, np.int64), np.array(ends, np.int64)
 
     def _cold_calls(self, calls: int) -> tuple[Stamps, Stamps]:
         starts, ends = np.zeros(calls, np.int64), np.zeros(calls, np.int64)
