@@ -2,7 +2,6 @@
 """Registers the backend's name with torch. Runs at the end of every ``import torch``: it does no more."""
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ def register() -> None:
         _register()
     except Exception as error:
         if os.environ.get("BRAID_DEBUG"):
-            print(f"braid: the backend was not registered: {type(error).__name__}: {error}", file=sys.stderr)
+            from braid._notices import tell
+
+            tell(f"the backend was not registered: {type(error).__name__}: {error}")
 
 
 def _register() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from braid import _names
 from braid._autoload import BACKEND_NAME
+from braid._notices import tell
 
 NO_NAME = "none"  # in BRAID_TAKEOVER: calls that name no backend
 _MARK = "_braid_takeover"
@@ -136,4 +137,4 @@ def _announce(asked: str | None) -> None:
 
     if dist.get_rank() == 0:
         name = f'"{asked}"' if asked else "the default backend"
-        print(f"braid: carrying {name} (taken over; unset BRAID_TAKEOVER to stop)", file=sys.stderr, flush=True)
+        tell(f"carrying {name} (taken over; unset BRAID_TAKEOVER to stop)")

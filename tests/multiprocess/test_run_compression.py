@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 pytestmark = pytest.mark.multiprocess
 
 SCRIPT = """
-import os
+import os, sys
 os.environ["BRAID_HOST"] = "host-" + os.environ["RANK"]
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -31,7 +31,7 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(200, 200))
 for _ in range(3):
     model(torch.ones(1, 200)).sum().backward()
 import braid
-print([row.codec for row in braid.hooks.state_of(model).report()])
+sys.stdout.write(f"{[row.codec for row in braid.hooks.state_of(model).report()]}\\n")
 dist.destroy_process_group()
 """
 

@@ -4,13 +4,13 @@
 import os
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from braid._adapter.cache import ADAPTER_NAME, CacheEntry, cache_dir
 from braid._adapter.errors import AdapterError
 from braid._adapter.toolchain import Compiler, PackageFiles, TorchInstall, prebuilt_key, python_include_dirs
+from braid._notices import tell
 
 _TORCH_LIBRARIES = ("torch_python", "torch_cpu", "c10")
 _BYTES_PER_COMPILER = 3 << 29  # what one compiler needs, at worst, for torch's headers
@@ -75,11 +75,7 @@ def build_adapter(
         ready = entry.find()
         if ready is not None and not force:
             return ready
-        print(
-            f"braid: building the torch {torch.version.partition('+')[0]} adapter (about 40 s, once) ...",
-            file=sys.stderr,
-            flush=True,
-        )
+        tell(f"building the torch {torch.version.partition('+')[0]} adapter (about 40 s, once) ...")
         with entry.work_dir() as work:
             return entry.publish(_compile(torch, package, compiler, work, entry.log_path()))
 

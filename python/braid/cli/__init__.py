@@ -6,6 +6,7 @@ import sys
 import typer
 
 from braid._adapter import AdapterError
+from braid._notices import tell
 from braid.cli import bench, build, explain, info, lab, run, server, topo
 from braid.cli.errors import CommandError
 
@@ -55,5 +56,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _complain(line: str, exit_code: int) -> int:
-    print(f"braid: {line}", file=sys.stderr)
+    tell(line)
     return exit_code

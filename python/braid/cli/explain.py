@@ -4,7 +4,6 @@
 import itertools
 import json as json_format
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.table import Table
 from braid import _core
 from braid._bench.show import units
 from braid._bench.workload import UsageError, check_dtype, check_op, parse_sizes
+from braid._notices import tell
 from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source
 from braid.cli.errors import CommandError
 
@@ -150,7 +150,7 @@ def _items(collective: str, sizes: str, model: str, cap_mb: float | None, dtype:
         if gradient.dtype not in _core.dtypes():
             raise UsageError(f"--model {model}: {gradient.name} is {gradient.dtype}, which braid does not reduce")
     if sparse := [gradient.name for gradient in gradients if gradient.sparse]:
-        print(f"braid: left out: {len(sparse)} tables, whose gradients are sparse", file=sys.stderr)
+        tell(f"left out: {len(sparse)} tables, whose gradients are sparse")
     return [
         Item(bucket.bytes, bucket.dtype, tuple(gradient.name for gradient in bucket.gradients))
         for bucket in buckets_of(gradients, cap_mb)

@@ -3,7 +3,6 @@
 
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from braid._notices import tell
 from braid.cli.errors import CommandError
 from braid.cli.lab_options import RanksPerHost, RoundRobin
 from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host, parse_rate
@@ -58,7 +58,7 @@ def lab(
     for rank, code in enumerate(codes):
         if code:
             how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-            print(f"braid: rank {rank} on {places[rank][0].name} {how}", file=sys.stderr)
+            tell(f"rank {rank} on {places[rank][0].name} {how}")
     return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
 
@@ -109,9 +109,9 @@ def _happening(cluster: Lab, events: list[Event]) -> Iterator[None]:
                 return
             try:
                 event.do(cluster)
-                print(f"braid: {event.at_s:g} s: {event.text}", file=sys.stderr, flush=True)
+                tell(f"{event.at_s:g} s: {event.text}")
             except (LabError, OSError) as error:
-                print(f"braid: {event.at_s:g} s: {event.text}: {error}", file=sys.stderr, flush=True)
+                tell(f"{event.at_s:g} s: {event.text}: {error}")
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

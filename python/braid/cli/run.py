@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from braid._adapter import ensure_adapter
+from braid._notices import tell
 from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError
 from braid.cli.own_servers import OwnServers, settle_store, tell_ranks
@@ -56,11 +57,7 @@ def run(
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's choice, without its eight lines about it
     if taken:
         ensure_adapter()  # once, here, rather than by all ranks against their rendezvous timeout
-        print(
-            f"braid: starting {_ranks(ranks, options.nnodes)}; {_list(taken)} run on braid",
-            file=sys.stderr,
-            flush=True,
-        )
+        tell(f"starting {_ranks(ranks, options.nnodes)}; {_list(taken)} run on braid")
     with OwnServers(options.servers, store) if store else contextlib.nullcontext():
         return _launch(options)
 
@@ -189,7 +186,7 @@ def _launch(options: Namespace) -> int:
         rank, failure = error.get_first_failure()
         code = int(failure.exitcode)
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-        print(f"braid: rank {rank} (process {failure.pid}) {how}", file=sys.stderr)
+        tell(f"rank {rank} (process {failure.pid}) {how}")
         return code if code > 0 else 128 - code
     except SignalException as error:
         return 128 + int(error.sigval)

@@ -3,7 +3,6 @@
 
 import os
 import signal
-import sys
 import threading
 from types import FrameType
 from typing import Annotated
@@ -13,8 +12,11 @@ import typer
 from braid import _core
 from braid._errors import CommunicatorError
 from braid._links import stated_links
+from braid._notices import tell
 from braid._rendezvous import join_store
 from braid.cli.errors import CommandError
+
+_WHO = "braid server"
 
 
 def server(
@@ -63,7 +65,7 @@ def server(
     def say(line: str) -> None:
         nonlocal joined
         joined = True
-        print(f"braid server: {line}", file=sys.stderr, flush=True)
+        tell(line, _WHO)
 
     usual = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -71,7 +73,7 @@ def server(
     except Exception as error:
         if not joined and not stop.is_set():
             raise CommandError(f"--join {join}: {error}", 1) from error
-        print("braid server: the job's store is gone; so is this server", file=sys.stderr)
+        tell("the job's store is gone; so is this server", _WHO)
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)

@@ -5,10 +5,10 @@ Every DistributedDataParallel gets braid.hooks.auto when it is first called, unl
 """
 
 import functools
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from braid._notices import tell
 from braid.compression.policy import CompressionPolicy
 
 if TYPE_CHECKING:
@@ -146,4 +146,4 @@ def _policy() -> CompressionPolicy:
 def _announce(group: Any, line: str) -> None:
     if group.rank() == 0 and line not in _told:
         _told.add(line)
-        print(f"braid: {line}", file=sys.stderr, flush=True)
+        tell(line)
