@@ -108,6 +108,13 @@ struct Demands {
   double part(size_t elements) const { return ratio(*codec, elements) * floats_per_byte(); }
 };
 
+// Of a sparse codec's time a part is for going through the floats, and a part for those that are sent.
+double coding_s_per_byte(const Topology& topology, const Codec& codec) {
+  const CodecTraits& row = traits(codec.kind);
+  const double s = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
+  return row.is_sparse ? s + topology.work_s_per_byte(std::string(row.name) + "_sent", 0) / codec.every : s;
+}
+
 // With messages of a codec's size for what a chunk of one segment has.
 Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& topology,
                        const TunerOptions& options, int64_t chunk_bytes, const Demands& demands) {
@@ -117,9 +124,7 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
   if (!codec) return predict_s(schedule, bytes, topology, rates, pipeline);
   const int64_t elements =
       bytes / pipeline.segments / schedule.chunks / static_cast<int64_t>(demands.element_bytes);
-  const CodecTraits& row = traits(codec->kind);
-  rates.code_s_per_byte =
-      topology.work_s_per_byte(row.name, row.coding_s_per_byte) * demands.floats_per_byte() * rates.sharers;
+  rates.code_s_per_byte = coding_s_per_byte(topology, *codec) * demands.floats_per_byte() * rates.sharers;
   const double part = demands.part(static_cast<size_t>(std::max<int64_t>(elements, 1)));
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }

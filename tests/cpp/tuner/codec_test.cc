@@ -64,6 +64,26 @@ TEST(CodecChoice, PricesFloatsOf16BitsByTheirOwnBytes) {
   EXPECT_NEAR(coding_s(DType::kFloat16) / coding_s(DType::kFloat32), 2, 0.1);
 }
 
+TEST(CodecChoice, PricesSparseCodecsByWhatTheySend) {
+  TunerOptions options;
+  options.chunk_bytes = 0;
+  options.algorithm = "direct";
+  const auto coding_s = [&](const char* text, double all, double sent) {
+    const auto seconds = [&](double all_s_per_byte, double sent_s_per_byte) {
+      Topology topology = uniform(4, 1e-4, 4e-8);
+      topology.set_work("top_k", all_s_per_byte);
+      topology.set_work("top_k_sent", sent_s_per_byte);
+      return choice_with(text, kFour, topology, options).value().predicted_s;
+    };
+    return seconds(all, sent) - seconds(0, 0);
+  };
+  const double once_s = coding_s("top_k:0.01", 1e-6, 0);
+  EXPECT_GT(once_s, 0);
+  EXPECT_NEAR(coding_s("top_k:0.01", 0, 1e-4) / once_s, 1, 1e-6);
+  EXPECT_NEAR(coding_s("top_k:0.001", 0, 1e-4) / once_s, 0.1, 0.01);
+  EXPECT_NEAR(coding_s("top_k:0.001", 1e-6, 0) / once_s, 1, 0.01);
+}
+
 // What a message costs besides its bytes does not grow when it has fewer of them.
 TEST(CodecChoice, CutsLessFinely) {
   TunerOptions options;
