@@ -29,7 +29,7 @@ def slowed(function: Any, rank: Rank) -> Any:
 
     def slow(*arguments: Any) -> Any:
         if rank.rank == rank.size - 1:
-            time.sleep(0.02)
+            time.sleep(0.05)
         return function(*arguments)
 
     return slow
@@ -40,7 +40,7 @@ def try_out(rank: Rank, is_slow: bool) -> None:
     torch.manual_seed(rank.rank)
     low_rank.element_s = lambda *_: 0.0  # so that auto takes it
     if is_slow:
-        low_rank.Round.__init__ = slowed(low_rank.Round.__init__, rank)
+        low_rank.Matrices.__init__ = slowed(low_rank.Matrices.__init__, rank)
     else:
         state_module.plain = slowed(state_module.plain, rank)
     policy = CompressionPolicy(default="auto", budget=("power_sgd:2",), warmup_steps=1, trial_steps=STEPS)
@@ -95,7 +95,7 @@ def train_through_it(rank: Rank, is_slow: bool) -> None:
     join_apart(rank)
     low_rank.element_s = lambda *_: 0.0
     if is_slow:
-        low_rank.Round.__init__ = slowed(low_rank.Round.__init__, rank)
+        low_rank.Matrices.__init__ = slowed(low_rank.Matrices.__init__, rank)
     else:
         state_module.exact_mean = slowed(state_module.exact_mean, rank)
         state_module.plain = slowed(state_module.plain, rank)

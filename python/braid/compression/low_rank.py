@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from braid import _core
@@ -137,99 +137,89 @@ class Factors:
         self.sent.clear()
 
 
-class Round:
-    """The matrices of one bucket in one step. Every call of advance() starts the next operation.
+class Matrices:
+    """The matrices of one part of a bucket in one step: what is computed before, between and after two means."""
 
-    advance() is called by the thread that runs the hooks, in the order of the hooks: were operations started from
-    callbacks, ranks could disagree about their order.
-    """
-
-    def __init__(
-        self,
-        part: Part,
-        rank: int,
-        buffer: Tensor,
-        errors: Carried,
-        factors: Factors,
-        group: dist.ProcessGroup | None,
-    ) -> None:
-        """Start the first operation; `buffer` has the gradients, of 32 or 16 bits, and gets their means."""
-        pieces = part.pieces
-        self._group = group
-        self._factors = factors
-        self._names = [piece.name for piece in pieces]
-        shapes = [matrix_shape(piece.shape) for piece in pieces]
-        self._products = [_core.LowRank(rows, columns, rank, _name_of(buffer.dtype)) for rows, columns in shapes]
-        self._gradients = [buffer.narrow(0, piece.offset, piece.elements) for piece in pieces]
-        sizes = [piece.elements for piece in pieces]
-        self._matrices = errors.flat(self._names, sizes, buffer.device).split(sizes)
-        self._buffer, self._rider = buffer, part.rider
+    def __init__(self, part: Part, rank: int, buffer: Tensor, errors: Carried, factors: Factors) -> None:
+        """Compute the factors that are sent first; `buffer` has the gradients, of 32 or 16 bits."""
+        self._part, self._buffer, self._factors = part, buffer, factors
+        shapes = [matrix_shape(piece.shape) for piece in part.pieces]
         self._p = _Components([rows for rows, _ in shapes], rank, part.all_elements - part.elements)
+        self._q = _Components([columns for _, columns in shapes], rank)
         if part.rider:
             self._p.rest.copy_(part.rider.take(buffer))
-        self._q = _Components([columns for _, columns in shapes], rank)
-        self.future: torch.futures.Future[None] = torch.futures.Future()
-        self._stages = [self._second, self._third]
-        for k, shape in enumerate(shapes):
-            q, sent = factors.begin(self._names[k], shape, rank, self._matrices[k], buffer.dtype)
-            _in_ranges(
-                shape[0],
-                sizes[k],
-                self._products[k].project,
-                _array_of(self._gradients[k]),
-                self._matrices[k].numpy(),
-                None if sent is None else sent.numpy(),
+        matrices = errors.flat(part.names, part.sizes, buffer.device).split_with_sizes(list(part.sizes))
+        self._all: list[_Matrix] = []
+        for piece, matrix, (rows, columns), p, q in zip(
+            part.pieces, matrices, shapes, self._p.of, self._q.of, strict=True
+        ):
+            one = _Matrix(
+                _core.LowRank(rows, columns, rank, _name_of(buffer.dtype)),
+                _array_of(buffer.narrow(0, piece.offset, piece.elements)),
+                matrix.numpy(),
+                p.numpy(),
                 q.numpy(),
-                self._p.of[k].numpy(),
             )
-        self._work = self._mean(self._p.flat)
+            self._all.append(one)
+            old_q, sent = factors.begin(piece.name, (rows, columns), rank, matrix, buffer.dtype)
+            one.project(None if sent is None else sent.numpy(), old_q.numpy())
 
     @property
-    def stages_left(self) -> int:
-        """How often to advance until the mean gradients are in the buffer."""
-        return len(self._stages)
+    def first(self) -> Tensor:
+        """All P, and the rider: what the first mean is of, in place."""
+        return self._p.flat
 
-    def advance(self) -> None:
-        """Wait for the operation that is under way and start the next, or write the result."""
-        self._stages.pop(0)()
+    @property
+    def second(self) -> Tensor:
+        """All Q: what the second mean is of, in place. After gather()."""
+        return self._q.flat
 
-    def _second(self) -> None:
-        self._work.wait()
-        if self._rider:
-            self._rider.fill(self._p.rest, self._buffer)
-        self._is_finite = []
-        for product, matrix, p, q in zip(self._products, self._matrices, self._p.of, self._q.of, strict=True):
-            # Where it is False p stays as it is, so q is of no use either. All ranks see that.
-            self._is_finite.append(product.orthonormalize(p.numpy()))
-            _in_ranges(q.shape[1], matrix.numel(), product.gather, matrix.numpy(), p.numpy(), q.numpy())
-        self._work = self._mean(self._q.flat)
+    def gather(self) -> None:
+        """Make the second factors of the mean first ones."""
+        if self._part.rider:
+            self._part.rider.fill(self._p.rest, self._buffer)
+        for one in self._all:
+            one.gather()
 
-    def _third(self) -> None:
-        self._work.wait()
-        for k, (name, p, q) in enumerate(zip(self._names, self._p.of, self._q.of, strict=True)):
-            gradient, matrix = self._gradients[k], self._matrices[k]
-            # The same on all ranks, for the factors are. False for a NaN, too.
-            if self._is_finite[k] and bool(q.abs().amax() < _TOO_LARGE):
-                _in_ranges(
-                    p.shape[1],
-                    matrix.numel(),
-                    self._products[k].rebuild,
-                    p.numpy(),
-                    q.numpy(),
-                    _array_of(gradient),
-                )
-                self._factors.sent[name] = Sent(p.clone() if self._rider else p, gradient.dtype)
-                self._factors.q[name] = q
+    def rebuild(self) -> None:
+        """Write the mean gradients into the buffer, out of the mean second factors."""
+        for piece, one, p, q in zip(self._part.pieces, self._all, self._p.of, self._q.of, strict=True):
+            if one.rebuild():
+                self._factors.sent[piece.name] = Sent(p.clone() if self._part.rider else p, self._buffer.dtype)
+                self._factors.q[piece.name] = q
                 continue
             # Somebody's gradient is not finite. Everybody sees that, and goes on next time with the old error.
-            matrix.sub_(gradient).nan_to_num_(0.0, 0.0, 0.0)
+            gradient = self._buffer.narrow(0, piece.offset, piece.elements)
+            torch.from_numpy(one.matrix).sub_(gradient).nan_to_num_(0.0, 0.0, 0.0)
             gradient.fill_(torch.nan)
-        self.future.set_result(None)
 
-    def _mean(self, flat: Tensor) -> dist.Work:
-        work = dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self._group, async_op=True)
-        assert work is not None
-        return work
+
+@dataclass
+class _Matrix:
+    """One of them, as the core takes it: a gradient, the matrix of it and the error, and both factors."""
+
+    product: Any  # _core.LowRank
+    gradient: Any
+    matrix: Any
+    p: Any
+    q: Any
+    is_finite: bool = False
+
+    def project(self, sent: Any, old_q: Any) -> None:
+        arrays = (self.gradient, self.matrix, sent, old_q, self.p)
+        _in_ranges(self.p.shape[1], self.matrix.size, self.product.project, *arrays)
+
+    def gather(self) -> None:
+        # Where it is False p stays as it is, so q is of no use either. All ranks see that.
+        self.is_finite = self.product.orthonormalize(self.p)
+        _in_ranges(self.q.shape[1], self.matrix.size, self.product.gather, self.matrix, self.p, self.q)
+
+    def rebuild(self) -> bool:
+        """Write their product, if the factors are of use. That is the same on all ranks, for they are."""
+        if not (self.is_finite and np.abs(self.q).max() < _TOO_LARGE):  # nor is a NaN
+            return False
+        _in_ranges(self.p.shape[1], self.matrix.size, self.product.rebuild, self.p, self.q, self.gradient)
+        return True
 
 
 class _Components:
@@ -238,7 +228,7 @@ class _Components:
     def __init__(self, extents: Sequence[int], rank: int, rest: int = 0) -> None:
         sizes = [rank * extent for extent in extents]
         self.flat = torch.empty(sum(sizes) + rest)
-        *factors, self.rest = self.flat.split([*sizes, rest])
+        *factors, self.rest = self.flat.split_with_sizes([*sizes, rest])
         self.of = [factor.view(rank, -1) for factor in factors]
 
 

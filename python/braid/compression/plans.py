@@ -82,8 +82,8 @@ class Plans:
         return plan
 
     def all(self) -> list[Plan]:
-        """Return the plans of the buckets seen so far."""
-        return list(self._by_index.values())
+        """Return the plans of the buckets seen so far, in their order."""
+        return [self._by_index[index] for index in sorted(self._by_index)]
 
     def clear(self) -> None:
         """Decide anew from now on."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.policy import CompressionPolicy, Wish
+from braid.compression.rounds import is_long
 
 # Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included; for the
 # arithmetic alone by low rank.
@@ -144,23 +145,36 @@ def _cut_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict:
 
 
 def time_s(parts: Iterable[Part], predict: Predict) -> float:
-    """Predict the operations of a bucket that is cut into parts, one after the other."""
-    return sum(_part_s(part, predict) for part in parts)
+    """Predict the operations of parts that follow each other, one after the other."""
+    total_s, together = 0.0, list[Part]()
+    for part in parts:
+        if not codecs.low_rank(part.codec):
+            total_s += _copied_s(part) + predict(part.elements, None if part.codec == codecs.EXACT else part.codec)
+            continue
+        together.append(part)
+        if is_long(sum(_first_elements(one) for one in together)):
+            total_s += _round_s(together, predict)
+            together = []
+    return total_s + (_round_s(together, predict) if together else 0.0)
 
 
-def _part_s(part: Part, predict: Predict) -> float:
-    # Riders are copied, too, but are short.
-    copied_s = 0.0 if part.in_place else _COPY_S_PER_BYTE * sum(piece.bytes for piece in part.pieces)
-    if part.codec == codecs.EXACT:
-        return copied_s + predict(part.elements, None)
+def _copied_s(part: Part) -> float:
+    return 0.0 if part.in_place else _COPY_S_PER_BYTE * sum(piece.bytes for piece in part.pieces)
+
+
+def _round_s(parts: Sequence[Part], predict: Predict) -> float:
+    """Predict the two operations of low rank, and what it computes. Riders are copied, too, but are short."""
+    wide = 4 // parts[0].pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
+    first, second = sum(map(_first_elements, parts)), sum(_factor_elements(part)[1] for part in parts)
+    computed_s = sum(_copied_s(part) + predict(part.elements, part.codec) for part in parts)
+    return predict(wide * first, None) + predict(wide * second, None) + computed_s
+
+
+def _first_elements(part: Part) -> int:
+    return _factor_elements(part)[0] + part.all_elements - part.elements
+
+
+def _factor_elements(part: Part) -> tuple[int, int]:
     rank = codecs.low_rank(part.codec)
-    if not rank:
-        return copied_s + predict(part.elements, part.codec)
     factors = [low_rank.factor_elements(piece.shape, rank) for piece in part.pieces]
-    wide = 4 // part.pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
-    riding = part.all_elements - part.elements
-    return (
-        predict(wide * sum(p for p, _ in factors) + riding, None)
-        + predict(wide * sum(q for _, q in factors), None)
-        + predict(part.elements, part.codec)
-    )
+    return sum(p for p, _ in factors), sum(q for _, q in factors)

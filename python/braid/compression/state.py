@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from braid.compression.prediction import (
     decide_without_auto,
     time_s,
 )
+from braid.compression.rounds import Round
 from braid.compression.trial import Trial
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class AutoState:
         self._residuals = Carried()
         self._errors = Carried()  # those of low_rank, which are in other units
         self._factors = low_rank.Factors()
-        self._rounds: list[low_rank.Round] = []
+        self._rounds: list[Round] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the group, which cannot be copied: a copy is for the default one, and for the copied model."""
@@ -128,11 +130,16 @@ class AutoState:
         All ranks must call it at the same point: what low rank computes is asked of the slowest.
         """
         exact_s = planned_s = 0.0
+        coded = defaultdict[Any, list[Part]](list)  # by dtype
         for plan in self._plans_in_use.all():
-            predict = self._predictions(plan.parts[0].pieces[0].dtype)
-            alone_s = predict(sum(part.all_elements for part in plan.parts), None)
+            dtype = plan.parts[0].pieces[0].dtype
+            alone_s = self._predictions(dtype)(sum(part.all_elements for part in plan.parts), None)
             exact_s += alone_s
-            planned_s += alone_s if plan.is_exact else time_s(plan.parts, predict)
+            if plan.is_exact:
+                planned_s += alone_s
+            else:
+                coded[dtype] += plan.parts
+        planned_s += sum(time_s(parts, self._predictions(dtype)) for dtype, parts in coded.items())
         return Predicted(exact_s, planned_s)
 
     def reset(self) -> None:
@@ -201,12 +208,13 @@ class AutoState:
             plan = self._plans_without_auto.get(bucket, self._decide_without_auto)
         if plan.is_exact and not self._rounds:
             return plain(buffer, self.process_group)
-        earlier, self._rounds = self._rounds, []
+        # Factors that were sent had the time of one more bucket to arrive. After the last one there is nothing to
+        # do in between.
+        sent = [round_ for round_ in self._rounds if not round_.is_open]
         futures = [self._start(part, buffer) for part in plan.parts]
-        # Factors of earlier buckets had the time of one more bucket to arrive. After the last one there is nothing
-        # to do in between.
-        self._rounds = earlier + self._rounds
-        self._advance(earlier)
+        if bucket.is_last():
+            self._advance([round_ for round_ in self._rounds if round_.is_open])
+        self._advance(sent)
         while bucket.is_last() and self._rounds:
             self._advance(self._rounds)
         return together(futures, buffer)
@@ -214,9 +222,9 @@ class AutoState:
     def _start(self, part: Part, buffer: Tensor) -> "Future[Any]":
         rank = codecs.low_rank(part.codec)
         if rank:
-            round_ = low_rank.Round(part, rank, buffer, self._errors, self._factors, self.process_group)
-            self._rounds.append(round_)
-            return round_.future
+            if not (self._rounds and self._rounds[-1].is_open):
+                self._rounds.append(Round(self.process_group))
+            return self._rounds[-1].add(low_rank.Matrices(part, rank, buffer, self._errors, self._factors))
         flat = part.take(buffer)
         if part.codec == codecs.EXACT:
             future = exact_mean(flat, self.process_group)
@@ -225,7 +233,7 @@ class AutoState:
             future = lossy_mean(flat, part.codec, residual, self.process_group)
         return put_back(future, part, flat, buffer)
 
-    def _advance(self, rounds: list[low_rank.Round]) -> None:
+    def _advance(self, rounds: list[Round]) -> None:
         # Those that have the longest way to go first: the others' operations are under way meanwhile.
         for round_ in sorted(rounds, key=lambda one: -one.stages_left):
             round_.advance()
