@@ -24,8 +24,6 @@ constexpr double kBytes = kElements * sizeof(float);
 constexpr int kRuns = 4;  // of which the fastest counts: others may have the core, too
 // Each run takes other memory, as operations do: tensors and residuals do not come from a core's own cache.
 constexpr size_t kSlices = 16;
-// Sparse codecs are measured with one element of so many, and so many.
-constexpr std::array<uint32_t, 2> kEvery = {100, 1000};
 
 // Of all magnitudes, as gradients are: what top-k takes depends on it.
 std::vector<float> gradients() {
@@ -97,16 +95,8 @@ Topology::Work measure() {
   for (int kind = 0; kind < kCodecKindCount; ++kind) {
     const auto codec = static_cast<CodecKind>(kind);
     const std::string name(traits(codec).name);
-    if (!traits(codec).is_sparse) {
-      rates.emplace(name, watch.coding_s({codec}) / kBytes);
-      continue;
-    }
-    const double many_s = watch.coding_s({codec, kEvery[0]}), few_s = watch.coding_s({codec, kEvery[1]});
-    const double few = 1.0 / kEvery[1], more = 1.0 / kEvery[0] - few;
-    // A measurement that was disturbed makes neither negative.
-    const double sent_s = std::clamp((many_s - few_s) / more, 0.0, few_s / few / 2);
-    rates.emplace(name + "_sent", sent_s / kBytes);
-    rates.emplace(name, (few_s - few * sent_s) / kBytes);
+    rates.emplace(name, watch.coding_s({codec, traits(codec).is_sparse ? 100u : 0u}) / kBytes);
+    if (traits(codec).is_sparse) rates.emplace(name + "_1000", watch.coding_s({codec, 1000}) / kBytes);
   }
   for (auto& [work, s_per_byte] : rates) s_per_byte = with_three_digits(s_per_byte);
   return rates;

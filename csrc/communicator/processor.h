@@ -10,9 +10,9 @@
 namespace braid {
 
 // Seconds per byte of float32 for one core: "reduce", of two sources into a third place, and every codec by its name,
-// of encoding with a residual or decoding into a sum, whichever is meant the mean of both. Of the sparse ones that is
-// without those elements that are sent, of which a byte takes as long as "top_k_sent" or "random_k_sent" say. Measured
-// when first asked for, in some 10 ms, once in this process.
+// of encoding with a residual or decoding into a sum, whichever is meant the mean of both. The sparse ones send one
+// element of a hundred there, and of a thousand in "top_k_1000" and "random_k_1000". Measured when first asked for, in
+// some 10 ms, once in this process.
 const Topology::Work& processor_rates();
 
 // Of each kind of work the slowest node's rate, the same on all to the last bit. Called by all `nodes` at the same time,

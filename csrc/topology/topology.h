@@ -68,8 +68,9 @@ class Topology {
   // The links that are not what the hosts of their nodes and the cards say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
-  // What the slowest processor takes per byte for work of some kind, which has a word for a name: "reduce", the
-  // codecs', and those of sparse codecs followed by "_sent". `assumed` where nothing is known. REQUIRES: the seconds are finite, and not negative.
+  // What the slowest processor takes per byte for work of some kind, which has a word for a name: "reduce" and the
+  // codecs', those of sparse ones also with "_1000" behind. `assumed` where nothing is known. REQUIRES: the seconds are
+  // finite, and not negative.
   double work_s_per_byte(std::string_view name, double assumed) const {
     const auto found = work_.find(name);
     return found == work_.end() ? assumed : found->second;

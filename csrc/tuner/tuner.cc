@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstdio>
+#include <string>
 #include <utility>
 
 #include "cost/flight.h"
@@ -108,11 +109,16 @@ struct Demands {
   double part(size_t elements) const { return ratio(*codec, elements) * floats_per_byte(); }
 };
 
-// Of a sparse codec's time a part is for going through the floats, and a part for those that are sent.
+// Of a sparse codec's time a part is for going through the floats, and a part for those that are sent. It is measured
+// with one sent of a hundred and of a thousand.
 double coding_s_per_byte(const Topology& topology, const Codec& codec) {
   const CodecTraits& row = traits(codec.kind);
-  const double s = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
-  return row.is_sparse ? s + topology.work_s_per_byte(std::string(row.name) + "_sent", 0) / codec.every : s;
+  const double of_100 = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
+  if (!row.is_sparse) return of_100;
+  const double of_1000 = std::min(topology.work_s_per_byte(std::string(row.name) + "_1000", of_100), of_100);
+  // No more than half of the smaller: with fewer yet sent there must be something left.
+  const double sent = std::min((of_100 - of_1000) / (1.0 / 100 - 1.0 / 1000), of_1000 * 1000 / 2);
+  return of_1000 + sent * (1.0 / codec.every - 1.0 / 1000);
 }
 
 // With messages of a codec's size for what a chunk of one segment has.

@@ -68,20 +68,26 @@ TEST(CodecChoice, PricesSparseCodecsByWhatTheySend) {
   TunerOptions options;
   options.chunk_bytes = 0;
   options.algorithm = "direct";
-  const auto coding_s = [&](const char* text, double all, double sent) {
-    const auto seconds = [&](double all_s_per_byte, double sent_s_per_byte) {
-      Topology topology = uniform(4, 1e-4, 4e-8);
-      topology.set_work("top_k", all_s_per_byte);
-      topology.set_work("top_k_sent", sent_s_per_byte);
-      return choice_with(text, kFour, topology, options).value().predicted_s;
-    };
-    return seconds(all, sent) - seconds(0, 0);
+  const auto coding_s = [&](const char* text, double of_100, std::optional<double> of_1000) {
+    Topology topology = uniform(4, 1e-4, 4e-8);
+    topology.set_work("top_k", 0);
+    const double free_s = choice_with(text, kFour, topology, options).value().predicted_s;
+    topology.set_work("top_k", of_100);
+    if (of_1000) topology.set_work("top_k_1000", *of_1000);
+    return choice_with(text, kFour, topology, options).value().predicted_s - free_s;
   };
-  const double once_s = coding_s("top_k:0.01", 1e-6, 0);
-  EXPECT_GT(once_s, 0);
-  EXPECT_NEAR(coding_s("top_k:0.01", 0, 1e-4) / once_s, 1, 1e-6);
-  EXPECT_NEAR(coding_s("top_k:0.001", 0, 1e-4) / once_s, 0.1, 0.01);
-  EXPECT_NEAR(coding_s("top_k:0.001", 1e-6, 0) / once_s, 1, 0.01);
+  const double unit_s = coding_s("top_k:0.01", 1e-6, std::nullopt);
+  const auto units = [&](const char* text, double of_100, std::optional<double> of_1000) {
+    return coding_s(text, of_100 * 1e-6, of_1000 ? std::optional(*of_1000 * 1e-6) : std::nullopt) / unit_s;
+  };
+  EXPECT_GT(unit_s, 0);
+  EXPECT_NEAR(units("top_k:0.01", 1, 0.55), 1, 0.01);
+  EXPECT_NEAR(units("top_k:0.001", 1, 0.55), 0.55, 0.01);
+  EXPECT_NEAR(units("top_k:0.1", 1, 0.55), 0.5 + 50 * 0.1, 0.05);  // 0.5 for all, 50 for each that is sent
+  EXPECT_NEAR(units("top_k:0.001", 1, std::nullopt), 1, 0.01);
+  // A disturbed measurement: fewer sent cannot take longer, nor many times less.
+  EXPECT_NEAR(units("top_k:0.001", 1, 1.2), 1, 0.01);
+  EXPECT_NEAR(units("top_k:0.0001", 1, 0.01), 0.01 / 2 + 0.0001 * 5, 0.001);
 }
 
 // What a message costs besides its bytes does not grow when it has fewer of them.
