@@ -5,6 +5,9 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.unit
 CODE = 'from braid._notices import tell; tell("a"); tell("b", "braid server")'
 
 
@@ -12,4 +15,5 @@ def test_a_line_is_one_write_so_that_processes_do_not_part_each_others() -> None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # keeps writes apart
     with ours, theirs:
         subprocess.run([sys.executable, "-u", "-c", CODE], stderr=theirs, timeout=60, check=True)
+        theirs.close()  # so that nobody waits for a line that has not come
         assert [ours.recv(100), ours.recv(100)] == [b"braid: a\n", b"braid server: b\n"]

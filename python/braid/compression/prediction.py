@@ -141,32 +141,42 @@ def _cut_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict:
     chosen = {piece.name for piece in pieces if _fits(codec, piece)}
     in_order = sorted([*pieces, *exact], key=lambda piece: piece.offset)
     parts = parts_of(in_order, [codec if piece.name in chosen else codecs.EXACT for piece in in_order])
-    return time_s(parts, predict)
+    return time_s([(parts, predict)])
 
 
-def time_s(parts: Iterable[Part], predict: Predict) -> float:
-    """Predict the operations of parts that follow each other, one after the other."""
-    total_s, together = 0.0, list[Part]()
-    for part in parts:
-        if not codecs.low_rank(part.codec):
-            total_s += _copied_s(part) + predict(part.elements, None if part.codec == codecs.EXACT else part.codec)
-            continue
-        together.append(part)
-        if is_long(sum(_first_elements(one) for one in together)):
-            total_s += _round_s(together, predict)
-            together = []
-    return total_s + (_round_s(together, predict) if together else 0.0)
+def time_s(buckets: Iterable[tuple[Sequence[Part], Predict]]) -> float:
+    """Predict the operations of buckets that follow each other, one after the other; by how each is predicted."""
+    total_s = 0.0
+    waiting: list[tuple[Part, Predict]] = []  # low rank that shares its operations
+    for parts, predict in buckets:
+        if not any(codecs.low_rank(part.codec) for part in parts):
+            total_s += _round_s(waiting)
+            waiting = []
+        for part in parts:
+            if not codecs.low_rank(part.codec):
+                codec = None if part.codec == codecs.EXACT else part.codec
+                total_s += _copied_s(part) + predict(part.elements, codec)
+                continue
+            waiting.append((part, predict))
+            if is_long(sum(_first_elements(one) for one, _ in waiting)):
+                total_s += _round_s(waiting)
+                waiting = []
+    return total_s + _round_s(waiting)
 
 
 def _copied_s(part: Part) -> float:
     return 0.0 if part.in_place else _COPY_S_PER_BYTE * sum(piece.bytes for piece in part.pieces)
 
 
-def _round_s(parts: Sequence[Part], predict: Predict) -> float:
-    """Predict the two operations of low rank, and what it computes. Riders are copied, too, but are short."""
-    wide = 4 // parts[0].pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
-    first, second = sum(map(_first_elements, parts)), sum(_factor_elements(part)[1] for part in parts)
-    computed_s = sum(_copied_s(part) + predict(part.elements, part.codec) for part in parts)
+def _round_s(together: Sequence[tuple[Part, Predict]]) -> float:
+    """Predict the two operations of low rank, and what it computes. Riders are copied, but are short."""
+    if not together:
+        return 0.0
+    part, predict = together[0]
+    wide = 4 // part.pieces[0].dtype.itemsize  # factors are float32, predictions are of the gradient's dtype
+    first = sum(_first_elements(one) for one, _ in together)
+    second = sum(_factor_elements(one)[1] for one, _ in together)
+    computed_s = sum(own(one.elements, one.codec) for one, own in together)
     return predict(wide * first, None) + predict(wide * second, None) + computed_s
 
 

@@ -12,9 +12,9 @@ _LONG_ELEMENTS = 1 << 13
 
 
 def is_long(elements: int) -> bool:
-    """Tell whether first factors are worth an operation of their own; shorter ones wait for the next bucket's.
+    """Tell whether so many first factors are worth an operation of their own; fewer wait for the next bucket's.
 
-    They would take longer for their messages than for their bytes, on all but slow links.
+    Fewer take longer for their messages than for their bytes, but on links below some 200 Mbit/s.
     """
     return elements >= _LONG_ELEMENTS
 
@@ -28,7 +28,7 @@ class Round:
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         """Begin without any."""
-        self._group = group or dist.group.WORLD
+        self._group = group
         self._all: list[Matrices] = []
         self._futures: list[Future[None]] = []
         self._stages = [self._send, self._gather, self._rebuild]
@@ -56,21 +56,28 @@ class Round:
         self._stages.pop(0)()
 
     def _send(self) -> None:
-        self._work = self._mean([one.first for one in self._all])
+        self._begin([one.first for one in self._all])
 
     def _gather(self) -> None:
-        self._work.wait()
+        self._end()
         for one in self._all:
             one.gather()
-        self._work = self._mean([one.second for one in self._all])
+        self._begin([one.second for one in self._all])
 
     def _rebuild(self) -> None:
-        self._work.wait()
+        self._end()
         for one, future in zip(self._all, self._futures, strict=True):
             one.rebuild()
             future.set_result(None)
 
-    def _mean(self, flats: list[Tensor]) -> dist.Work:
-        options = dist.AllreduceCoalescedOptions()
-        options.reduceOp = dist.ReduceOp.AVG
-        return self._group.allreduce_coalesced(flats, options)
+    def _begin(self, parts: list[Tensor]) -> None:
+        # Factors are thin: to copy them takes little beside one more operation.
+        self._parts, self._flat = parts, parts[0] if len(parts) == 1 else torch.cat(parts)
+        work = dist.all_reduce(self._flat, op=dist.ReduceOp.AVG, group=self._group, async_op=True)
+        assert work is not None
+        self._work = work
+
+    def _end(self) -> None:
+        self._work.wait()
+        if len(self._parts) > 1:
+            torch._foreach_copy_(self._parts, self._flat.split([part.numel() for part in self._parts]))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
 
-from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -130,17 +130,14 @@ class AutoState:
         All ranks must call it at the same point: what low rank computes is asked of the slowest.
         """
         exact_s = planned_s = 0.0
-        coded = defaultdict[Any, list[Part]](list)  # by dtype
+        coded: list[tuple[Sequence[Part], Predict]] = []  # of buckets
         for plan in self._plans_in_use.all():
-            dtype = plan.parts[0].pieces[0].dtype
-            alone_s = self._predictions(dtype)(sum(part.all_elements for part in plan.parts), None)
+            predict = self._predictions(plan.parts[0].pieces[0].dtype)
+            alone_s = predict(sum(part.all_elements for part in plan.parts), None)
             exact_s += alone_s
-            if plan.is_exact:
-                planned_s += alone_s
-            else:
-                coded[dtype] += plan.parts
-        planned_s += sum(time_s(parts, self._predictions(dtype)) for dtype, parts in coded.items())
-        return Predicted(exact_s, planned_s)
+            planned_s += alone_s if plan.is_exact else 0.0
+            coded.append(([] if plan.is_exact else plan.parts, predict))
+        return Predicted(exact_s, planned_s + time_s(coded))
 
     def reset(self) -> None:
         """Forget residuals and warm factors, as after a change of the loss's scale."""
@@ -211,9 +208,11 @@ class AutoState:
         # Factors that were sent had the time of one more bucket to arrive. After the last one there is nothing to
         # do in between.
         sent = [round_ for round_ in self._rounds if not round_.is_open]
+        if not any(codecs.low_rank(part.codec) for part in plan.parts):
+            self._send_open()  # nothing comes along in this bucket, and what it sends may be long
         futures = [self._start(part, buffer) for part in plan.parts]
         if bucket.is_last():
-            self._advance([round_ for round_ in self._rounds if round_.is_open])
+            self._send_open()
         self._advance(sent)
         while bucket.is_last() and self._rounds:
             self._advance(self._rounds)
@@ -232,6 +231,9 @@ class AutoState:
             residual = self._residuals.flat(part.names, part.sizes, buffer.device)
             future = lossy_mean(flat, part.codec, residual, self.process_group)
         return put_back(future, part, flat, buffer)
+
+    def _send_open(self) -> None:
+        self._advance([round_ for round_ in self._rounds if round_.is_open])
 
     def _advance(self, rounds: list[Round]) -> None:
         # Those that have the longest way to go first: the others' operations are under way meanwhile.
