@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets the tests, and the rank processes they start, import ranks.py."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Where Python is unbuffered, lines of ranks that share a pipe run into each other.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 WIRES = ["shm", "tcp"]
 

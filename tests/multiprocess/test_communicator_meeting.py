@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in which the ranks of a communicator find each other, and what is said when they do not."""
 
-import contextlib
 import importlib.util
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -22,18 +20,10 @@ from arrays import join
 from braid._rendezvous.mpi import meet_through_mpi
 from braid._rendezvous.server import Server
 from braid._rendezvous.tcp import TcpStore
+from ports import free_port
 from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
-
-
-def free_port() -> int:
-    # None that the kernel gives to those who connect: who tries until somebody listens would meet itself there.
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def check(comm: braid.Communicator) -> None:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What auto chose is dropped where it turns out to be slower, by all ranks in the same step."""
 
-import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import braid
 import pytest
 import torch
 import torch.distributed as dist
-from braid.compression import low_rank
+from braid.compression import low_rank, trial
 from braid.compression import state as state_module
 from braid.compression.policy import CompressionPolicy, Rule
 from hooked import make, mean_of, must_be_equal_everywhere, reduce
@@ -24,25 +24,36 @@ EXTENT = 512
 STEPS = 8  # of the trial
 
 
-def slowed(function: Any, rank: Rank) -> Any:
-    """Return the function, with a pause before it on the last rank, which all others then wait for."""
+class Clock:
+    """What trials are timed by, so that nothing else on the machine has a part in the verdict."""
 
-    def slow(*arguments: Any) -> Any:
-        if rank.rank == rank.size - 1:
-            time.sleep(0.05)
-        return function(*arguments)
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        trial.time = SimpleNamespace(perf_counter=self.look)
 
-    return slow
+    def look(self) -> float:
+        self.now_s += 0.01
+        return self.now_s
+
+    def slowed(self, function: Any) -> Any:
+        """Return the function as if it took a second more."""
+
+        def slow(*arguments: Any) -> Any:
+            self.now_s += 1
+            return function(*arguments)
+
+        return slow
 
 
 def try_out(rank: Rank, is_slow: bool) -> None:
     join_apart(rank)
     torch.manual_seed(rank.rank)
+    clock = Clock()
     low_rank.element_s = lambda *_: 0.0  # so that auto takes it
     if is_slow:
-        low_rank.Matrices.__init__ = slowed(low_rank.Matrices.__init__, rank)
+        low_rank.Matrices.__init__ = clock.slowed(low_rank.Matrices.__init__)
     else:
-        state_module.plain = slowed(state_module.plain, rank)
+        state_module.plain = clock.slowed(state_module.plain)
     policy = CompressionPolicy(default="auto", budget=("power_sgd:2",), warmup_steps=1, trial_steps=STEPS)
     model = nn.ParameterDict({"w": nn.Parameter(torch.zeros(EXTENT, EXTENT))})
     state = braid.hooks.AutoState(model, policy)
@@ -93,12 +104,13 @@ def test_keeps_what_is_faster(is_slow: bool) -> None:
 def train_through_it(rank: Rank, is_slow: bool) -> None:
     """Several buckets, a rule beside auto, and ranks that run out of data at different times, one in mid-trial."""
     join_apart(rank)
+    clock = Clock()
     low_rank.element_s = lambda *_: 0.0
     if is_slow:
-        low_rank.Matrices.__init__ = slowed(low_rank.Matrices.__init__, rank)
+        low_rank.Matrices.__init__ = clock.slowed(low_rank.Matrices.__init__)
     else:
-        state_module.exact_mean = slowed(state_module.exact_mean, rank)
-        state_module.plain = slowed(state_module.plain, rank)
+        state_module.exact_mean = clock.slowed(state_module.exact_mean)
+        state_module.plain = clock.slowed(state_module.plain)
     model = make()
     rules = (Rule("first.weight", "int8"),)
     policy = CompressionPolicy(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from braid import cli
 from braid.lab.namespaces import children_of
+from ports import free_port
 
 pytestmark = pytest.mark.multiprocess
 
@@ -60,7 +61,8 @@ def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> Non
 
 
 def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
-    job = start(tmp_path, "fail", "--rdzv-endpoint=localhost:29533", "--master-port=29533")
+    port = free_port()
+    job = start(tmp_path, "fail", f"--rdzv-endpoint=localhost:{port}", f"--master-port={port}")
     _, err = job.communicate(timeout=100)  # until nobody holds its standard error: the server has ended, too
     assert job.returncode == 3, err
     assert "braid: rank 1 (process " in err

@@ -88,8 +88,7 @@ def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) ->
             steps.more(1)
             assert has_gone_on_alone(steps)
             steps.more(2)
-        (line,) = steps.errors()
-        assert "goes on without its 1 aggregator" in line
+        assert sum("goes on without its 1 aggregator" in line for line in steps.errors()) == 1
 
 
 # Through the aggregator, or when that has died in the same step and the ranks do it again by themselves.
@@ -114,7 +113,7 @@ def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int
             died = time.monotonic()
             send_signal(steps.job.ranks[victim], signal.SIGKILL)
             codes = steps.fail()
-            assert time.monotonic() - died < 3
+            assert time.monotonic() - died < 15
         assert codes == [-signal.SIGKILL if rank == victim else 1 for rank in range(ranks)]
     lines = steps.errors()
     assert not [line for line in lines if "wrong sum" in line]

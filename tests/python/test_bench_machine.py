@@ -81,8 +81,8 @@ def test_sizes() -> None:
 
 def test_measured_rates() -> None:
     begun = time.perf_counter()
-    samples = measure_rates([4096, 65536, 3 * MIB], seconds=0.12, start=begun + 0.05)
-    assert 0.17 <= time.perf_counter() - begun < 5
+    samples = measure_rates([4096, 65536, 3 * MIB], seconds=1.2, start=begun + 0.05)
+    assert 1.25 <= time.perf_counter() - begun < 10
     rates = combine([samples])
     assert rates.sizes == [4096, 65536, 3 * MIB]
     for row in (rates.copy, rates.add):
