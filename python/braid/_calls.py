@@ -5,7 +5,7 @@ Pure: no group is touched, so wrong arguments harm none. `out` of a block operat
 right number of elements, as in MPI; blocks follow each other by rank, in the C order of elements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from braid import _core
 from braid._arrays import Array, Output, dtype_name, fresh, source, target, view
+from braid._numbers import whole
 
 Counts = tuple[int, ...]
 
@@ -68,10 +69,21 @@ def _equal(total: int, ranks: int, what: str) -> Counts:
 
 
 def _counted(counts: Sequence[int], ranks: int, what: str) -> Counts:
-    checked = tuple(int(count) for count in counts)
+    if not isinstance(counts, Iterable):
+        raise TypeError(f"{what} must be a sequence of whole numbers, not {type(counts).__name__}")
+    checked = tuple(whole(count, what) for count in counts)
     if len(checked) != ranks or any(count < 0 for count in checked):
         raise ValueError(f"{what}: expected {ranks} numbers of elements, one per rank, got {list(counts)}")
     return checked
+
+
+def _rooted(root: Any, kind: str, place: tuple[int, int]) -> tuple[int, bool]:
+    """Return the root's rank, and whether it is this one."""
+    rank, ranks = place
+    number = whole(root, f"{kind}: root")
+    if not 0 <= number < ranks:
+        raise ValueError(f"{kind}: root {number} is not in a group of {ranks}")
+    return number, number == rank
 
 
 def all_reduce(x: Any, op: str, out: Any) -> Call:
@@ -106,8 +118,9 @@ def _same_shape(out: Array, x: Array, call: str) -> None:
         raise ValueError(f"{call}: out has shape {out.shape}, but x has {x.shape}")
 
 
-def reduce(x: Any, op: str, root: int, out: Any, is_root: bool) -> Call:
+def reduce(x: Any, op: str, root: int, out: Any, place: tuple[int, int]) -> Call:
     """A vector per rank in, the combined one out on the root."""
+    root, is_root = _rooted(root, "reduce", place)
     name = op_name(op)
     if not is_root:
         memory, output = source(x, "reduce: x"), None
@@ -120,8 +133,9 @@ def reduce(x: Any, op: str, root: int, out: Any, is_root: bool) -> Call:
     return Call("reduce", dtype_name(memory.dtype, "reduce: x"), name, root, memory, (), output)
 
 
-def broadcast(x: Any, root: int, is_root: bool) -> Call:
+def broadcast(x: Any, root: int, place: tuple[int, int]) -> Call:
     """The root's vector out everywhere."""
+    root, is_root = _rooted(root, "broadcast", place)
     array = view(x, "broadcast: x")
     if is_root and not array.flags.writeable:
         copy = array.copy(order="C")  # the root only reads it, but the core is to write a vector on every rank
@@ -139,7 +153,8 @@ def all_gather(x: Any, out: Any, counts: Sequence[int] | None, place: tuple[int,
 
 def gather(x: Any, root: int, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
     """A block per rank in, all of them out on the root."""
-    if place[0] == root:
+    root, is_root = _rooted(root, "gather", place)
+    if is_root:
         call = _gather("gather", x, out, counts, place)
         call.root = root
         return call
@@ -172,8 +187,9 @@ def reduce_scatter(x: Any, op: str, out: Any, counts: Sequence[int] | None, plac
 
 def scatter(x: Any, root: int, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
     """A block for every rank in on the root, each rank's own out."""
+    root, is_root = _rooted(root, "scatter", place)
     rank, ranks = place
-    if rank == root:
+    if is_root:
         call = _scatter("scatter", x, out, counts, place)
         call.root = root
         return call

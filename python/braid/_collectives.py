@@ -39,12 +39,12 @@ class Collectives:
     @quick
     def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """Combine the ranks' x on the root, in its x unless it gives `out`. Returns the result, None elsewhere."""
-        return self._run(_calls.reduce(x, op, root, out, self._place[0] == root))
+        return self._run(_calls.reduce(x, op, root, out, self._place))
 
     @quick
     def broadcast(self, x: Any, root: int = 0) -> Any:
         """Fill every rank's x with the root's. Returns x."""
-        return self._run(_calls.broadcast(x, root, self._place[0] == root))
+        return self._run(_calls.broadcast(x, root, self._place))
 
     @quick
     def all_gather(self, x: Any, out: Any = None, *, counts: Sequence[int] | None = None) -> Any:
@@ -113,11 +113,11 @@ class Collectives:
 
     def ireduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Request:
         """Start a reduce."""
-        return self._start(_calls.reduce(x, op, root, out, self._place[0] == root))
+        return self._start(_calls.reduce(x, op, root, out, self._place))
 
     def ibroadcast(self, x: Any, root: int = 0) -> Request:
         """Start a broadcast."""
-        return self._start(_calls.broadcast(x, root, self._place[0] == root))
+        return self._start(_calls.broadcast(x, root, self._place))
 
     def iall_gather(self, x: Any, out: Any = None, *, counts: Sequence[int] | None = None) -> Request:
         """Start an all_gather."""

@@ -17,6 +17,7 @@ from braid import _calls, _core
 from braid._collectives import Collectives
 from braid._links import stated_links
 from braid._messages import Messages
+from braid._numbers import whole
 from braid._rendezvous import Meeting, meet
 from braid._request import checked_timeout
 
@@ -107,9 +108,13 @@ class Communicator(Collectives, Messages):
         """Make a communicator of the ranks that give the same color, ordered by key, then rank. Collective.
 
         Returns None for color None. Without a key ranks keep their order.
+
+        Raises:
+            TypeError, ValueError: color or key is no integer of 64 bits; no other rank was told.
         """
+        own = _word(0 if color is None else color, "color")
+        mine = [color is not None, own, self.rank if key is None else _word(key, "key")]
         self._splits += 1
-        mine = [color is not None, color or 0, self.rank if key is None else key]
         rows = self.all_gather(np.array(mine, np.int64)).tolist()
         members = sorted((row[2], rank) for rank, row in enumerate(rows) if row[:2] == rows[self.rank][:2])
         child = None
@@ -117,7 +122,7 @@ class Communicator(Collectives, Messages):
             rank = members.index((mine[2], self.rank))
             meeting = replace(self._meeting, store=self._meeting.store.again(), rank=rank, size=len(members))
             child = Communicator.__new__(Communicator)
-            child._join(meeting, f"{self.name}/{self._splits}.{color}", self._timeout_s)
+            child._join(meeting, f"{self.name}/{self._splits}.{own}", self._timeout_s)
         try:
             self.barrier()  # as in _join: the place must stay until all are past it
         except BaseException:
@@ -177,7 +182,8 @@ class Communicator(Collectives, Messages):
             ValueError: a name, size or root that there is not, or an op that the dtype has not.
         """
         return self._core.explain(
-            collective, dtype, _calls.op_name(op), root, nbytes, "" if codec is None else str(codec)
+            *(collective, dtype, _calls.op_name(op), whole(root, "root"), whole(nbytes, "nbytes")),
+            "" if codec is None else str(codec),
         )
 
     def topology(self) -> str:
@@ -217,6 +223,13 @@ class Communicator(Collectives, Messages):
 # Of the open communicators, where they met and their names: whoever used one twice would meet its own old cards.
 _taken: set[tuple[Hashable, str]] = set()
 os.register_at_fork(after_in_child=_taken.clear)
+
+
+def _word(given: Any, what: str) -> int:
+    number = whole(given, what)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{what} {number} has more than 64 bits")
+    return number
 
 
 def _take(meeting: Meeting, name: str, undo: contextlib.ExitStack) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from braid import _core
 from braid._arrays import Array, Output, dtype_name, source, target
+from braid._numbers import whole
 from braid._request import Request
 
 _MOST_TAG = 2**31 - 1
@@ -34,12 +35,12 @@ class Messages:
     def sendrecv(self, x: Any, dest: int, out: Any, source: int, tag: int = 0) -> Any:
         """Send and receive at the same time; dest and source may both be this rank. Returns `out`."""
         memory, output = _sent(x), _received(out)
-        if dest == source == self._place[0]:
+        to, by, number = whole(dest, "dest"), whole(source, "source"), _checked_tag(tag)
+        if to == by == self._place[0]:
             return _copy(memory, output)
-        for peer in (dest, source):
-            self._check(peer, tag)
-        receiving = self._core.recv(output.memory, source, tag)
-        sending = self._core.send(memory, dest, tag)
+        to, by = self._peer(to, "dest"), self._peer(by, "source")
+        receiving = self._core.recv(output.memory, by, number)
+        sending = self._core.send(memory, to, number)
         receiving.wait()
         sending.wait()
         return output.bring_home()
@@ -47,25 +48,34 @@ class Messages:
     def isend(self, x: Any, dest: int, tag: int = 0) -> Request:
         """Start a send."""
         memory = _sent(x)
-        self._check(dest, tag)
-        return Request(self._core.send(memory, dest, tag), None, self)
+        return Request(self._core.send(memory, self._peer(dest, "dest"), _checked_tag(tag)), None, self)
 
     def irecv(self, out: Any, source: int | None = None, tag: int = 0) -> Request:
         """Start a recv; Request.source is the sender."""
         output = _received(out)
-        self._check(source, tag)
-        started = self._core.recv(output.memory, _ANY_RANK if source is None else source, tag)
+        started = self._core.recv(output.memory, self._peer_or_any(source), _checked_tag(tag))
         return Request(started, output, self)
 
-    def _check(self, peer: int | None, tag: int) -> None:
+    def _peer(self, given: Any, what: str) -> int:
         rank, size = self._place
-        if peer is None:
-            if size == 1:
-                raise ValueError("a communicator of one rank has nobody to receive from")
-        elif not 0 <= peer < size or peer == rank:
+        peer = whole(given, what)
+        if not 0 <= peer < size or peer == rank:
             raise ValueError(f"rank {rank} of {size} can only exchange messages with another rank, not {peer}")
-        if not 0 <= tag <= _MOST_TAG:
-            raise ValueError(f"the tag is {tag}, but tags are from 0 to {_MOST_TAG}")
+        return peer
+
+    def _peer_or_any(self, given: Any) -> int:
+        if given is not None:
+            return self._peer(given, "source")
+        if self._place[1] == 1:
+            raise ValueError("a communicator of one rank has nobody to receive from")
+        return _ANY_RANK
+
+
+def _checked_tag(given: Any) -> int:
+    tag = whole(given, "tag")
+    if not 0 <= tag <= _MOST_TAG:
+        raise ValueError(f"the tag is {tag}, but tags are from 0 to {_MOST_TAG}")
+    return tag
 
 
 def _sent(x: Any) -> Array:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations under way."""
 
+from numbers import Real
 from typing import Any
 
 from braid import _core
@@ -57,6 +58,8 @@ def checked_timeout(timeout_s: float | None) -> float | None:
     """Return a timeout that makes sense; None stands for no limit."""
     if timeout_s is None:
         return None
+    if not isinstance(timeout_s, Real):
+        raise TypeError(f"a timeout is a number of seconds, or None for no limit, not {type(timeout_s).__name__}")
     if not timeout_s > 0:
         raise ValueError(f"a timeout must be more than 0 seconds, or None for no limit, not {timeout_s}")
     return float(timeout_s)

@@ -123,6 +123,33 @@ def test_so_they_do_on_one_host() -> None:
     run_ranks(share_operations, 2, False)
 
 
+def resume_shared(rank: Rank) -> None:
+    """A state that was saved between steps goes on with the same bits, where buckets share operations, too."""
+    torch.manual_seed(rank.rank)
+    shapes = {"a": (60, 50), "b": (50, 60)}
+
+    def step(state: braid.hooks.AutoState, parameters: list[nn.Parameter], gradients: list[torch.Tensor]) -> bytes:
+        made = [Bucket([parameters[k]], [gradients[k]], k, k == 1) for k in range(2)]
+        futures = [state.reduce(bucket) for bucket in made]
+        return b"".join(future.wait().numpy().tobytes() for future in futures)
+
+    state, parameters = state_of(shapes, "*=power_sgd:2")
+    gradients = [[torch.randn(shape) for shape in shapes.values()] for _ in range(4)]
+    for each in gradients[:2]:
+        step(state, parameters, each)
+    saved = state.state_dict()
+    before = reductions()
+    went_on = [step(state, parameters, each) for each in gradients[2:]]
+    assert reductions() - before == 4
+    again, others = state_of(shapes, "*=power_sgd:2")
+    again.load_state_dict(saved)
+    assert [step(again, others, each) for each in gradients[2:]] == went_on
+
+
+def test_what_was_shared_resumes() -> None:
+    run_ranks(resume_shared, 2)
+
+
 def ask_the_slowest(rank: Rank) -> None:
     """The first rank decides for all, but not by its own processor alone."""
     join_apart(rank)

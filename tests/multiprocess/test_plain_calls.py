@@ -84,14 +84,14 @@ def carry_out_one(name: str, case: int, comm: braid.Communicator) -> bool:
 
 def pure_call(name: str, comm: braid.Communicator, x: Any, out: Any = None, op: Any = None, root: int = 0) -> None:
     """Check arguments as the method does, without a group."""
-    place, is_root = (comm.rank, comm.size), comm.rank == root
+    place = (comm.rank, comm.size)
     match name:
         case "all_reduce":
             _calls.all_reduce(x, op, out)
         case "reduce":
-            _calls.reduce(x, op, root, out, is_root)
+            _calls.reduce(x, op, root, out, place)
         case "broadcast":
-            _calls.broadcast(x, root, is_root)
+            _calls.broadcast(x, root, place)
         case "all_gather":
             _calls.all_gather(x, out, None, place)
         case "gather":

@@ -93,7 +93,10 @@ def test_shapes_of_results() -> None:
         (lambda: _calls.scatter(np.ones(7), 0, None, None, (0, 3)), "not a multiple of 3"),
         (lambda: _calls.reduce_scatter(np.ones(6), "sum", None, [-1, 4, 3], (0, 3)), "3 numbers"),
         (lambda: _calls.all_to_all(np.ones(6), None, [3, 3], None, 2), "both"),
-        (lambda: _calls.reduce(np.ones(6), "sum", 0, np.ones((6, 1)), True), "shape"),
+        (lambda: _calls.reduce(np.ones(6), "sum", 0, np.ones((6, 1)), (0, 1)), "shape"),
+        (lambda: _calls.scatter(np.ones(6), 3, None, None, (0, 3)), "scatter: root 3 is not in a group of 3"),
+        (lambda: _calls.broadcast(np.ones(6), -1, (0, 3)), "broadcast: root -1 is not in a group of 3"),
+        (lambda: _calls.gather(np.ones(6), 2**70, None, None, (0, 3)), "is not in a group of 3"),
     ],
 )
 def test_counts_and_shapes(call: Any, message: str) -> None:
@@ -148,6 +151,34 @@ def test_rank_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with braid.Communicator(where, timeout_s=None) as comm:
         comm.set_timeout(float("inf"))
         comm.barrier()
+
+
+def test_numbers_that_are_none(alone: braid.Communicator) -> None:
+    x = np.ones(2)
+    for wrong in (1.0, "0", None, np.zeros(1), memoryview(b"0")):
+        called = type(wrong).__name__
+        for call in (alone.broadcast, alone.gather, alone.scatter, alone.ireduce):
+            with pytest.raises(TypeError, match=f": root must be a whole number, not {called}"):
+                call(x, root=wrong)
+        with pytest.raises(TypeError, match=f"dest must be a whole number, not {called}"):
+            alone.send(x, wrong)
+        with pytest.raises(TypeError, match=f"tag must be a whole number, not {called}"):
+            alone.sendrecv(x, 0, x, 0, tag=wrong)
+    for wrong in (1.0, "0", np.zeros(1)):
+        with pytest.raises(TypeError, match=f"key must be a whole number, not {type(wrong).__name__}"):
+            alone.split(0, key=wrong)
+        with pytest.raises(TypeError, match="counts must be a"):
+            alone.all_gather(x, counts=wrong)
+    for wrong in ("1", timedelta(seconds=1), np.ones(2)):
+        with pytest.raises(TypeError, match="a timeout is a number of seconds"):
+            alone.set_timeout(wrong)
+    with pytest.raises(ValueError, match=r"color \d+ has more than 64 bits"):
+        alone.split(2**63)
+    # Of any type that is an integer.
+    assert alone.broadcast(x, root=np.uint8(0)) is x
+    assert alone.gather(x, root=False, counts=np.array([2])).tolist() == [1, 1]
+    with alone.split(np.int64(7), key=np.array(3)) as child:
+        assert child.name == "world/1.7"
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
