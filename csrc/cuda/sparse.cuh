@@ -84,8 +84,9 @@ BRAID_DEVICE void scatter(const Job& job) {
   const uint32_t seed = reinterpret_cast<const uint32_t*>(job.message)[3];
   for (uint64_t i = thread_of(); i < job.entries; i += all_threads()) {
     const uint64_t position = job.plan.positions_at != 0 ? positions[i] : chosen_position(job, seed, i);
-    // The host adds each value to a zero.
-    put_one(job, *row_at(job, position), position, (0.0f + values[i]) * job.scale);
+    // The host adds each value to what is there, or to a zero: then -0 becomes 0.
+    const float value = job.add != 0 ? values[i] : 0.0f + values[i];
+    put_one(job, *row_at(job, position), position, value * job.scale);
   }
 }
 

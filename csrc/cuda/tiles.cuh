@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles: what one warp handles at a time, held in registers. From and to tensors (by a table) and runs of floats,
-// with 16 bytes a lane where they lie at such multiples, element by element where not.
+// with 16 bytes a lane where they lie at such multiples, an element at a time where not.
 #pragma once
 
 #include "base/half.h"
@@ -83,6 +83,22 @@ BRAID_DEVICE void store_run(uint64_t address, uint32_t lane, const T& tile) {
   }
 }
 
+// ---- Whole tiles at any address
+
+template <class E, class T>
+BRAID_DEVICE void load_odd(uint64_t address, uint32_t lane, T& tile) {
+  const auto* from = reinterpret_cast<const typename E::Bits*>(address);
+  BRAID_UNROLL
+  for (int s = 0; s < T::kSlots; ++s) tile.at[s] = E::widen(from[T::place(s, lane)]);
+}
+
+template <class E, class T>
+BRAID_DEVICE void store_odd(uint64_t address, uint32_t lane, const T& tile) {
+  auto* to = reinterpret_cast<typename E::Bits*>(address);
+  BRAID_UNROLL
+  for (int s = 0; s < T::kSlots; ++s) to[T::place(s, lane)] = E::narrow(tile.at[s]);
+}
+
 // ---- Single elements of tensors
 
 BRAID_DEVICE uint64_t address_of(const Row& row, uint64_t i) {
@@ -126,12 +142,17 @@ BRAID_DEVICE const Row* row_at(const Job& job, uint64_t i) {
 }
 
 // ---- Tiles. `first`: a multiple of their size. Places past the end read as 0 and are not written. Where a tile
-// lies across tensors, or at an odd address, each element is looked up.
+// lies across tensors each element is looked up.
 
 template <class T>
 BRAID_DEVICE bool is_whole(const Row* row, uint64_t first) {
-  return first + T::kElements <= row[1].begin &&
-         address_of(*row, first) % (T::kWide * bytes_of(row->element)) == 0;
+  return first + T::kElements <= row[1].begin;
+}
+
+// One tensor whose size is no multiple of 4 makes addresses of all after it odd.
+template <class T>
+BRAID_DEVICE bool is_odd(const Row* row, uint64_t address) {
+  return address % (T::kWide * bytes_of(row->element)) != 0;
 }
 
 template <class T>
@@ -157,17 +178,28 @@ BRAID_RARE void put_each(const Job& job, const Row* row, uint64_t first, uint32_
   }
 }
 
+template <class E, class T>
+BRAID_DEVICE void load_whole(uint64_t address, bool odd, uint32_t lane, T& tile) {
+  odd ? load_odd<E>(address, lane, tile) : load_run<E>(address, lane, tile);
+}
+
+template <class E, class T>
+BRAID_DEVICE void store_whole(uint64_t address, bool odd, uint32_t lane, const T& tile) {
+  odd ? store_odd<E>(address, lane, tile) : store_run<E>(address, lane, tile);
+}
+
 template <class T>
 BRAID_DEVICE void load_tensors(const Job& job, uint64_t first, uint32_t lane, T& tile) {
   const Row* row = row_at(job, first);
   if (is_whole<T>(row, first)) {
     const uint64_t address = address_of(*row, first);
+    const bool odd = is_odd<T>(row, address);
     if (row->element == Element::kFloat32) {
-      load_run<Float32>(address, lane, tile);
+      load_whole<Float32>(address, odd, lane, tile);
     } else if (row->element == Element::kFloat16) {
-      load_run<Float16>(address, lane, tile);
+      load_whole<Float16>(address, odd, lane, tile);
     } else {
-      load_run<BFloat16>(address, lane, tile);
+      load_whole<BFloat16>(address, odd, lane, tile);
     }
     return;
   }
@@ -188,12 +220,13 @@ BRAID_DEVICE void put_tensors(const Job& job, uint64_t first, uint32_t lane, T& 
       for (int s = 0; s < T::kSlots; ++s) tile.at[s] = old.at[s] + tile.at[s];
     }
     const uint64_t address = address_of(*row, first);
+    const bool odd = is_odd<T>(row, address);
     if (row->element == Element::kFloat32) {
-      store_run<Float32>(address, lane, tile);
+      store_whole<Float32>(address, odd, lane, tile);
     } else if (row->element == Element::kFloat16) {
-      store_run<Float16>(address, lane, tile);
+      store_whole<Float16>(address, odd, lane, tile);
     } else {
-      store_run<BFloat16>(address, lane, tile);
+      store_whole<BFloat16>(address, odd, lane, tile);
     }
     return;
   }

@@ -130,7 +130,8 @@ def uploaded(data: bytes, like: Memory) -> Any:
     """Return an array of uint8 with these bytes, copied by the current stream."""
     host = np.frombuffer(bytearray(data), np.uint8)
     if like.library == "torch":
-        return sys.modules["torch"].from_numpy(host).to(f"cuda:{like.device}")
+        # Without waiting for the stream: what is not pinned has been read when this returns.
+        return sys.modules["torch"].from_numpy(host).to(f"cuda:{like.device}", non_blocking=True)
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(like.device):
         return cupy.asarray(host)
