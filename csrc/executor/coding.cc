@@ -90,7 +90,10 @@ Bytes Coding::take(CodedSegment& segment, size_t bytes) const {
 }
 
 float* Coding::residual_at(const Ref& ref, int64_t number) const {
-  return lossy_.residual == nullptr ? nullptr : lossy_.residual + elements(layout_.place(ref, number));
+  if (lossy_.residual == nullptr) return nullptr;
+  // It covers the input. The only output of a reduce_scatter is the block of the node's own number there.
+  const bool is_own_block = !sends_sums_ && ref.buffer == Buffer::kOutput;
+  return lossy_.residual + elements(layout_.place(is_own_block ? Ref{Buffer::kInput, node_, 1} : ref, number));
 }
 
 // The same on all ranks: messages of random_k that are added up leave out the same elements.

@@ -324,7 +324,7 @@ TEST(Lossy, DrawsOtherNumbersForOtherSeedsAndRanks) {
 }
 
 // Every rank's block of it, in segments, of blocks that need not be equal.
-TEST(Lossy, ScattersWhatTheResidualsLack) {
+void expect_scattered(DType dtype) {
   for (const char* codec : kCodecs) {
     for (const std::vector<int>& hosts :
          std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}, {0, 0, 1, 1}, {0, 1, 0, 2, 1}}) {
@@ -333,23 +333,29 @@ TEST(Lossy, ScattersWhatTheResidualsLack) {
         const Collective collective{CollectiveKind::kReduceScatter, ranks, 0};
         const auto schedule = planned(*find_family(collective.kind, family), collective, {{}, hosts, 0});
         if (!has_owners(*schedule, hosts)) continue;
-        SCOPED_TRACE(std::string(codec) + " " + family + " " + std::to_string(ranks));
+        if (dtype != DType::kFloat32 && std::string(family) == "hierarchical") continue;  // rounds twice
+        SCOPED_TRACE(std::string(codec) + " " + family + " " + std::to_string(ranks) + " " +
+                     std::string(name_of(dtype)));
         const auto size_of_block = [](int owner) { return 1500 + 7 * static_cast<size_t>(owner % 2); };
         size_t count = 0;
         for (int owner = 0; owner < ranks; ++owner) count += size_of_block(owner);
-        std::vector<Vector> inputs, outputs, residuals;
+        std::vector<Vector> inputs, residuals;
+        std::vector<Memory> ins, outs;
         std::vector<Operands> operands;
         for (int rank = 0; rank < ranks; ++rank) {
-          inputs.push_back(numbers(count, rank));
-          outputs.emplace_back(size_of_block(rank));
+          ins.push_back(stored(numbers(count, rank), dtype));
+          inputs.push_back(loaded(ins.back(), dtype));
+          outs.emplace_back(size_of_block(rank) * size_of(dtype));
           residuals.push_back(numbers(count, 90 + rank));
         }
         const std::vector<double> in = total(inputs), old = total(residuals);
         for (size_t rank = 0; rank < inputs.size(); ++rank) {
-          Operands one{DType::kFloat32, ReduceOp::kAvg, {}, {std::as_writable_bytes(std::span(outputs[rank]))}};
+          Operands one{dtype, ReduceOp::kAvg, {}, {outs[rank]}};
           size_t at = 0;
-          for (int owner = 0; owner < ranks; at += size_of_block(owner++)) {
-            one.inputs.push_back(std::as_bytes(std::span(inputs[rank]).subspan(at, size_of_block(owner))));
+          for (int owner = 0; owner < ranks; ++owner) {
+            const size_t bytes = size_of_block(owner) * size_of(dtype);
+            one.inputs.push_back(ConstBytes(ins[rank]).subspan(at, bytes));
+            at += bytes;
           }
           one.lossy = Lossy{codec_from_text(codec).value(), residuals[rank].data(), 1};
           operands.push_back(std::move(one));
@@ -361,14 +367,19 @@ TEST(Lossy, ScattersWhatTheResidualsLack) {
         ASSERT_TRUE(status.ok()) << status.message();
         const std::vector<double> left = total(residuals);
         size_t i = 0;
-        for (const Vector& block : outputs) {
-          for (size_t k = 0; k < block.size(); ++k, ++i) {
-            ASSERT_NEAR(block[k] + left[i], in[i] / ranks + old[i], 2e-5) << i;
+        for (const Memory& out : outs) {
+          for (const float value : loaded(out, dtype)) {
+            ASSERT_NEAR(value + left[i], in[i] / ranks + old[i], 2e-5) << i;
+            ++i;
           }
         }
       }
     }
   }
+}
+
+TEST(Lossy, ScattersWhatTheResidualsLack) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) expect_scattered(dtype);
 }
 
 // What is no number reaches everybody, and stays nowhere.
