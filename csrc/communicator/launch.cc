@@ -34,8 +34,7 @@ Status Group::open_locked() const {
 }
 
 Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) const {
-  if (timeout.count() <= 0) timeout = timeout_;
-  return timeout.count() > 0 ? now + timeout : kNoDeadline;
+  return deadline_after(timeout.count() > 0 ? timeout : timeout_, now);
 }
 
 Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
@@ -104,7 +103,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
 
 void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit) {
   task->begin_at(now);
-  const bool done = carry(*task, engine_->bell(), limit.count() > 0 ? now + limit : kNoDeadline);
+  const bool done = carry(*task, engine_->bell(), deadline_after(limit, now));
   if (!done) task->make_work();
   const std::lock_guard lock(mutex_);
   inline_running_ = false;
