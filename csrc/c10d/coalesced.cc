@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "c10d/gil.h"
 
 namespace braid::adapter {
 namespace {
@@ -67,6 +68,7 @@ bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     part->wait(std::max(left, milliseconds(1)));
   }
+  wait_for_futures();
   return true;
 }
 
@@ -75,13 +77,19 @@ void CoalescedWork::abort() {
 }
 
 c10::intrusive_ptr<Future> CoalescedWork::getFuture() {
+  const WithoutGil without_gil;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (future_) return future_;
   c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::ListType::ofTensors()));
   for (const auto& part : parts_) futures.push_back(part->getFuture());
-  return c10::collectAll(futures)->then([results = results_](Future& all) { return tensors_of(all, results); },
-                                        c10::ListType::ofTensors());
+  const auto all = [results = results_](Future& parts) { return tensors_of(parts, results); };
+  return future_ = c10::collectAll(futures)->then(all, c10::ListType::ofTensors());
 }
 
 c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {
+  const WithoutGil without_gil;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (future_result_) return future_result_;
   c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::IntType::get()));
   for (const auto& part : parts_) futures.push_back(part->getFutureResult());
   const auto worst = [](Future& all) {
@@ -90,7 +98,20 @@ c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {
     for (const c10::IValue& part : parts.toListRef()) result = std::max(result, part.toFuture()->value().toInt());
     return c10::IValue(result);
   };
-  return c10::collectAll(futures)->then(worst, c10::IntType::get());
+  return future_result_ = c10::collectAll(futures)->then(worst, c10::IntType::get());
+}
+
+// Futures that were given out are made of those of the parts, a moment later.
+void CoalescedWork::wait_for_futures() {
+  const WithoutGil without_gil;
+  c10::intrusive_ptr<Future> future, future_result;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    future = future_;
+    future_result = future_result_;
+  }
+  if (future) future->wait();
+  if (future_result) future_result->wait();
 }
 
 float CoalescedWork::getDuration() const {

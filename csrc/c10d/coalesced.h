@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -33,8 +34,14 @@ class CoalescedWork final : public ::c10d::Work {
   uint64_t getSequencenumber() const override;                         // of the last
 
  private:
+  void wait_for_futures();
+
   const std::vector<at::Tensor> results_;
   std::vector<c10::intrusive_ptr<::c10d::Work>> parts_;
+  // Made when first asked for.
+  std::mutex mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
 };
 
 }  // namespace braid::adapter

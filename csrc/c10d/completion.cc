@@ -78,13 +78,15 @@ c10::intrusive_ptr<Future> Completion::future_result() {
   return future_result_;
 }
 
-void Completion::wait_for_future() const {
-  c10::intrusive_ptr<Future> future;
+void Completion::wait_for_futures() const {
+  c10::intrusive_ptr<Future> future, future_result;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     future = future_;
+    future_result = future_result_;
   }
   if (future) future->wait();
+  if (future_result) future_result->wait();
 }
 
 void Completion::complete_result(Future& future) const {

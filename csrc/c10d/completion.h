@@ -34,8 +34,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Completes with a c10d::WorkResult, as an integer, and never with an error.
   c10::intrusive_ptr<c10::ivalue::Future> future_result();
-  // So that whoever has waited for the operation finds its future complete too.
-  void wait_for_future() const;
+  // So that whoever has waited for the operation finds its futures complete too.
+  void wait_for_futures() const;
 
  private:
   // Under the lock, or when settled.

@@ -84,6 +84,7 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
   Operation meeting;
   meeting.kind = CollectiveKind::kAllGather;
   meeting.inputs = {std::as_bytes(std::span(&mine, 1))};
+  meeting.timeout = options.timeout;
   meeting.outputs = equal_blocks(std::as_writable_bytes(std::span(outlines)), size_);
   auto met = group().start(std::move(meeting), true);
   raise_if_failed(met.status(), *members_);
@@ -95,8 +96,10 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
 
   const TensorList indices = room_for(outlines, input._indices(), 1);
   const TensorList values = room_for(outlines, input._values(), 0);
-  start(call_all_gather(place(), indices, input._indices().contiguous(), {}));
-  Call call = call_all_gather(place(), values, input._values().contiguous(), {});
+  ::c10d::AllgatherOptions gather;
+  gather.timeout = options.timeout;
+  start(call_all_gather(place(), indices, input._indices().contiguous(), gather));
+  Call call = call_all_gather(place(), values, input._values().contiguous(), gather);
   call.type = ::c10d::OpType::_ALLREDUCE_SPARSE;
   call.name = "all_reduce";
   call.asynchronous = options.asyncOp;

@@ -43,6 +43,8 @@ void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicat
 
 bool Work::settled() const {
   if (!started_->done()) return false;
+  // To copy results home, who settles at this moment may need the GIL: that of a tensor's subclass.
+  const WithoutGil without_gil;
   completion_->settle(started_->status());
   return true;
 }
@@ -77,7 +79,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
                                " ms given to wait(); it goes on, and the group is unharmed";
       raise_if_failed({waited.code(), text}, *members_);
     }
-    completion_->wait_for_future();
+    completion_->wait_for_futures();
   }
   if (const auto error = completion_->error()) std::rethrow_exception(error);
   return true;
@@ -90,9 +92,15 @@ void Work::abort() {
   }
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() { return completion_->future(); }
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  const WithoutGil without_gil;
+  return completion_->future();
+}
 
-c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() { return completion_->future_result(); }
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() {
+  const WithoutGil without_gil;
+  return completion_->future_result();
+}
 
 float Work::getDuration() const {
   TORCH_CHECK(started_->done(), "braid: ", started_->what(), " is not finished; its duration is not known yet");

@@ -171,9 +171,13 @@ bool Group::match(uint32_t tag, const Request* request, Status* lost) {
   return matching_.match(tag, request, lost);
 }
 
-void Group::message_ended(uint32_t tag, const Request* request) {
+void Group::forget(uint32_t tag, const Request* request) {
   const std::lock_guard lock(mutex_);
   matching_.forget(tag, request);
+}
+
+void Group::message_ended() {
+  const std::lock_guard lock(mutex_);
   --open_messages_;
   ended_.notify_all();
 }
@@ -211,8 +215,8 @@ void Group::shutdown() {
   shut_down_retired();
   mailbox_.close();
   {
-    std::unique_lock lock(mutex_);  // a review sees it
-    ended_.wait_for(lock, kReviewEnds, [this] { return queue_.empty(); });
+    std::unique_lock lock(mutex_);  // a review sees it, and so do messages
+    ended_.wait_for(lock, kReviewEnds, [this] { return queue_.empty() && open_messages_ == 0; });
   }
   if (!wires_.tcp) return;
   wires_.tcp->leave();

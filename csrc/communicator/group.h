@@ -120,7 +120,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   milliseconds timeout() const;
   // Whether the receive has got its message by now; if it never will, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);
-  void message_ended(uint32_t tag, const Request* request);
+  // A receive that waits no more.
+  void forget(uint32_t tag, const Request* request);
+  // Once everybody who asked has been told.
+  void message_ended();
 
  private:
   // What joins the hosts: found before, measured now, or assumed.

@@ -255,13 +255,14 @@ Task::Step MessageTask::advance(bool) {
     status = outcome();
     if (!status) return Step::kMoved;
   }
-  group_->message_ended(message_.tag, &request_);
+  group_->forget(message_.tag, &request_);
   if (status->ok()) {
     const double seconds = std::chrono::duration<double>(Clock::now() - work_->started_at()).count();
     Statistics& statistics = group_->statistics();
     statistics.record(statistics.row(message_.sends ? "send" : "recv", "message"), message_.bytes, seconds);
   }
   work_->finish(status->ok() ? *status : status->within(work_->what() + " failed"));
+  group_->message_ended();  // from here on Python may end, and with it what finish() called
   return Step::kDone;
 }
 

@@ -82,7 +82,8 @@ void ArrayRequest::wait(milliseconds timeout) {
                                  " ms given to wait(); it goes on, and the group is unharmed"});
     }
   }
-  arrays_.clear();
+  // Letting go of an array may run Python, which may come here again: nothing of it must be left to be let go of.
+  static_cast<void>(std::exchange(arrays_, {}));
   raise_if_failed(work_->status());
 }
 

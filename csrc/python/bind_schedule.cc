@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "communicator/checks.h"
 #include "executor/rehearsal.h"
 #include "planner/planners.h"
 #include "python/bind.h"
@@ -55,8 +56,9 @@ std::shared_ptr<const VerifiedSchedule> verified(const std::string& text) {
       value_or_raise(verify(value_or_raise(schedule_from_text(text)))));
 }
 
-Bytes memory_of(const py::buffer& array, bool writable) {
-  const py::buffer_info info = array.request(writable);
+// The view is kept among `views`: without it the array's owner may move the memory.
+Bytes memory_of(const py::buffer& array, bool writable, std::vector<py::buffer_info>& views) {
+  const py::buffer_info& info = views.emplace_back(array.request(writable));
   if (info.ndim > 1 || (info.ndim == 1 && info.strides[0] != info.itemsize && info.shape[0] > 1)) {
     throw py::value_error("expected contiguous one-dimensional arrays");
   }
@@ -78,6 +80,16 @@ void check_operands(const Schedule& schedule, const std::vector<Operands>& opera
         own.outputs.size() != blocks(output_chunks(collective, schedule.chunks, node))) {
       throw py::value_error("rank " + std::to_string(node) + " has a wrong number of input or output arrays");
     }
+    Operation operation;
+    // A barrier's tokens are a vector, too.
+    operation.kind = collective.kind == CollectiveKind::kBarrier ? CollectiveKind::kAllReduce : collective.kind;
+    operation.root = collective.root;
+    operation.dtype = own.dtype;
+    operation.op = own.op;
+    operation.inputs = own.inputs;
+    operation.outputs = own.outputs;
+    const Status wrong = check_operation(operation, node, collective.ranks);
+    if (!wrong.ok()) throw py::value_error("rank " + std::to_string(node) + ": " + wrong.message());
   }
 }
 
@@ -95,11 +107,12 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
   if (is_reduction(schedule->schedule().collective.kind) && !is_defined(*element, *operation)) {
     throw py::value_error(undefined_text(*element, *operation));
   }
+  std::vector<py::buffer_info> views;
   std::vector<Operands> operands;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
     Operands own{*element, *operation, {}, {}};
-    for (const py::buffer& array : inputs[rank]) own.inputs.push_back(memory_of(array, false));
-    for (const py::buffer& array : outputs[rank]) own.outputs.push_back(memory_of(array, true));
+    for (const py::buffer& array : inputs[rank]) own.inputs.push_back(memory_of(array, false, views));
+    for (const py::buffer& array : outputs[rank]) own.outputs.push_back(memory_of(array, true, views));
     operands.push_back(std::move(own));
   }
   check_operands(schedule->schedule(), operands);

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The all-reduce of sparse tensors, against that of dense ones."""
 
+import time
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -54,6 +57,20 @@ def refuse_other_shapes(rank: Rank) -> None:
     assert total.tolist() == [rank.size] * 2
 
 
+def time_out(rank: Rank) -> None:
+    if rank.rank == 0:
+        options = dist.AllreduceOptions()
+        options.timeout = timedelta(seconds=1)
+        begun = time.monotonic()
+        with pytest.raises(dist.DistBackendError, match="timed out after its timeout of 1 s"):
+            dist.group.WORLD.allreduce([torch.ones(4).to_sparse()], options).wait()
+        assert time.monotonic() - begun < 20  # the group's is 30
+        (rank.folder / "has timed out").touch()
+        return
+    while not (rank.folder / "has timed out").exists():
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("function", [equal_dense, average])
 def test_sparse_tensors(function: object, wire: str, size: int) -> None:
@@ -62,3 +79,7 @@ def test_sparse_tensors(function: object, wire: str, size: int) -> None:
 
 def test_sparse_tensors_of_different_shapes() -> None:
     run_ranks(refuse_other_shapes, 3)
+
+
+def test_an_operations_own_timeout_holds() -> None:
+    run_ranks(time_out, 2)

@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -270,6 +272,73 @@ begun.wait()
     assert done.stdout == "answered\n"
 
 
+# Receives whose messages never come, with a callback and without.
+UNMATCHED = """
+import sys, time, torch, torch.distributed as dist, braid
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("braid", store=dist.FileStore(folder + "/store"), rank=rank, world_size=2)
+dist.barrier()
+if rank == 0:
+    for tag in range(5):
+        dist.irecv(torch.empty(4), 1, tag=tag).get_future().then(lambda done: sum(range(100_000)))
+        dist.irecv(torch.empty(4), 1, tag=10 + tag)
+else:
+    time.sleep(7)
+"""
+
+
+def test_a_process_may_end_while_receives_wait(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNMATCHED]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(tmp_path)], stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    for rank in ranks:
+        told = rank.communicate(timeout=100)[1]
+        assert rank.returncode == 0, told
+
+
+class Noisy(torch.Tensor):
+    """A tensor that takes the GIL whenever it is copied."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C._DisableTorchDispatch():
+            return func(*args, **(kwargs or {}))
+
+
+def ask_while_results_go_home(rank: Rank) -> None:
+    for _ in range(50):
+        # Not contiguous, so the result is copied back when the operation ends.
+        base = torch.ones(300, 300).t()[:, :150]
+        work = dist.all_reduce(torch.Tensor._make_subclass(Noisy, base), async_op=True)
+        while not work.is_completed():
+            pass
+        assert base[0, 0] == rank.size
+
+
+def find_futures_complete(rank: Rank) -> None:
+    """Whoever has waited for an operation finds complete what was given out before."""
+    tensors = [torch.ones(20_000) for _ in range(3)]
+    for _ in range(200):
+        work = dist.all_reduce(tensors[0], async_op=True)
+        made = [work.get_future(), work.get_future_result()]
+        work.wait()
+        assert all(future.done() for future in made)
+        work = dist.group.WORLD.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions())
+        made = [work.get_future(), work.get_future_result()]
+        work.wait()
+        assert all(future.done() for future in made)
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        made = [work.get_future() for work in manager.works]
+        manager.wait()
+        assert all(future.done() for future in made)
+        for tensor in tensors:
+            tensor.fill_(1)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize(
     "function", [chain_callbacks, fail_in_a_callback, keep_tensors_alive, answer_questions, start_many_groups]
@@ -279,7 +348,9 @@ def test_work_and_group(function: object, wire: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("function", [have_futures, wait_without_the_gil])
+@pytest.mark.parametrize(
+    "function", [have_futures, find_futures_complete, ask_while_results_go_home, wait_without_the_gil]
+)
 def test_futures(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a communicator refuses, what it says then, and what it takes for an array. One rank suffices."""
 
+import sys
+import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -210,6 +212,17 @@ def test_closed(tmp_path: Path) -> None:
     assert request.wait().tolist() == [1, 1, 1]
     with pytest.raises(braid.CommunicatorError, match="closed"):
         comm.all_reduce(np.ones(3))
+
+
+def test_letting_go_of_an_array_may_come_back(alone: braid.Communicator) -> None:
+    for _ in range(20):
+        x, out = np.ones(1000), np.empty(1000)
+        request = alone.iall_reduce(x, "sum", out)
+        weakref.finalize(x, request.wait)  # runs when wait() lets go of x, which is then the last
+        del x
+        before = sys.getrefcount(out)
+        request.wait()
+        assert before - 2 <= sys.getrefcount(out) <= before
 
 
 def test_bfloat16(alone: braid.Communicator) -> None:

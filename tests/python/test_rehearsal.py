@@ -394,6 +394,9 @@ def test_wrong_calls_are_refused_in_words() -> None:
     text = _core.plan("all_reduce", "ring", 2)
     with pytest.raises(ValueError, match="2 ranks"):
         _core.rehearse(text, [], [], "float32")
+    one, two = np.zeros(1, np.float32), np.zeros(2, np.float32)
+    with pytest.raises(ValueError, match="rank 0: vector: 8 and 4 bytes, but they must be equal"):
+        _core.rehearse(text, [[two], [two]], [[one], [one]], "float32")
     with pytest.raises(ValueError, match="bxor is not defined for float32, only sum"):
         _core.rehearse(text, [], [], "float32", "bxor")
     with pytest.raises(ValueError, match="delay_s must lie between 0 and 10"):
