@@ -34,13 +34,23 @@ PoolBlock Pool::take(size_t bytes) {
 void Pool::give_back(std::byte* data, size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
-    if (kept_bytes_ + bytes <= keep_bytes_) {
+    if (bytes <= keep_bytes_) {
+      make_room_for(bytes);
       free_.push_back({data, bytes});
       kept_bytes_ += bytes;
       return;
     }
   }
   ::operator delete(data, kAlignment);
+}
+
+// The block that was not asked for longest goes first: sizes change.
+void Pool::make_room_for(size_t bytes) {
+  while (kept_bytes_ + bytes > keep_bytes_) {
+    kept_bytes_ -= free_.front().size();
+    ::operator delete(free_.front().data(), kAlignment);
+    free_.erase(free_.begin());
+  }
 }
 
 size_t Pool::kept_bytes() const {

@@ -18,7 +18,7 @@ class PoolBlock;
 // Thread safe. Must outlive its blocks.
 class Pool {
  public:
-  // Keeps at most `keep_bytes` of unused blocks.
+  // Keeps at most `keep_bytes` of unused blocks, those given back last.
   explicit Pool(size_t keep_bytes) : keep_bytes_(keep_bytes) {}
   ~Pool();
   Pool(const Pool&) = delete;
@@ -31,6 +31,7 @@ class Pool {
  private:
   friend class PoolBlock;
   void give_back(std::byte* data, size_t bytes);
+  void make_room_for(size_t bytes);  // REQUIRES: the lock, and no more than keep_bytes_
 
   const size_t keep_bytes_;
   mutable std::mutex mutex_;

@@ -63,6 +63,8 @@ struct Frame {
 };
 static_assert(sizeof(Intent) == 16 && sizeof(Frame) == 56);
 
+inline constexpr size_t kMostReasonBytes = 64 * 1024;  // of a kFail's payload
+
 std::string pack_status(const Status& status);
 Status unpack_status(const std::string& packed);
 

@@ -98,6 +98,8 @@ class Mailbox final : public FrameSink {
     Bytes bytes;
     Request* request = nullptr;
     size_t received_bytes = 0;
+    size_t landing_bytes = 0;       // of pieces that have begun to arrive
+    bool is_landing = false;        // a whole message has
     Credit credit = Credit::kNone;  // on which the sender may send it
   };
   struct WaitingSend {  // large, not yet allowed to go (or offered, not yet taken)

@@ -7,11 +7,6 @@
 #include "transport/mailbox.h"
 
 namespace braid {
-namespace {
-
-constexpr size_t kMaxControlBytes = 64 * 1024;
-
-}  // namespace
 
 Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
   Peer& p = peer(from);
@@ -23,6 +18,7 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
       if (!agrees(from, frame)) return failure_;
       if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
         if (!fits(from, frame, posted->second.bytes.size())) return failure_;
+        if (std::exchange(posted->second.is_landing, true)) break;  // twice
         return posted->second.bytes;
       }
       EarlyFrame& early = p.early[frame.tag];
@@ -36,10 +32,13 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
       if (p.channel->traits().has_card && posted->second.credit == Credit::kNone) break;  // nobody asked for it
       const Bytes whole = posted->second.bytes;
       if (frame.offset > whole.size() || size > whole.size() - frame.offset) break;
+      // Once all has come nothing must be on its way into memory that is the user's again.
+      if (posted->second.is_landing || size > whole.size() - posted->second.landing_bytes) break;
+      posted->second.landing_bytes += size;
       return whole.subspan(frame.offset, size);
     }
     case FrameKind::kFail:
-      if (size > kMaxControlBytes) break;
+      if (size > kMostReasonBytes) break;
       p.control.resize(size);
       return Bytes(reinterpret_cast<std::byte*>(p.control.data()), size);
     case FrameKind::kReady:

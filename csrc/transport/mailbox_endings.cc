@@ -27,6 +27,8 @@ void Mailbox::lost(Node node, Status why) {
   for (const auto& [tag, early] : p.early) needed |= early.waiting.request != nullptr;
   for (const auto& [request, writing] : writing_) needed |= writing.to == node;
   if (needed) fail_locked(p.lost);
+  // What is cut off will never be whole: who asks for it later must see that the peer is lost.
+  std::erase_if(p.early, [](const auto& early) { return !early.second.complete; });
   ring(bell_);
 }
 
@@ -39,7 +41,7 @@ void Mailbox::fail_locked(const Status& why, bool everyone) {
   if (!failure_.ok() || closed_) return;
   failure_ = why;
   has_ended_.store(true, std::memory_order_release);
-  const std::string packed = pack_status(why);
+  const std::string packed = pack_status(why).substr(0, kMostReasonBytes);
   const ConstBytes payload(reinterpret_cast<const std::byte*>(packed.data()), packed.size());
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& p = peers_[i];
@@ -56,7 +58,8 @@ void Mailbox::close() {
   if (closed_) return;
   for (size_t i = 0; i < peers_.size(); ++i) {
     const Peer& p = peers_[i];
-    if (failure_.ok() && p.channel && p.used && p.lost.ok()) {
+    // Not only where frames were exchanged: the peer may ask about us all the same, in a receive from any rank.
+    if (failure_.ok() && p.channel && p.channel->connected() && p.lost.ok()) {
       post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0);
     }
   }

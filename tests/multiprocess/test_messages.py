@@ -2,6 +2,7 @@
 """Messages received from whoever sends first."""
 
 import signal
+import time
 
 import pytest
 import torch
@@ -48,6 +49,31 @@ def know_the_source(rank: Rank) -> None:
         dist.send(tensor, 1, group=group, tag=5)
 
 
+def leave_meanwhile(rank: Rank) -> None:
+    """Who leaves in good order, and never had a word for the receiver, is no reason to give up."""
+    last = rank.size - 1
+    rank.join()
+    dist.barrier()
+    if rank.rank == 1:
+        tensor = torch.zeros(3)
+        work = dist.irecv(tensor)
+    dist.barrier()
+    if rank.rank > 1:
+        dist.destroy_process_group()
+        rank.mark("left")
+        return
+    for other in range(2, last + 1):
+        rank.wait_for("left", other)
+    time.sleep(0.3)  # to hear of it
+    if rank.rank == 0:
+        dist.send(torch.ones(3), 1)
+    else:
+        work.wait()
+        assert work._source_rank() == 0
+        assert tensor.tolist() == [1, 1, 1]
+    dist.destroy_process_group()
+
+
 def die(rank: Rank) -> str:
     if rank.rank == 1:
         dist.barrier()
@@ -64,6 +90,11 @@ def test_messages_from_anybody(wire: str, size: int) -> None:
 
 def test_the_source_is_told(wire: str) -> None:
     run_ranks(know_the_source, 4, wire=wire)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_who_leaves_ends_no_wait_for_others(wire: str, size: int) -> None:
+    run_ranks(leave_meanwhile, size, wire=wire, join=False)
 
 
 def test_a_dead_rank_ends_the_wait(wire: str) -> None:

@@ -134,10 +134,19 @@ void ShmChannel::give_up(Status why) {
   sink_.lost(link_.peer, std::move(why));
 }
 
+// Into what is left of the ring, and cut to the reserve if need be: better than none.
+void ShmChannel::write_last(const Queued& words) {
+  if (write(words.frame, words.payload, 0)) return;
+  const ConstBytes part = words.payload.first(std::min(words.payload.size(), kReserveBytes - kLineBytes));
+  Frame cut = words.frame;
+  cut.payload_bytes = static_cast<uint32_t>(part.size());
+  (void)write(cut, part, 0);
+}
+
 void ShmChannel::close() {
   if (std::exchange(closed_, true)) return;
   for (const Queued& queued : queue_) {
-    if (queued.request == nullptr && !write(queued.frame, queued.payload, 0)) break;
+    if (queued.frame.kind == FrameKind::kFail || queued.frame.kind == FrameKind::kLeave) write_last(queued);
   }
   queue_.clear();
   writer_.hang_up();

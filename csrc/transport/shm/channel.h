@@ -31,6 +31,7 @@ class ShmChannel final : public Channel {
   };
 
   bool write(const Frame& frame, ConstBytes payload, size_t reserve);
+  void write_last(const Queued& words);
   bool flush();
   bool drain();
   void deliver(const Frame& frame);

@@ -97,8 +97,8 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   Result<Segment> inbox = Segment::attach(card.inbox);
   if (!inbox.ok()) return inbox.status();
   link.pid = inbox.value().owner();
-  if (inbox.value().size() != shm::group_bytes(ranks_, card.ring_bytes)) {
-    return {Code::kInvalidArgument, "its segment has another size than its card says"};
+  if (inbox.value().size() < shm::group_bytes(ranks_, card.ring_bytes)) {  // larger by less than a page
+    return {Code::kInvalidArgument, "its segment is smaller than its card says"};
   }
   if (link.pid != ::getpid()) {
     DoorbellWord* my_bell = &bell_.word();
@@ -119,7 +119,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   Result<Segment> board = Segment::attach(card.board);
   if (!board.ok()) return board.status();
   if (board.value().owner() != link.pid ||
-      board.value().size() != shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_, false))) {
+      board.value().size() < shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_, false))) {
     return {Code::kInvalidArgument, "its board is not what its card says"};
   }
 

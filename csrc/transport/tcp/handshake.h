@@ -7,6 +7,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,8 @@ static_assert(std::endian::native == std::endian::little, "the wire format is th
 inline constexpr std::array<char, 8> kMagic = {'b', 'r', 'a', 'i', 'd', 't', 'c', 'p'};
 inline constexpr uint32_t kWireVersion = 1;
 inline constexpr size_t kSecretBytes = 32;
+// After the handshake, accepting -> connecting: the one who accepted leaves in good order.
+inline constexpr std::byte kFarewell{'L'};
 
 struct Challenge {
   std::array<char, 8> magic = kMagic;

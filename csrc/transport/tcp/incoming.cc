@@ -16,15 +16,13 @@
 namespace braid {
 namespace {
 
-constexpr size_t kMaxControlBytes = 64 * 1024;
-
 // What is wrong with a header, or "". Before anything is allocated for it.
 std::string check(const Frame& frame, const ChannelTraits& traits) {
   size_t limit = 0;
   switch (frame.kind) {
     case FrameKind::kMessage: limit = traits.eager_bytes; break;
     case FrameKind::kPiece: limit = traits.piece_bytes; break;
-    case FrameKind::kFail: limit = kMaxControlBytes; break;
+    case FrameKind::kFail: limit = kMostReasonBytes; break;
     case FrameKind::kReady:
     case FrameKind::kLeave:
     case FrameKind::kAsk:
@@ -54,6 +52,10 @@ void Incoming::watch() {
     stop();
     group_->link(peer_).fail(watch.status().message());
   }
+}
+
+void Incoming::say_farewell() {
+  if (socket_) (void)::send(socket_.get(), &kFarewell, sizeof kFarewell, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 Fd Incoming::close() {
@@ -97,11 +99,12 @@ void Incoming::read_slice() {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
       stop();
-      group_->link(peer_).fail(describe_loss(got == 0 ? 0 : errno));
+      got == 0 ? group_->link(peer_).hang_up() : group_->link(peer_).fail(describe_loss(errno));
       return;
     }
     bytes += static_cast<size_t>(got);
     group_->meter().read(static_cast<size_t>(got));
+    group_->link(peer_).stirred();
     const size_t landed = std::min(static_cast<size_t>(got), direct.size());
     into_ = into_.subspan(landed);
     staged_end_ += static_cast<size_t>(got) - landed;

@@ -21,6 +21,8 @@ class Incoming final : public EventHandler, public std::enable_shared_from_this<
 
   // Begins to read. The sink must know the peer's channel by now.
   void watch();
+  // Tells the peer that this rank leaves in good order. The only byte that ever goes this way.
+  void say_farewell();
   // Stops, and gives the socket away.
   Fd close();
 

@@ -14,7 +14,7 @@ namespace braid {
 namespace {
 
 // A peer that goes closes all its connections. How long those that are not yet at their end are waited for, since
-// they may hold more frames, when one of them is.
+// they may hold more frames, when one of them is, and nothing arrives.
 constexpr milliseconds kDrainTime{500};
 
 constexpr size_t kShortBytes = 4 * 1024;  // of a frame's payload
@@ -62,7 +62,10 @@ void Link::pace(double bytes_per_s) {
 void Link::post(const Frame& frame, ConstBytes payload, Request* request) {
   if (state_ == State::kEnded || group_.reactor.forked()) return;
   if (outgoing_.empty()) {
-    if (frame.kind == FrameKind::kLeave) return;  // nobody there has heard of us
+    if (frame.kind == FrameKind::kLeave) {  // no reason to connect
+      for (const auto& incoming : incoming_) incoming->say_farewell();
+      return;
+    }
     connect();
     if (outgoing_.empty()) return;
   }
@@ -119,13 +122,28 @@ void Link::fail(Status why) {
     state_ = State::kFailing;
     why_ = std::move(why);
     lose_at_ = Clock::now() + kDrainTime;
-    group_.reactor.at(lose_at_, [group = group_.shared_from_this(), this] {
-      if (const auto lock = group->enter()) lose_when_drained();
-    });
+    look_again();
   }
   // Not from here: the sink may be in the middle of a post(), and what has arrived comes first.
   group_.reactor.run([group = group_.shared_from_this(), this] {
     if (const auto lock = group->enter()) lose_when_drained();
+  });
+}
+
+void Link::hang_up() {
+  hung_up_ = hung_up_ || state_ == State::kOpen;
+  fail(describe_loss(0));
+}
+
+void Link::stirred() {
+  if (state_ == State::kFailing && hung_up_) lose_at_ = Clock::now() + kDrainTime;
+}
+
+void Link::look_again() {
+  group_.reactor.at(lose_at_, [group = group_.shared_from_this(), this] {
+    const auto lock = group->enter();
+    if (!lock || state_ != State::kFailing) return;
+    Clock::now() < lose_at_ ? look_again() : lose_when_drained();
   });
 }
 

@@ -42,6 +42,10 @@ class Link {
   // The peer is lost: reported once, from the reactor's thread, after everything that had arrived.
   void fail(const std::string& what);
   void fail(Status why);
+  // The same for a peer that has ended a connection: what it sent over the others may still be on its way.
+  void hang_up();
+  // More has arrived.
+  void stirred();
 
   // Of all connections to the peer, since the last call.
   Passage passage();
@@ -52,6 +56,7 @@ class Link {
   enum class State { kOpen, kFailing, kEnded };
 
   void connect();
+  void look_again();
   void lose_when_drained();
   void end();
   Outgoing& way_for(const Frame& frame);
@@ -64,6 +69,7 @@ class Link {
   Status why_;
   double pace_bytes_per_s_ = 0;
   Deadline lose_at_ = kNoDeadline;  // while failing: even if connections are not at their end
+  bool hung_up_ = false;            // and that was not for anything wrong
   std::vector<std::shared_ptr<Outgoing>> outgoing_;
   std::vector<std::shared_ptr<Incoming>> incoming_;
 };

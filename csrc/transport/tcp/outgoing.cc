@@ -22,6 +22,12 @@ constexpr milliseconds kFarewellTime{2000};
 
 static_assert(sizeof(Challenge) == sizeof(Digest));
 
+Frame leaving() {
+  Frame frame;
+  frame.kind = FrameKind::kLeave;
+  return frame;
+}
+
 }  // namespace
 
 Outgoing::Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index)
@@ -160,11 +166,17 @@ void Outgoing::on_proof() {
   group_->reactor.cancel(std::exchange(deadline_, {}));
 }
 
-// Nothing ever comes this way, except the end.
+// Nothing ever comes this way, except a farewell and the end.
 void Outgoing::check_for_end() {
   std::byte byte;
-  const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
+  ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
+  if (got > 0 && byte == kFarewell) {
+    if (!detached_.load(std::memory_order_relaxed)) group_->sink().arrived(peer_, leaving());
+    if (state_ != State::kReady) return;
+    got = ::recv(socket_.get(), &byte, 1, 0);
+  }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got == 0 && !detached_.load(std::memory_order_relaxed)) return group_->link(peer_).hang_up();
   lose(got > 0 ? "it sent what it must not send" : describe_loss(got == 0 ? 0 : errno));
 }
 

@@ -55,6 +55,21 @@ TEST(Pool, NeverKeepsMoreThanItMay) {
   EXPECT_EQ(pool.kept_bytes(), 8192u);
 }
 
+TEST(Pool, SizesThatNobodyAsksForMakeRoom) {
+  Pool pool(16'384);
+  {
+    const PoolBlock once = pool.take(16'384);
+  }
+  EXPECT_EQ(pool.kept_bytes(), 16'384u);
+  std::byte* first = nullptr;
+  {
+    const PoolBlock other = pool.take(4096);
+    first = other.data();
+  }
+  EXPECT_EQ(pool.kept_bytes(), 4096u);
+  EXPECT_EQ(pool.take(4096).data(), first);
+}
+
 TEST(Pool, AMovedBlockIsReturnedOnce) {
   Pool pool(1 << 20);
   {

@@ -303,6 +303,24 @@ TEST(ShmTest, AClosedChannelTouchesNothing) {
   EXPECT_EQ(status.message(), "enough");
 }
 
+TEST(ShmTest, TheReasonComesPastOffersThatWaitForRoom) {
+  for (const size_t letters : {size_t{6}, size_t{3000}}) {
+    ShmThreads group(2, options_of(4096, true));
+    const auto data = pattern(1 << 20, 1);
+    std::vector<Request> sends(100);
+    for (size_t i = 0; i < sends.size(); ++i) {
+      group.mailbox(0).send(1, {1, i}, std::span(data).first(i < 40 ? 200 : data.size()), &sends[i]);
+    }
+    const std::string reason(letters, 'x');
+    group.mailbox(0).fail({Code::kTimeout, reason});
+    std::vector<std::byte> got(8);
+    const Status status = group.side(1).recv(0, {2, 0}, got);
+    EXPECT_EQ(status.code(), Code::kTimeout) << status.message();
+    EXPECT_GE(status.message().size(), std::min<size_t>(letters, 900));
+    EXPECT_TRUE(reason.starts_with(status.message()));
+  }
+}
+
 TEST(ShmTest, APeerThatClosesWithoutAWordIsLost) {
   ShmThreads group(2, {});
   std::vector<std::byte> got(8);

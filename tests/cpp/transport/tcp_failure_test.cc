@@ -233,6 +233,67 @@ TEST_F(TcpProtocolTest, AFrameCutInTheMiddleLosesThePeer) {
   expect_lost("connection closed");
 }
 
+TEST_F(TcpProtocolTest, WhoAsksForAFrameCutInTheMiddleHearsOfIt) {
+  half_.mailbox(0).close();  // the receive that waits is not wanted here
+  Half half;
+  half.attach(half.endpoint().address());
+  {
+    Stranger other(half.endpoint().address());
+    EXPECT_TRUE(other.is_accepted(other.claim("half", kSecret, 1, 0), kSecret));
+    other.send_frame(message(100), pattern(50, 1));
+  }
+  const Deadline deadline = deadline_after(milliseconds(20'000));
+  while (!half.mailbox(0).has_lost() && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(half.mailbox(0).failure().ok());  // nobody has asked yet
+  EXPECT_FALSE(half.mailbox(0).look(1, {1, 0}).arrived);
+  Request request;
+  half.mailbox(0).recv(1, {1, 0}, got_, &request);
+  ASSERT_TRUE(request.done());
+  EXPECT_EQ(request.status().code(), Code::kPeerLost);
+}
+
+TEST_F(TcpProtocolTest, AMessageThatComesTwiceLosesThePeer) {
+  Stranger other(half_.endpoint().address());
+  EXPECT_TRUE(other.is_accepted(other.claim("half", kSecret, 1, 0, 1), kSecret));
+  stranger_.send_frame(message(100), pattern(50, 1));
+  std::this_thread::sleep_for(milliseconds(100));
+  other.send_frame(message(100), pattern(100, 2));  // else it would be done, with the rest of the first to come
+  expect_lost("broke the protocol");
+}
+
+TEST_F(TcpProtocolTest, PiecesThatOverlapLoseThePeer) {
+  const size_t bytes = 2000;  // more than goes without being asked for
+  std::vector<std::byte> got(bytes);
+  Request large;
+  half_.mailbox(0).recv(1, {2, 0}, got, &large);
+  Frame piece = message(bytes);
+  piece.kind = FrameKind::kPiece;
+  piece.tag = {2, 0};
+  Stranger other(half_.endpoint().address());
+  EXPECT_TRUE(other.is_accepted(other.claim("half", kSecret, 1, 0, 1), kSecret));
+  stranger_.send_frame(piece, pattern(bytes / 2, 1));
+  std::this_thread::sleep_for(milliseconds(100));
+  other.send_frame(piece, pattern(bytes, 2));
+  EXPECT_EQ(wait(half_, 0, large).code(), Code::kPeerLost);
+  expect_lost("broke the protocol");
+}
+
+// Much is on its way when the sender, who has written it all, leaves: its idle connections end first.
+TEST_F(TcpProtocolTest, WhatComesSlowlyAfterAConnectionHasEndedStillCounts) {
+  auto other = std::make_unique<Stranger>(half_.endpoint().address());
+  EXPECT_TRUE(other->is_accepted(other->claim("half", kSecret, 1, 0, 1), kSecret));
+  const auto data = pattern(100, 5);
+  const Frame frame = message(100);
+  stranger_.say(&frame, sizeof frame);
+  other.reset();
+  for (const std::byte& b : data) {
+    stranger_.say(&b, 1);
+    std::this_thread::sleep_for(milliseconds(15));  // of which 100 are three times as long as silence may last
+  }
+  EXPECT_TRUE(wait(half_, 0, request_).ok());
+  EXPECT_EQ(got_, data);
+}
+
 TEST(TcpFailureTest, LeavingOrFailingWhileDataIsInFlightTouchesNothingLater) {
   auto net = std::make_shared<TcpNet>(2, tcp_options("127.0.0.1", 3));
   int interrupted = 0;
