@@ -13,18 +13,20 @@ mkdir -p "$out"
 export PYTHONUNBUFFERED=1 PYTHONPATH=$site BRAID_CACHE_DIR=${TMPDIR:-/tmp}/braid-gpu-cache
 
 echo '--- build'
-timeout 280 "$python" -m pip install -q --no-deps --no-build-isolation --no-index --upgrade --target "$site" \
+timeout 240 "$python" -m pip install -q --no-deps --no-build-isolation --no-index --upgrade --target "$site" \
   --config-settings=build-dir=build/gpu-wheel --config-settings=cmake.define.BRAID_WITH_CUDA=ON . \
   > "$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; exit 1; }
 "$python" -c 'import braid.cuda; print("kernels:", braid.cuda.image())' || exit 1
 
 echo '--- tests'
-timeout 240 "$python" -m pytest tests/gpu -m gpu -q --maxfail=20 -p no:cacheprovider --timeout=120 \
+# In several processes: one that a kernel hangs or kills is replaced, and told by the test's name.
+timeout -k 10 200 "$python" -m pytest tests/gpu -m gpu -v -n 4 --maxfail=20 -p no:cacheprovider \
+  --timeout=60 --timeout-method=thread \
   2>&1 | tee "$out/tests.log" | tail -n 30
 tests=${PIPESTATUS[0]}
 
 echo '--- benchmark'
-timeout 150 "$python" bench/gpu/run.py "$out/gpu.json" 2>&1 | tee "$out/bench.log"
+timeout 140 "$python" bench/gpu/run.py "$out/gpu.json" 2>&1 | tee "$out/bench.log"
 bench=${PIPESTATUS[0]}
 echo "tests: $tests, benchmark: $bench"
 exit $((tests != 0 || bench != 0))

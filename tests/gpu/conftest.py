@@ -1,10 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that need a GPU: skipped where there is none, and told why."""
 
+import os
+import sys
+from collections.abc import Iterator
+
 import braid.cuda
 import pytest
+import torch
 
 _WHY_NOT = braid.cuda.why_unavailable()
+
+
+@pytest.fixture(autouse=True)
+def leave_a_broken_context() -> Iterator[None]:
+    """After a kernel's fault every call fails in its process. pytest-xdist starts another, and names the test."""
+    yield
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            raise
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -207,6 +207,7 @@ def test_cupy_arrays_are_taken() -> None:
     host = values(10_000, 1).numpy()
     tensors = [cupy.asarray(host[:6000]), cupy.asarray(host[6000:].astype(np.float16))]
     flat = np.concatenate([host[:6000], host[6000:].astype(np.float16).astype(np.float32)])
+    cupy.cuda.Device().synchronize()  # the next stream does not wait for this one
     with cupy.cuda.Stream(non_blocking=True):
         message = braid.cuda.encode("int8", tensors)
         out = cupy.empty(10_000, np.float32)
