@@ -54,15 +54,16 @@ class Request:
         return self._started.done()
 
 
-def checked_timeout(timeout_s: float | None) -> float | None:
+def checked_timeout(given: Any) -> float | None:
     """Return a timeout that makes sense; None stands for no limit."""
-    if timeout_s is None:
+    if given is None:
         return None
-    if not isinstance(timeout_s, Real):
-        raise TypeError(f"a timeout is a number of seconds, or None for no limit, not {type(timeout_s).__name__}")
-    if not timeout_s > 0:
-        raise ValueError(f"a timeout must be more than 0 seconds, or None for no limit, not {timeout_s}")
-    return float(timeout_s)
+    if not isinstance(given, Real):
+        raise TypeError(f"a timeout is a number of seconds, or None for no limit, not {type(given).__name__}")
+    seconds = float(given)
+    if not seconds > 0:
+        raise ValueError(f"a timeout must be more than 0 seconds, or None for no limit, not {given}")
+    return seconds
 
 
 Request.__module__ = "braid"
