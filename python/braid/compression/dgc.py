@@ -72,7 +72,8 @@ class DGCState:
             process_group: as with AutoState.
 
         Raises:
-            ValueError: a number is out of its range, or BRAID_ALGORITHM forbids codecs.
+            ValueError: a number is out of its range, BRAID_ALGORITHM forbids codecs, or gradients of the model
+                will be complex or sparse.
             RuntimeError: the group is not on braid.
         """
         if not 0 <= momentum < 1:
@@ -90,6 +91,11 @@ class DGCState:
         self.clip_norm = clip_norm
         self.policy = CompressionPolicy(default=self.stages[-1], rules=tuple(rules))
         self._parameters = Parameters(model)
+        if refused := self._parameters.trained_opaque:
+            raise ValueError(
+                f"DGC keeps no momentum of {refused[0]}, whose {self._parameters.opaque[refused[0]]}: use "
+                "braid.hooks.auto, which leaves such gradients exact, or make them real and dense"
+            )
         self.process_group = process_group or self._parameters.group
         self.steps = 0
         self._are_steps_agreed = False

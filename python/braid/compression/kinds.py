@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which parameters are better left exact: norms, biases, embeddings, and small ones."""
+"""Tells which parameters are better left exact: norms, biases, embeddings, and small ones; and which must be."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 PLAIN = ""
 _EMBEDDING_NAMES = ("wte", "wpe")
@@ -31,6 +31,25 @@ def kind_of(name: str, dimensions: int, module: "nn.Module") -> str:
     if last.endswith("bias") or dimensions < 2:
         return "bias"
     return PLAIN
+
+
+def opacity(parameter: "Tensor", module: "nn.Module") -> str:
+    """Return why no gradient can be cut out of DDP's bucket for a parameter, "" where one can.
+
+    DDP sees complex numbers as pairs, but counts them as one where it says where a gradient lies; and a sparse
+    gradient is all of its bucket. Such buckets are nothing but reduced.
+
+    Args:
+        parameter: the parameter.
+        module: that owns it.
+    """
+    from torch import nn
+
+    if parameter.is_complex():
+        return f"gradients are {str(parameter.dtype).removeprefix('torch.')}"
+    # What DDP goes by, too.
+    is_sparse = isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
+    return "gradients are sparse" if is_sparse else ""
 
 
 def owners(model: "nn.Module") -> "dict[str, nn.Module]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from braid.compression.kinds import kind_of, owners
+from braid.compression.kinds import kind_of, opacity, owners
 from braid.compression.layout import Piece
 
 if TYPE_CHECKING:
@@ -32,16 +32,25 @@ class Parameters:
         self.kinds = {
             name: kind_of(name, parameter.dim(), owner[name]) for name, parameter in inner.named_parameters()
         }
+        reasons = {name: opacity(parameter, owner[name]) for name, parameter in inner.named_parameters()}
+        # Those whose gradients nobody can cut out of a bucket.
+        self.opaque = {name: why for name, why in reasons.items() if why}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the group, and identities, which a copy's parameters do not have."""
-        return {"named": list(self._named.values()), "shapes": self.shapes, "kinds": self.kinds}
+        told = {"shapes": self.shapes, "kinds": self.kinds, "opaque": self.opaque}
+        return {"named": list(self._named.values()), **told}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Know the copied parameters."""
         self.group = None
-        self.shapes, self.kinds = state["shapes"], state["kinds"]
+        self.shapes, self.kinds, self.opaque = state["shapes"], state["kinds"], state["opaque"]
         self._named = {id(parameter): (name, parameter) for name, parameter in state["named"]}
+
+    @property
+    def trained_opaque(self) -> list[str]:
+        """Names of opaque parameters for which there will be gradients."""
+        return [name for name, one in self._named.values() if name in self.opaque and one.requires_grad]
 
     def warn_of_idle(self, rules: "Sequence[Rule]") -> None:
         """Warn of rules that cover no parameter, which have a slip of the pen, more often than not."""
@@ -53,18 +62,28 @@ class Parameters:
     def pieces(self, parameters: "Sequence[Tensor]", bucket: dist.GradBucket) -> list[Piece]:
         """Return where in the bucket's buffer the gradient of each of its parameters lies.
 
+        Where one of them is opaque nobody may look for them there: offsets are 0, and sizes the parameters' own.
+
         Raises:
             ValueError: the bucket is of another model.
         """
+        names = [self._name_of(parameter) for parameter in parameters]
+        if self.opaque.keys() & names:
+            return [
+                Piece(name, 0, tuple(parameter.shape), parameter.numel(), parameter.dtype)
+                for name, parameter in zip(names, parameters, strict=True)
+            ]
         begin = bucket.buffer().storage_offset()
-        pieces = []
-        for parameter, gradient in zip(parameters, bucket.gradients(), strict=True):
-            name, _ = self._named.get(id(parameter), ("", None))
-            if not name:
-                raise ValueError(
-                    f"the state does not know a parameter of shape {tuple(parameter.shape)} in a bucket: make the "
-                    "state with the model that the hook is registered with"
-                )
-            offset = gradient.storage_offset() - begin
-            pieces.append(Piece(name, offset, tuple(parameter.shape), gradient.numel(), gradient.dtype))
-        return pieces
+        return [
+            Piece(name, one.storage_offset() - begin, tuple(one.shape), one.numel(), one.dtype)
+            for name, one in zip(names, bucket.gradients(), strict=True)
+        ]
+
+    def _name_of(self, parameter: "Tensor") -> str:
+        name: str = self._named.get(id(parameter), ("", None))[0]
+        if not name:
+            raise ValueError(
+                f"the state does not know a parameter of shape {tuple(parameter.shape)} in a bucket: make the "
+                "state with the model that the hook is registered with"
+            )
+        return name

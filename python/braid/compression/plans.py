@@ -42,7 +42,7 @@ Decide = Callable[[list[Piece], list[str]], list[Decision]]
 
 @dataclass(frozen=True)
 class Plan:
-    """How one bucket is reduced."""
+    """How one bucket is reduced. Of one whose gradients cannot be told apart there are no parts."""
 
     parameters: tuple[int, ...]  # their identities
     parts: tuple[Part, ...]
@@ -67,14 +67,15 @@ class Plans:
         if found is not None and found.parameters == identities:
             return found
         pieces = self._parameters.pieces(parameters, bucket)
-        if obstacle := self._obstacle(bucket.buffer()):
+        opaque = self._parameters.opaque.keys() & {piece.name for piece in pieces}
+        if obstacle := self._parameters.opaque[min(opaque)] if opaque else self._obstacle(bucket.buffer()):
             decisions = [Decision(codecs.EXACT, obstacle)] * len(pieces)
         else:
             decisions = decide(pieces, [self._parameters.kinds[piece.name] for piece in pieces])
         self._rows.update(
             {piece.name: _row_of(piece, made) for piece, made in zip(pieces, decisions, strict=True)}
         )
-        parts = tuple(parts_of(pieces, [decision.codec for decision in decisions]))
+        parts = () if opaque else tuple(parts_of(pieces, [decision.codec for decision in decisions]))
         plan = Plan(identities, parts, all(part.codec == codecs.EXACT for part in parts))
         # Others of the same parameters are from before DDP sorted its buckets anew.
         self._by_index = {k: one for k, one in self._by_index.items() if not set(one.parameters) & set(identities)}

@@ -127,11 +127,14 @@ class AutoState:
     def predict(self) -> Predicted:
         """Return what the cost model says of a step's operations, with those buckets that were planned so far.
 
+        Those of sparse or complex gradients are left out: how much is sent of sparse ones differs in each step.
         All ranks must call it at the same point: what low rank computes is asked of the slowest.
         """
         exact_s = planned_s = 0.0
         coded: list[tuple[Sequence[Part], Predict]] = []  # of buckets
         for plan in self._plans_in_use.all():
+            if not plan.parts:
+                continue
             predict = self._predictions(plan.parts[0].pieces[0].dtype)
             alone_s = predict(sum(part.all_elements for part in plan.parts), None)
             exact_s += alone_s
@@ -203,20 +206,21 @@ class AutoState:
             plan = self._plans.get(bucket, self._decide)
         else:
             plan = self._plans_without_auto.get(bucket, self._decide_without_auto)
-        if plan.is_exact and not self._rounds:
-            return plain(buffer, self.process_group)
         # Factors that were sent had the time of one more bucket to arrive. After the last one there is nothing to
         # do in between.
         sent = [round_ for round_ in self._rounds if not round_.is_open]
         if not any(codecs.low_rank(part.codec) for part in plan.parts):
             self._send_open()  # nothing comes along in this bucket, and what it sends may be long
-        futures = [self._start(part, buffer) for part in plan.parts]
+        if plan.is_exact:
+            future = plain(buffer, self.process_group)
+        else:
+            future = together([self._start(part, buffer) for part in plan.parts], buffer)
         if bucket.is_last():
             self._send_open()
         self._advance(sent)
         while bucket.is_last() and self._rounds:
             self._advance(self._rounds)
-        return together(futures, buffer)
+        return future
 
     def _start(self, part: Part, buffer: Tensor) -> "Future[Any]":
         rank = codecs.low_rank(part.codec)
