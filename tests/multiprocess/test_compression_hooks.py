@@ -136,7 +136,26 @@ def come_later(rank: Rank) -> None:
     other, state = copy.deepcopy((model.module, braid.hooks.AutoState(model.module, "int8,warmup:1")))
     state.steps = 1
     reduce(state, [other.second.weight], [torch.randn(200, 300)])
-    assert pickle.loads(pickle.dumps(state)).state_dict()["residuals"]["second.weight"].any()
+    loaded = pickle.loads(pickle.dumps(state))
+    assert loaded.state_dict()["residuals"]["second.weight"].any()
+    # A copy goes on as what it was copied of, and tells so, among ranks that have loaded nothing, too.
+    gradient = torch.randn(200, 300)
+    for one in (state, loaded):
+        parameter = next(one for name, one in one._parameters._named.values() if name == "second.weight")
+        reduce(one, [parameter], [gradient])
+    ours, theirs = (one.state_dict()["residuals"]["second.weight"] for one in (loaded, state))
+    assert torch.equal(ours, theirs)
+    for make_state in (lambda: braid.hooks.AutoState(model, "int8,warmup:1"), lambda: braid.hooks.DGCState(model)):
+        state = make_state()
+        weight = model.module.second.weight
+        reduce(state, [weight], [gradient])
+        if rank.rank == 0:
+            model_copy, state = pickle.loads(pickle.dumps((model.module, state)))
+            weight = model_copy.second.weight
+        else:
+            state = make_state()
+        reduce(state, [weight], [gradient])
+        assert state.steps == 2
 
 
 def test_ranks_that_come_later() -> None:

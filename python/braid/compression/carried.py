@@ -4,6 +4,7 @@
 import warnings
 from collections.abc import Collection, Sequence
 from math import prod
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,10 @@ class Carried:
         """Begin with nothing."""
         self._by_name: dict[str, Tensor] = {}  # views of _flats, or loaded ones that nobody has asked for yet
         self._flats: dict[tuple[str, ...], Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep copies by name: pickle would tear views from the flat vectors, which alone change from then on."""
+        return {"_by_name": self.state_dict(), "_flats": {}}
 
     def flat(self, names: Sequence[str], sizes: Sequence[int], device: torch.device) -> Tensor:
         """Return one vector for these parameters, end to end, with what is carried for each; zeros at first."""

@@ -122,6 +122,7 @@ class DGCState:
         """Plan anew."""
         vars(self).update(state)
         self.process_group = None
+        self._are_steps_agreed = False  # ranks without a copy begin anew, and ask
         self._plans = Plans(self._parameters, None)
 
     def reset(self) -> None:

@@ -115,6 +115,7 @@ class AutoState:
         """Plan anew."""
         vars(self).update(state)
         self.process_group = None
+        self._are_steps_agreed = False  # ranks without a copy begin anew, and ask
         self._plans = Plans(self._parameters, None)
         self._plans_without_auto = Plans(self._parameters, None)
         self._trial = self._new_trial(self._trial.finding)
