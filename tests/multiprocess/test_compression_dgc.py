@@ -142,6 +142,28 @@ def use_16_bits(rank: Rank, dtype: torch.dtype) -> None:
     assert told["residuals"]["w"].isfinite().all()
 
 
+def use_64_bits(rank: Rank) -> None:
+    """Gradients of float64 are sent whole, and their momentum is of float64."""
+    model, _ = begin(rank, [0.25], 2)
+    model.double()
+    state = braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
+    momenta = [torch.zeros(200, 200, dtype=torch.float64), torch.zeros(9, dtype=torch.float64)]
+    for number in range(4):
+        gradients = [torch.randn(one.shape, dtype=torch.float64) for one in momenta]
+        momenta = [momentum * 0.5 + gradient for momentum, gradient in zip(momenta, gradients, strict=True)]
+        expected = mean_of(rank, torch.cat([momentum.reshape(-1) for momentum in momenta]))
+        torch.testing.assert_close(
+            reduce(state, list(model.values()), gradients), expected, rtol=1e-14, atol=1e-14
+        )
+        if number == 1:
+            saved, state = state.state_dict(), braid.hooks.DGCState(model, momentum=0.5, stages=[0.1])
+            state.load_state_dict(saved)
+
+
+def test_gradients_of_64_bits() -> None:
+    run_ranks(use_64_bits, 2, wire="tcp", join=False)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gradients_of_16_bits(dtype: torch.dtype) -> None:
     run_ranks(use_16_bits, 2, dtype, wire="tcp", join=False)

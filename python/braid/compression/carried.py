@@ -14,7 +14,7 @@ from braid.compression.parameters import Parameters
 
 
 class Carried:
-    """Float vectors by parameter name, kept in one piece for parameters that travel in one piece.
+    """Vectors by parameter name, kept in one piece for parameters that travel in one piece.
 
     Keyed by name and not by place: DDP sorts its buckets anew after the first step, and plans change. Used by one
     thread at a time.
@@ -29,13 +29,19 @@ class Carried:
         """Keep copies by name: pickle would tear views from the flat vectors, which alone change from then on."""
         return {"_by_name": self.state_dict(), "_flats": {}}
 
-    def flat(self, names: Sequence[str], sizes: Sequence[int], device: torch.device) -> Tensor:
+    def flat(
+        self,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         """Return one vector for these parameters, end to end, with what is carried for each; zeros at first."""
         key = tuple(names)
         found = self._flats.get(key)
-        if found is not None and found.device == device:
+        if found is not None and found.device == device and found.dtype == dtype:
             return found
-        flat = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
+        flat = torch.zeros(sum(sizes), dtype=dtype, device=device)
         views = dict(zip(names, flat.split(list(sizes)), strict=True))
         for name, view in views.items():
             old = self._by_name.get(name)
@@ -64,8 +70,11 @@ class Carried:
         return {name: vector.clone() for name, vector in self._by_name.items()}
 
     def load(self, vectors: dict[str, Tensor]) -> None:
-        """Replace everything by copies of these."""
-        copies = {name: vector.detach().reshape(-1).float().clone() for name, vector in vectors.items()}
+        """Replace everything by copies of these, of float32 at least."""
+        copies = {
+            name: vector.detach().reshape(-1).to(torch.promote_types(vector.dtype, torch.float32), copy=True)
+            for name, vector in vectors.items()
+        }
         self.clear()
         self._by_name = copies
 

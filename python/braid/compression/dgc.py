@@ -5,13 +5,14 @@ u = m u + g       momentum, by each rank for itself; the optimizer must have non
 v = v + u         what is yet to be sent: the residual of the sparse codec
 send the top part of v; zero u and v there: a momentum that was sent does not push twice (factor masking)
 
-u and v are float32, whatever the gradients are. Those of 16 bits become float32 first; the sum is rounded once, at
-the end, and v gets what that took away.
+u and v are float32. Gradients of 16 bits become float32 first; the sum is rounded once, at the end, and v gets
+what that took away. Those of float64 are sent whole, and have a u of float64.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
@@ -166,9 +167,10 @@ class DGCState:
         futures = []
         for part in plan.parts:
             flat = part.take(buffer)
-            momentum = self._momenta.flat(part.names, part.sizes, buffer.device)
-            # Where gradients are floats these are the same memory.
-            update = flat.float()
+            dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
+            momentum = self._momenta.flat(part.names, part.sizes, buffer.device, dtype)
+            # Where gradients are of this dtype these are the same memory.
+            update = flat.to(dtype)
             self._clip(part, update)
             update.copy_(momentum.mul_(self.momentum).add_(update))
             # What is not finite is sent once, so that it shows, and must not stay.
