@@ -62,6 +62,45 @@ def test_one_for_several_modules_is_refused() -> None:
     run_ranks(share, 2, wire="tcp", join=False)
 
 
+class Branched(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.branch, self.last = nn.Linear(40, 60), nn.Linear(60, 60), nn.Linear(60, 8)
+
+    def forward(self, x: torch.Tensor, use_branch: bool) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(self.branch(x) if use_branch else x)
+
+
+def skip_parameters(rank: Rank) -> None:
+    """A step that leaves some parameters unused is exact, and what was lost before is still owed."""
+    join_apart(rank)
+    models, by_codec = [], braid.hooks.fsdp_reduce_scatter("int8")
+    for is_lossy in (False, True):
+        torch.manual_seed(0)
+        models.append(Branched())
+        fully_shard(models[-1], mesh=init_device_mesh("cpu", (rank.size,)))
+        if is_lossy:
+            models[-1].set_custom_reduce_scatter(by_codec)
+    torch.manual_seed(rank.rank)
+    lost = torch.zeros(0)
+    for use_branch in (False, True, False, True):
+        x = torch.randn(16, 40)
+        for model in models:
+            model.zero_grad()
+            model(x, use_branch).square().mean().backward()
+        exact, ours = (model.first.weight.grad.full_tensor() for model in models)
+        assert torch.equal(ours, exact) == (lost.numel() > 0 and not use_branch)
+        torch.testing.assert_close(ours, exact, rtol=0.1, atol=0.05 * float(exact.abs().max()))
+        if not use_branch and lost.numel():
+            assert torch.equal(by_codec._residual, lost)
+        lost = by_codec._residual.clone() if use_branch else lost
+
+
+def test_unused_parameters() -> None:
+    run_ranks(skip_parameters, 2, wire="tcp", join=False)
+
+
 def compare(rank: Rank, apart: bool) -> None:
     if apart:
         join_apart(rank)

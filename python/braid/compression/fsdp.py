@@ -19,8 +19,9 @@ _MOST_CALLERS = 8  # looked at for the module's; with torch 2.13 it is the fifth
 class ReduceScatterByCodec:
     """What FSDPModule.set_custom_reduce_scatter() takes: one for each module, for it keeps that module's residual.
 
-    The residual is a float for each unsharded element of the module. Within a host, and for gradients that the
-    codec does not make smaller, or that are not on the CPU, it is the plain reduce_scatter.
+    The residual is a float for each unsharded element of the module. Within a host, for gradients that the codec
+    does not make smaller, or that are not on the CPU, and in steps that leave some of the module's parameters
+    unused, it is the plain reduce_scatter.
     """
 
     def __init__(self, codec: str) -> None:
@@ -52,16 +53,24 @@ class ReduceScatterByCodec:
         if is_fit and self._is_lossy is None:
             self._is_lossy = not is_on_one_host(group)
         if not is_fit or not self._is_lossy:
-            work: dist.Work | None = reduce_scatter(
-                output_tensor, input_tensor, op=op, group=group, async_op=async_op
-            )
-            return work
+            return self._plain(output_tensor, input_tensor, group, op, async_op)
+        elements = input_tensor.numel()
         if self._residual is None:
-            self._residual = torch.zeros(input_tensor.numel())
-        self._check_owner(input_tensor.numel(), self._residual.numel())
+            self._residual = torch.zeros(elements)
+        self._check_owner(elements, self._residual.numel())
+        if elements < self._residual.numel():
+            return self._plain(output_tensor, input_tensor, group, op, async_op)
+        if elements > self._residual.numel():  # the steps before have left some out
+            self._residual = torch.zeros(elements)
         return lossy_reduce_scatter(
             output_tensor, input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=async_op
         )
+
+    def _plain(
+        self, output: Tensor, given: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool
+    ) -> "dist.Work | None":
+        work: dist.Work | None = reduce_scatter(output, given, op=op, group=group, async_op=async_op)
+        return work
 
     def _check_owner(self, elements: int, before: int) -> None:
         """Raise RuntimeError where a second module uses this: one's error would go to the other."""
@@ -69,7 +78,9 @@ class ReduceScatterByCodec:
         known = None if self._owner is None else self._owner()
         if known is None and owner is not None:
             self._owner = weakref.ref(owner)
-        if elements == before and (known is None or owner is None or known is owner):
+        if owner is not None and owner is known:
+            return  # it has gradients for the parameters that were used in the step
+        if elements == before and (known is None or owner is None):
             return
         raise RuntimeError(
             f"a reduce_scatter by {self.codec} got gradients of two modules, of {before} and {elements} elements: "
@@ -91,6 +102,8 @@ class ReduceScatterByCodec:
 
 def compress_fsdp(model: nn.Module, codec: str) -> list[str]:
     """Give every module of FSDP2 in a model a reduce_scatter by a codec, with a residual of its own.
+
+    A step that leaves some of a module's parameters unused is exact for that module, and its residual stays.
 
     Args:
         model: after all calls of fully_shard().
