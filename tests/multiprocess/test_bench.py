@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from braid._bench.collectives import COLLECTIVES
 from braid._bench.ddp.results import DdpReport
 from braid._bench.intervals import LEAST_ROUNDS
 from braid._bench.ranks.contestants import Setting, UnavailableError, braid_recipe, recipe_for
-from braid._bench.ranks.team import Recipe, TeamError
+from braid._bench.ranks.team import Recipe, Team, TeamError
 from braid._bench.ranks.teams import teams_for
 from braid._bench.results import Report
 from braid._bench.rounds import Budget, CaseRun
@@ -143,6 +144,20 @@ def test_the_others_go_on() -> None:
             assert list(case.measurements) == ["braid"]
             assert case.refused["mortal"].startswith("rank 1 ended (SIGKILL)")
             assert not case.ratios
+
+
+def test_ranks_that_are_killed_leave_the_folder_alone(monkeypatch, tmp_path) -> None:
+    kill = ForkServerProcess.kill
+
+    def kill_late(process: ForkServerProcess) -> None:
+        time.sleep(0.3)  # for others to see the end of their connection, if it has come
+        kill(process)
+
+    monkeypatch.setattr(ForkServerProcess, "kill", kill_late)
+    (tmp_path / "workplace").mkdir()
+    with pytest.raises(TeamError, match="AttributeError"), Team(odd("Idle"), 2, tmp_path / "workplace") as team:
+        team.ask("no_such_method")
+    assert (tmp_path / "workplace" / "idle" / "log").exists()
 
 
 def test_a_rank_that_does_not_answer(monkeypatch) -> None:

@@ -263,8 +263,6 @@ class Team:
     # ---- end
 
     def _kill(self) -> None:
-        for connection in self._ranks:
-            connection.close()
         for process in self._forked:
             if process.is_alive():
                 process.kill()
@@ -281,6 +279,9 @@ class Team:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._launched.pid, signal.SIGKILL)
                 self._launched.wait()
+        # Last: a rank that is still there when its connection ends takes the coordinator for dead, and tidies up.
+        for connection in self._ranks:
+            connection.close()
 
 
 def _start_at(
