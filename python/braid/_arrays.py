@@ -68,9 +68,10 @@ class Output:
     home: Array | None = None
 
     def bring_home(self) -> Any:
-        """Return the result, after the operation has ended."""
+        """Return the result, after the operation has ended. It is copied once: from then on it is the user's."""
         if self.home is not None:
             self.home[...] = self.memory
+            self.home = None
         return self.result
 
 

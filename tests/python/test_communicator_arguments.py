@@ -214,6 +214,17 @@ def test_closed(tmp_path: Path) -> None:
         comm.all_reduce(np.ones(3))
 
 
+def test_an_output_that_was_filled_is_the_users(alone: braid.Communicator) -> None:
+    out = np.zeros((3, 4)).T
+    request = alone.iall_reduce(np.ones((4, 3)), "sum", out)
+    while not request.test():
+        pass
+    assert (out == 1).all()
+    out[:] = 7
+    assert request.wait() is out
+    assert (out == 7).all()
+
+
 def test_letting_go_of_an_array_may_come_back(alone: braid.Communicator) -> None:
     for _ in range(20):
         x, out = np.ones(1000), np.empty(1000)
