@@ -105,6 +105,16 @@ def test_build_prints_the_path_and_copies(tiny_adapter, monkeypatch, capfd) -> N
 
 
 @pytest.mark.unit
+def test_build_into_what_is_no_folder_is_one_line(tiny_adapter, monkeypatch, capfd) -> None:
+    _, package = tiny_adapter.arguments()
+    monkeypatch.setattr(build.PackageFiles, "installed", lambda: package)
+    assert cli.main(["build"]) == 0
+    capfd.readouterr()
+    assert cli.main(["build", "--into", "/dev/null/wheel"]) == 2
+    assert capfd.readouterr().err == "braid: --into: cannot write into /dev/null/wheel: Not a directory\n"
+
+
+@pytest.mark.unit
 def test_build_without_a_compiler_is_one_line(tiny_adapter, monkeypatch, capsys) -> None:
     _, package = tiny_adapter.arguments()
     monkeypatch.setattr(build.PackageFiles, "installed", lambda: package)
@@ -124,6 +134,7 @@ def test_build_without_a_compiler_is_one_line(tiny_adapter, monkeypatch, capsys)
         (["run"], "which script?"),
         (["run", "nowhere.py"], "no such script: nowhere.py"),
         (["run", "-m", "nowhere.module"], "no such module: nowhere.module"),
+        (["run", "--no-python", "nowhere-to-be-found"], "no such program: nowhere-to-be-found"),
         (["run", "--nproc", "few", "x.py"], "--nproc: "),
         (["run", "--nproc", "0", "x.py"], "--nproc: expected at least 1, got 0"),
         (["run", "--nnodes", "2:1", "x.py"], "--nnodes: expected at least 1, got 2:1"),

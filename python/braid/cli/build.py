@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from braid._adapter import Compiler, PackageFiles, TorchInstall, build_adapter, export_adapter, find_adapter
+from braid.cli.errors import CommandError
 
 
 def build(
@@ -24,4 +25,7 @@ def build(
     path = ready or build_adapter(torch, package, compiler, force=force)
     print(path)
     if into is not None:
-        print(export_adapter(path, torch, into))
+        try:
+            print(export_adapter(path, torch, into))
+        except OSError as error:
+            raise CommandError(f"--into: cannot write into {into}: {error.strerror}") from None

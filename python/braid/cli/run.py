@@ -4,6 +4,7 @@
 import contextlib
 import importlib.util
 import os
+import shutil
 import signal
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -161,7 +162,10 @@ def _check_script(options: Namespace) -> None:
         sys.path.pop(0)
         if found is None:
             raise CommandError(f"no such module: {script}")
-    elif not options.no_python and not Path(script).is_file():
+    elif options.no_python:
+        if shutil.which(script) is None:
+            raise CommandError(f"no such program: {script}")
+    elif not Path(script).is_file():
         raise CommandError(f"no such script: {script}")
 
 
