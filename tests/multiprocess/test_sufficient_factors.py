@@ -13,6 +13,7 @@ from hosts_apart import join_apart
 from ranks import Rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.multiprocess
 
@@ -152,6 +153,54 @@ def input_of(x: torch.Tensor) -> torch.Tensor:
 
 def test_odd_uses() -> None:
     run_ranks(use_oddly, 2, wire="tcp", join=False)
+
+
+class Checkpointed(Net):
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.first(x))
+        return self.small(torch.tanh(checkpoint(self.second, x, use_reentrant=self.use_reentrant)))
+
+
+def recompute(rank: Rank) -> None:
+    """With checkpoint() a layer is called once more in the backward pass, where nothing is synchronized."""
+    join_apart(rank)
+    x = torch.randn(3, 300, generator=torch.Generator().manual_seed(rank.rank))
+    nets = [Checkpointed(False), Checkpointed(False), Checkpointed(True)]
+    all_factors = [braid.hooks.sufficient_factors(net) for net in nets[1:]]
+    plain, ours, refused = (DistributedDataParallel(net) for net in nets)
+    for model in (plain, ours):
+        model(x).square().sum().backward()
+    compare(rank, plain, ours)
+    assert [row.as_factors for row in all_factors[0].report()] == [1, 1]
+    with pytest.raises(RuntimeError, match=r"use checkpoint\(\.\.\., use_reentrant=False\)"):
+        refused(x).square().sum().backward()
+
+
+def test_activation_checkpointing() -> None:
+    run_ranks(recompute, 2, wire="tcp", join=False)
+
+
+def leave_one_to_ddp(rank: Rank) -> None:
+    net = nn.Sequential(*[nn.Linear(400, 400, bias=False) for _ in range(3)])
+    factors = braid.hooks.sufficient_factors(net)
+    assert factors.parameters == ["0.weight", "1.weight"]
+    assert factors.refused == {"2.weight": "DDP wants a parameter that is trained, and there is no other"}
+    model = DistributedDataParallel(net)
+    model(torch.full((2, 400), float(rank.rank))).square().sum().backward()
+    compare(rank, model, model)
+    with pytest.raises(ValueError, match="layer '0' cannot send factors: DDP wants a parameter"):
+        braid.hooks.sufficient_factors(nn.Sequential(nn.Linear(400, 400, bias=False)), layers=["0"])
+    odd = nn.Sequential(nn.Linear(400, 400, dtype=torch.complex64))
+    with pytest.raises(ValueError, match="weight is complex"):
+        braid.hooks.sufficient_factors(odd, layers=["0"])
+
+
+def test_one_layer_is_left_to_ddp() -> None:
+    run_ranks(leave_one_to_ddp, 2)
 
 
 def refuse(rank: Rank) -> None:

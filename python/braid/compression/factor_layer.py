@@ -20,7 +20,8 @@ class FactorLayer:
     """Replaces forward() of a module. Its backward pass starts the exchange; the end of it waits and multiplies.
 
     Every synchronized call exchanges numbers of rows in its forward pass, so that they are there when its backward
-    pass has to decide. Calls outside of DDP's forward pass are local, as those under no_sync().
+    pass has to decide. Calls outside of DDP's forward pass are local, as those under no_sync(). Those within a
+    backward pass are made once more by checkpoint(), and may come to nothing; what has a backward pass is refused.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class FactorLayer:
         """Start telling other ranks how many rows this call has; None if its gradient stays here for now."""
         ddp = _active_ddp()
         if ddp is None:
-            return None
+            return None if torch._C._current_graph_task_id() == -1 else _NoRows()
         self._begin()
         if not ddp.require_backward_grad_sync:
             return None
@@ -140,6 +141,19 @@ class _Rows:
         self._work.wait()
         numbers: list[int] = self._all.tolist()
         return numbers
+
+
+class _NoRows(_Rows):
+    """Of a call made within a backward pass, where nobody knows whether it repeats one of DDP's forward pass."""
+
+    def __init__(self) -> None:
+        pass
+
+    def wait(self) -> list[int]:
+        raise RuntimeError(
+            "a layer of sufficient_factors() was called within a backward pass, as by checkpoint() with "
+            "use_reentrant=True, so its gradient would stay on this rank: use checkpoint(..., use_reentrant=False)"
+        )
 
 
 class _Exchange:

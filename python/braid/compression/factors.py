@@ -91,8 +91,7 @@ def sufficient_factors(
         use_local_synchronization=len(members) < dist.get_world_size(),
     )
     cost = FactorCost(group)
-    taken: dict[str, FactorLayer] = {}
-    begin = _Begin(taken, group)
+    fit: dict[str, nn.Module] = {}
     refused: dict[str, str] = {}
     for path, module in named.items():
         if layers is not None and path not in layers:
@@ -100,15 +99,28 @@ def sufficient_factors(
         why = _obstacle(module, shared) or ("" if layers is not None else _not_worth(module, cost, rows))
         name = f"{path}.weight" if path else "weight"
         if not why:
-            taken[name] = FactorLayer(module, group, cost, begin)
+            fit[name] = module
         elif layers is not None:
             raise ValueError(f"layer {path!r} cannot send factors: {why}")
         elif isinstance(module, nn.Linear):
             refused[name] = why
-    ignored = [*getattr(model, "_ddp_params_and_buffers_to_ignore", []), *taken]
+    others = list(getattr(model, "_ddp_params_and_buffers_to_ignore", []))
+    if fit and not _trainable(model) - fit.keys() - set(others):
+        name, _ = fit.popitem()
+        refused[name] = "DDP wants a parameter that is trained, and there is no other"
+        if layers is not None:
+            raise ValueError(f"layer {name.removesuffix('.weight')!r} cannot send factors: {refused[name]}")
+    taken: dict[str, FactorLayer] = {}
+    begin = _Begin(taken, group)
+    taken.update({name: FactorLayer(module, group, cost, begin) for name, module in fit.items()})
+    ignored = [*others, *taken]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
     begin.broadcast()
     return SufficientFactors(taken, refused)
+
+
+def _trainable(model: nn.Module) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _shared_weights(model: nn.Module) -> set[int]:
@@ -127,6 +139,8 @@ def _obstacle(module: nn.Module, shared: set[int]) -> str:
         return "its weight is tied to another's, so its gradient is not one product"
     if not isinstance(vars(module).get("forward", None), CopiedForward | None):
         return "its forward() was replaced"
+    if module.weight.is_complex():
+        return "its weight is complex"
     return "" if module.weight.requires_grad else "its weight is frozen"
 
 
