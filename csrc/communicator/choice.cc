@@ -28,11 +28,11 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
   const Link within = link_within_hosts(wires_.most_ranks_per_core);
   if (options_.stated) return stated_topology(wires_.hosts, within, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
-  const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_names, wires_.hosts, within);
+  const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_addresses, wires_.hosts, within);
   auto found =
       survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "", deadline);
   if (!found.ok()) return found.status().within("measuring the links between hosts");
-  if (found.value().measured) engine_->links().keep(wires_.host_names, found.value().topology);
+  if (found.value().measured) engine_->links().keep(wires_.host_addresses, found.value().topology);
   Topology topology = std::move(found).value().topology;
   if (again) {
     topology.set_work(tuner()->topology().work());

@@ -20,7 +20,7 @@ class LinkMemory {
   // `file`: where to remember for longer than this process lives; "" does not.
   explicit LinkMemory(std::string file) : file_(std::move(file)) {}
 
-  // The links of ranks on `hosts`, numbered by first appearance, whose identities are `names` (both by rank); none
+  // The links of ranks on `hosts`, numbered by first appearance, at the addresses `names` (both by rank); none
   // unless all hosts were measured together. With others, or more: a card is seen only as fast as its peers are, so
   // what was found among more hosts is nearer to the truth, and what was found among fewer does not count.
   std::optional<Topology> recall(const std::vector<std::string>& names, const std::vector<int>& hosts,
@@ -36,7 +36,7 @@ class LinkMemory {
     double burst_bytes = 0;
     Topology::Card card;
   };
-  using Cluster = std::map<std::string, Entry>;  // by digest of the host's identity
+  using Cluster = std::map<std::string, Entry>;  // by digest of its name
   void read_file();
   void write_file() const;
 

@@ -19,9 +19,15 @@ struct SeenRates {
 // look that is off may be anything; two in a row are not. Fast cards are all alike: theirs is not what changes.
 class LinkWatch {
  public:
-  // One entry per host, `measured` when the links last were. True when a card has been more than 20 % off, or as much
-  // faster than was measured, in as many looks in a row as it takes.
-  bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured);
+  // One entry per host: what its ranks have passed together, `measured` when the links last were, and what the
+  // `fastest` of its ranks has passed. True when a card has been more than 20 % off, or a rank as much faster than the
+  // card was measured to be, in as many looks in a row as it takes.
+  bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured,
+                   const std::vector<SeenRates>& fastest);
+  // The same where hosts have one rank each.
+  bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured) {
+    return has_drifted(hosts, measured, hosts);
+  }
   // The work has changed: what was seen so far is no measure any more.
   void forget() { cards_.clear(); }
   // The links were measured again. Where they had not changed after all, or it is not long ago that they were measured
@@ -36,7 +42,7 @@ class LinkWatch {
     int looks_off = 0;
   };
   // Whether it has been off often enough.
-  bool look(Watched& card, double seen, double measured) const;
+  bool look(Watched& card, double seen, double measured, double fastest) const;
 
   std::vector<Watched> cards_;  // per host: up, down
   int looks_needed_ = 2;

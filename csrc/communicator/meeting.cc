@@ -91,6 +91,9 @@ std::vector<int> number_hosts(const std::vector<Card>& cards) {
   return hosts;
 }
 
+// A host has another way to the others behind each of its addresses. The port is another each time.
+std::string address_of(const Card& card) { return card.host + " " + card.tcp.substr(0, card.tcp.rfind(':')); }
+
 // What each rank has stated of its host's card; settings are equal, so that all have stated something or none.
 Result<std::vector<Topology::Card>> stated_rates(const Options& options, const std::vector<Card>& cards) {
   std::vector<Topology::Card> rates;
@@ -218,7 +221,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   if (!introduction.ok()) return introduction.status();
   const std::vector<Card>& cards = introduction.value().cards;
   wires.hosts = number_hosts(cards);
-  for (const Card& card : cards) wires.host_names.push_back(card.host);
+  for (const Card& card : cards) wires.host_addresses.push_back(address_of(card));
   auto rates = stated_rates(options, cards);
   if (!rates.ok()) return rates.status();
   wires.rates = std::move(rates).value();

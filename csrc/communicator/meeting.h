@@ -19,12 +19,13 @@ struct Wires {
   std::unique_ptr<ShmGroup> shm;
   std::unique_ptr<shm::Board> board;  // when all ranks share memory
   std::shared_ptr<TcpGroup> tcp;
-  std::vector<int> hosts;                 // per rank: number of its host, by first appearance
-  std::vector<std::string> host_names;    // per rank: what tells its host from others
-  std::vector<Topology::Card> rates;      // per rank: those stated of its host's card; empty where none are
-  double ranks_per_core = 1;              // of this rank's machine
-  double most_ranks_per_core = 1;         // of any rank's machine, and at least 1: the same on all ranks
-  bool readable = false;                  // every rank can read the memory of every other
+  std::vector<int> hosts;  // per rank: number of its host, by first appearance
+  std::vector<std::string>
+      host_addresses;                 // per rank: its host, and the address there; links are found between these
+  std::vector<Topology::Card> rates;  // per rank: those stated of its host's card; empty where none are
+  double ranks_per_core = 1;          // of this rank's machine
+  double most_ranks_per_core = 1;     // of any rank's machine, and at least 1: the same on all ranks
+  bool readable = false;              // every rank can read the memory of every other
   std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"
 };
 

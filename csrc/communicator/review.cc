@@ -67,15 +67,25 @@ std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<
   return seen;
 }
 
-// What hosts can pass, as it was measured. The sum of what several ranks have passed, each at its own time, may be more.
+// What the busiest rank of each host has passed. The sum of several, each at its own time, may be more than their card
+// can pass; what one has passed is not.
+std::vector<SeenRates> fastest_by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
+  std::vector<SeenRates> fastest(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    SeenRates& host = fastest[static_cast<size_t>(hosts[rank])];
+    host = {std::max(host.up, of_ranks[rank].up), std::max(host.down, of_ranks[rank].down)};
+  }
+  return fastest;
+}
+
+// What hosts can pass, as it was measured; any rate while a rank counts what two groups have passed.
 std::vector<SeenRates> rates_of(const Topology& topology, bool only_one_works) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   std::vector<SeenRates> rates;
   for (int host = 0; host < topology.host_count(); ++host) {
     const Topology::Card card = topology.card(host);
-    const bool known = only_one_works && topology.host_sizes()[static_cast<size_t>(host)] == 1;
-    rates.push_back({known && card.up_s_per_byte > 0 ? 1 / card.up_s_per_byte : kAny,
-                     known && card.down_s_per_byte > 0 ? 1 / card.down_s_per_byte : kAny});
+    rates.push_back({only_one_works && card.up_s_per_byte > 0 ? 1 / card.up_s_per_byte : kAny,
+                     only_one_works && card.down_s_per_byte > 0 ? 1 / card.down_s_per_byte : kAny});
   }
   return rates;
 }
@@ -161,7 +171,8 @@ std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
   const bool may_change = options_.links.empty() || options_.links == "measure";
   if (!first && may_change) {
     const std::vector<SeenRates> can = rates_of(tuner()->topology(), team() == nullptr);
-    if (link_watch_.has_drifted(by_host(wires_.hosts, seen), can)) return kMeasure;
+    const auto fastest = fastest_by_host(wires_.hosts, seen);
+    if (link_watch_.has_drifted(by_host(wires_.hosts, seen), can, fastest)) return kMeasure;
   }
   return servers_ ? decide_on_servers(first) : kNothing;
 }
@@ -182,8 +193,8 @@ SeenRates Group::seen_rates() {
 
 Status Group::measure_again(Deadline deadline) {
   const std::shared_ptr<Tuner> before = tuner();
-  dismiss_team({}, true);  // whose links were measured with ours, and will be again
-  if (rank_ == 0) engine_->links().forget(wires_.host_names);
+  dismiss_team({}, true);                          // whose links were measured with ours, and will be again
+  engine_->links().forget(wires_.host_addresses);  // on all ranks: whoever remembered would write it down again
   if (Status bad = make_tuner(true, deadline); !bad.ok()) return bad;
   static_cast<void>(seen_rates());  // of the measuring, and the plan before
   if (rank_ != 0) return {};

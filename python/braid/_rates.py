@@ -5,19 +5,19 @@ import re
 
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
-_LEAST = 1e4
+_LEAST, _MOST = 1e4, 1e15
 
 
 def parse_rate(text: str) -> float:
     """Return the bits per second that "200mbit" or "1.5gbit/s" says.
 
     Raises:
-        ValueError: it is no rate, or below 10 kbit/s.
+        ValueError: it is no rate, or not from 10 kbit/s to 1 000 000 Gbit/s.
     """
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) * _UNITS[match[2].lower()] if match else 0.0
-    if rate < _LEAST:
-        raise ValueError(f"{text!r} is no rate: expected 10kbit or more, as in 200mbit or 1gbit")
+    if not _LEAST <= rate <= _MOST:
+        raise ValueError(f"{text!r} is no rate: expected 10kbit to 1000000gbit, as in 200mbit or 1gbit")
     return rate
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import braid
+import numpy as np
 import pytest
 import torch.distributed as dist
 from arrays import join
@@ -143,6 +144,49 @@ def test_ranks_with_other_files_are_told(tmp_path: Path) -> None:
     for text in run_ranks(disagree, 2, list(map(str, paths)), wire="tcp", join=False):
         assert "rank 0 has" in text
         assert f"{paths[1]}: No such file or directory" in text
+
+
+def work_over(rank: Rank, cache: str) -> tuple[str, str]:
+    """Two ranks on each of two hosts; return the links before and after some work."""
+    os.environ.update(BRAID_HOST=f"host-{rank.rank // 2}", BRAID_LINKS="", BRAID_CACHE_DIR=cache)
+    x = np.ones(1 << 20, np.float32)
+    with join(rank) as comm:
+        before = comm.topology()
+        for _ in range(40):
+            comm.all_reduce(x, "avg")
+        return before, comm.topology()
+
+
+def test_ranks_that_share_a_host_find_out_that_a_cache_is_wrong(tmp_path: Path) -> None:
+    run_ranks(work_over, 4, str(tmp_path), wire="shm,tcp", join=False)
+    file = tmp_path / "links"
+    rows = [line.split() for line in file.read_text().splitlines()]
+    assert len(rows) == 2, "one for each host"
+    file.write_text("".join(" ".join([*row[:5], "8e-08", "8e-08", row[7]]) + "\n" for row in rows))
+    for before, after in run_ranks(work_over, 4, str(tmp_path), wire="shm,tcp", join=False):
+        assert "beta_s_per_byte=8e-08" in before
+        assert "beta_s_per_byte=8e-08" not in after
+    # No rank has written down again what was forgotten.
+    assert "8e-08" not in file.read_text()
+
+
+def other_address() -> str:
+    """Return an address of this machine besides loopback's, "" if there is none."""
+    told = subprocess.run(["ip", "-o", "-4", "addr"], capture_output=True, text=True, check=False).stdout
+    found = [line.split()[3].partition("/")[0] for line in told.splitlines()]
+    return next((address for address in found if not address.startswith("127.")), "")
+
+
+def test_another_way_between_the_same_hosts_is_measured(tmp_path: Path) -> None:
+    if not other_address():
+        pytest.skip("this machine has one address")
+    found = []
+    for address in ("127.0.0.1", other_address(), "127.0.0.1"):
+        environment = {"BRAID_INTERFACE": address}
+        told = run_ranks(work_over, 4, str(tmp_path), wire="shm,tcp", join=False, environment=environment)
+        found.append([line for text in told[0] for line in text.splitlines() if line.startswith("between")])
+    (_, first), (other, _), (again, _) = found
+    assert first == again != other
 
 
 def find_no_file(rank: Rank) -> None:

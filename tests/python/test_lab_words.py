@@ -20,7 +20,21 @@ def test_rates(text: str, rate: float) -> None:
     assert parse_rate(rate_text(rate)) == rate
 
 
-@pytest.mark.parametrize("text", ["", "fast", "200", "-1gbit", "0mbit", "1tbit", "200mbyte", "9kbit"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fast",
+        "200",
+        "-1gbit",
+        "0mbit",
+        "1tbit",
+        "200mbyte",
+        "9kbit",
+        "1000001gbit",
+        "9" * 400 + "gbit",
+    ],
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(LabError, match="is no rate: expected"):
         parse_rate(text)
@@ -39,9 +53,11 @@ def test_hosts() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "names 0 hosts"),
+        ("", "names no hosts"),
         ("0x1gbit", "names no hosts"),
-        ("65x1gbit", "names 65 hosts"),
+        ("65x1gbit", "names more than 64 hosts"),
+        ("40x1gbit,25x1gbit", "names more than 64 hosts"),
+        ("99999999999x1gbit", "names more than 64 hosts"),
         ("2x", "is no rate"),
         ("1gbit@0%", "names no hosts"),
         ("1gbit@101%", "names no hosts"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Key-value stores, through which ranks leave each other a few hundred bytes before they know each other."""
 
+import errno
 import hashlib
 import os
 import threading
@@ -140,6 +141,8 @@ class FolderStore(KeyValueStore):
                 if time.monotonic() >= deadline:
                     raise TimeoutError(f"there is no {file}") from None
             except OSError as error:
-                raise CommunicatorError(f"cannot read {file}: {error.strerror}") from error
+                # On NFS a file that another host has just replaced; the next try finds the new one.
+                if error.errno != errno.ESTALE or time.monotonic() >= deadline:
+                    raise CommunicatorError(f"cannot read {file}: {error.strerror}") from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -61,9 +61,11 @@ def parse_hosts(text: str) -> list[HostSpec]:
         if not match or count < 1 or not 1 <= share <= 100:
             raise LabError(f"{group!r} names no hosts: expected [COUNTx]UP[/DOWN][@CPU%], as in 3x1gbit@50%")
         up, _, down = match[2].partition("/")
+        if len(hosts) + count > MOST_HOSTS:
+            raise LabError(f"{text!r} names more than {MOST_HOSTS} hosts")
         hosts += [HostSpec(parse_rate(up), parse_rate(down or up), share / 100)] * count
-    if not 1 <= len(hosts) <= MOST_HOSTS:
-        raise LabError(f"{text!r} names {len(hosts)} hosts: expected 1 to {MOST_HOSTS}")
+    if not hosts:
+        raise LabError(f"{text!r} names no hosts: expected 1 to {MOST_HOSTS}")
     return hosts
 
 

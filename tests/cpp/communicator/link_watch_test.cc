@@ -86,6 +86,18 @@ TEST(LinkWatch, SeesThatACardIsFasterThanItWasMeasuredToBe) {
   EXPECT_TRUE(other.has_drifted({{0, 37}, {30, 30}}, measured));
 }
 
+// Of two ranks on a host, each at its own time: their sum may be more than the card can pass, what one passes is not.
+TEST(LinkWatch, SeesThatOneRankAloneIsFasterThanTheCard) {
+  LinkWatch watch;
+  const std::vector<SeenRates> measured = {{100, 100}};
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.has_drifted({{180, 180}}, measured, {{110, 110}}));
+  EXPECT_FALSE(watch.has_drifted({{180, 180}}, measured, {{125, 90}}));
+  EXPECT_TRUE(watch.has_drifted({{180, 180}}, measured, {{125, 90}}));
+  LinkWatch led;  // only the first of the host's ranks sends
+  EXPECT_FALSE(led.has_drifted({{0, 0}}, measured, {{130, 130}}));
+  EXPECT_TRUE(led.has_drifted({{0, 0}}, measured, {{130, 130}}));
+}
+
 TEST(LinkWatch, AfterMeasuringInVainItTakesTwiceAsMany) {
   LinkWatch watch;
   for (const int looks : {2, 4, 8, 16, 32, 64, 64}) {
