@@ -60,13 +60,19 @@ void CoalescedWork::synchronize() { wait(); }
 
 bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
   const Deadline deadline = deadline_after(timeout);
-  for (const auto& part : parts_) {
-    if (deadline == kNoDeadline) {
-      part->wait();
-      continue;
+  try {
+    for (const auto& part : parts_) {
+      if (deadline == kNoDeadline) {
+        part->wait();
+        continue;
+      }
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      part->wait(std::max(left, milliseconds(1)));
     }
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    part->wait(std::max(left, milliseconds(1)));
+  } catch (...) {
+    // The others fail with it. But who has waited in vain, for so long as was given, does not wait for futures.
+    if (isCompleted()) wait_for_futures();
+    throw;
   }
   wait_for_futures();
   return true;

@@ -48,11 +48,11 @@ void Completion::settle(const Status& status) {
   }
   // Outside the lock: letting go of a tensor may take the GIL, whose holder may be waiting for the lock.
   for (const auto& step : at_end) step(status);
-  if (!future && !future_result) return;
-  run_callback([self = shared_from_this(), future, future_result] {
-    if (future) self->complete(*future);
-    if (future_result) self->complete_result(*future_result);
-  });
+  // Two jobs: what is attached to one future may wait for the operation, and so for the other.
+  if (future) run_callback([self = shared_from_this(), future] { self->complete(*future); });
+  if (future_result) {
+    run_callback([self = shared_from_this(), future_result] { self->complete_result(*future_result); });
+  }
 }
 
 std::exception_ptr Completion::error() const {

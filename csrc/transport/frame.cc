@@ -2,6 +2,7 @@
 #include "transport/frame.h"
 
 #include <cstring>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "codec/lossy.h"
@@ -41,13 +42,30 @@ std::string pack_status(const Status& status) {
   return packed + status.message();
 }
 
+namespace {
+
+// The text up to its last whole character, in UTF-8: whoever sent it may have had to cut it.
+std::string_view whole_characters(std::string_view text) {
+  size_t at = text.size();
+  while (at > 0 && text.size() - at < 4) {
+    const auto byte = static_cast<unsigned char>(text[--at]);
+    if ((byte & 0xc0) == 0x80) continue;  // in the midst of a character
+    const size_t bytes = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return text.size() - at < bytes ? text.substr(0, at) : text;
+  }
+  return text;
+}
+
+}  // namespace
+
 Status unpack_status(const std::string& packed) {
   int32_t rank = -1;
   if (packed.size() < 1 + sizeof rank) return {Code::kAborted, "a peer failed without saying why"};
   std::memcpy(&rank, packed.data() + 1, sizeof rank);
   const auto code = static_cast<Code>(packed[0]);
   const bool known = code > Code::kOk && code <= Code::kInternal;
-  return {known ? code : Code::kAborted, packed.substr(1 + sizeof rank), rank};
+  const std::string_view text = std::string_view(packed).substr(1 + sizeof rank);
+  return {known ? code : Code::kAborted, std::string(whole_characters(text)), rank};
 }
 
 }  // namespace braid

@@ -39,7 +39,6 @@ bool Mailbox::admit(Node node, Request* request) {
   } else if (node == rank_ || !peer(node).channel) {
     request->finish({Code::kInternal, "no wire to " + rank_text(node), node});
   } else {
-    peer(node).used = true;
     return true;
   }
   return false;

@@ -132,7 +132,6 @@ class Mailbox final : public FrameSink {
     std::map<Tag, Frame> readies;     // kReady that came before the send
     std::map<Tag, Frame> announced;   // kAnnounce that came before the receive
     std::string control;              // payload of an arriving kFail
-    bool used = false;                // anything was exchanged with this peer
     int64_t told_stream = -1;
   };
 

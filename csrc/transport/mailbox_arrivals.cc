@@ -59,7 +59,6 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
 
 void Mailbox::arrived(Node from, const Frame& frame) {
   Peer& p = peer(from);
-  p.used = true;
   switch (frame.kind) {
     case FrameKind::kMessage: on_message(from, frame); break;
     case FrameKind::kReady: on_ready(from, frame); break;

@@ -104,7 +104,6 @@ void Mailbox::ask() {
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& p = peers_[i];
     if (!p.channel || !p.lost.ok() || p.channel->peer_stream()) continue;
-    p.used = true;
     p.channel->prepare();
     if (p.lost.ok()) post_control(static_cast<Node>(i), FrameKind::kAsk, {}, 0);
   }

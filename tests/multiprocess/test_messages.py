@@ -97,6 +97,12 @@ def test_who_leaves_ends_no_wait_for_others(wire: str, size: int) -> None:
     run_ranks(leave_meanwhile, size, wire=wire, join=False)
 
 
+def test_who_was_only_listened_to_says_farewell() -> None:
+    # Of five ranks some never have a word for the receiver then, and no connection of their own to it.
+    environment = {"BRAID_ALGORITHM": "doubling"}
+    run_ranks(leave_meanwhile, 5, wire="tcp", join=False, environment=environment)
+
+
 def test_a_dead_rank_ends_the_wait(wire: str) -> None:
     results = run_ranks(die, 3, wire=wire, killed=[1], timeout_s=30)
     for survivor in (0, 2):

@@ -317,6 +317,20 @@ def ask_while_results_go_home(rank: Rank) -> None:
         assert base[0, 0] == rank.size
 
 
+def wait_in_a_callback(rank: Rank) -> None:
+    """What is attached to one future may wait for the operation, though there is another future."""
+    tensors = [torch.ones(1000) for _ in range(2)]
+    for _ in range(20):
+        for work in (
+            dist.all_reduce(tensors[0], async_op=True),
+            dist.group.WORLD.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions()),
+        ):
+            told = work.get_future_result()
+            future = work.get_future()
+            assert future.then(lambda _, work=work: work.wait()).wait()
+            told.wait()
+
+
 def find_futures_complete(rank: Rank) -> None:
     """Whoever has waited for an operation finds complete what was given out before."""
     tensors = [torch.ones(20_000) for _ in range(3)]
@@ -349,7 +363,8 @@ def test_work_and_group(function: object, wire: str, size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize(
-    "function", [have_futures, find_futures_complete, ask_while_results_go_home, wait_without_the_gil]
+    "function",
+    [have_futures, find_futures_complete, wait_in_a_callback, ask_while_results_go_home, wait_without_the_gil],
 )
 def test_futures(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)

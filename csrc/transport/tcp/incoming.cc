@@ -99,7 +99,7 @@ void Incoming::read_slice() {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
       stop();
-      got == 0 ? group_->link(peer_).hang_up() : group_->link(peer_).fail(describe_loss(errno));
+      group_->link(peer_).lose_connection(got == 0 ? 0 : errno);
       return;
     }
     bytes += static_cast<size_t>(got);

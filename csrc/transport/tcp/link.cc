@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "transport/tcp/incoming.h"
@@ -61,11 +62,13 @@ void Link::pace(double bytes_per_s) {
 
 void Link::post(const Frame& frame, ConstBytes payload, Request* request) {
   if (state_ == State::kEnded || group_.reactor.forked()) return;
-  if (outgoing_.empty()) {
-    if (frame.kind == FrameKind::kLeave) {  // no reason to connect
+  if (frame.kind == FrameKind::kLeave) {
+    if (outgoing_.empty() || !outgoing_.front()->ready()) {
       for (const auto& incoming : incoming_) incoming->say_farewell();
-      return;
     }
+    if (outgoing_.empty()) return;  // no reason to connect
+  }
+  if (outgoing_.empty()) {
     connect();
     if (outgoing_.empty()) return;
   }
@@ -130,9 +133,11 @@ void Link::fail(Status why) {
   });
 }
 
-void Link::hang_up() {
-  hung_up_ = hung_up_ || state_ == State::kOpen;
-  fail(describe_loss(0));
+void Link::lose_connection(int error_number) {
+  // Reset or broken: the peer closed it, and had not read all.
+  const bool closed = error_number == 0 || error_number == ECONNRESET || error_number == EPIPE;
+  hung_up_ = hung_up_ || (closed && state_ == State::kOpen);
+  fail(describe_loss(error_number));
 }
 
 void Link::stirred() {

@@ -42,8 +42,9 @@ class Link {
   // The peer is lost: reported once, from the reactor's thread, after everything that had arrived.
   void fail(const std::string& what);
   void fail(Status why);
-  // The same for a peer that has ended a connection: what it sent over the others may still be on its way.
-  void hang_up();
+  // The same for the end of a connection, 0, or an error of the system's. What the peer had sent over others before it
+  // closed them all may still be on its way.
+  void lose_connection(int error_number);
   // More has arrived.
   void stirred();
 

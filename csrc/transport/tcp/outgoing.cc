@@ -176,8 +176,7 @@ void Outgoing::check_for_end() {
     got = ::recv(socket_.get(), &byte, 1, 0);
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got == 0 && !detached_.load(std::memory_order_relaxed)) return group_->link(peer_).hang_up();
-  lose(got > 0 ? "it sent what it must not send" : describe_loss(got == 0 ? 0 : errno));
+  got > 0 ? lose("it sent what it must not send") : lose_connection(got == 0 ? 0 : errno);
 }
 
 void Outgoing::pace(double bytes_per_s) {
@@ -210,7 +209,7 @@ bool Outgoing::flush_slice() {
   if (outcome.full) writable_ = false;
   if (outcome.error_number != 0) {
     writable_ = false;
-    lose(describe_loss(outcome.error_number));
+    lose_connection(outcome.error_number);
   }
   for (Request* request : finished) {
     if (!detached_.load(std::memory_order_relaxed)) group_->sink().written(request);
@@ -252,6 +251,14 @@ void Outgoing::lose(const std::string& what) {
     close();
   } else {
     group_->link(peer_).fail(what);
+  }
+}
+
+void Outgoing::lose_connection(int error_number) {
+  if (detached_.load(std::memory_order_relaxed)) {
+    close();
+  } else {
+    group_->link(peer_).lose_connection(error_number);
   }
 }
 

@@ -58,6 +58,7 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   void flush_soon();
   void retry(const std::string& what);
   void lose(const std::string& what);
+  void lose_connection(int error_number);
 
   const std::shared_ptr<Membership> group_;
   const Node peer_;

@@ -135,5 +135,18 @@ TEST_F(Offers, OfAPeerThatFailedGiveItsReason) {
   EXPECT_EQ(b_.mailbox->failure().message(), "rank 7 died");
 }
 
+// Wherever it was cut, Python must be able to read it.
+TEST(PackedStatus, KeepsWholeCharacters) {
+  const std::string text = "a\u00e9\u20ac\U0001f600";  // of 1, 2, 3 and 4 bytes
+  const std::string packed = pack_status({Code::kTimeout, text, 3});
+  EXPECT_EQ(unpack_status(packed).message(), text);
+  const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};
+  for (size_t kept = 0; kept <= text.size(); ++kept) {
+    const Status cut = unpack_status(packed.substr(0, packed.size() - text.size() + kept));
+    EXPECT_EQ(cut.message(), text.substr(0, whole[kept])) << kept;
+    EXPECT_EQ(cut.rank(), 3);
+  }
+}
+
 }  // namespace
 }  // namespace braid::testing

@@ -305,11 +305,11 @@ TEST(ShmTest, AClosedChannelTouchesNothing) {
 
 TEST(ShmTest, TheReasonComesPastOffersThatWaitForRoom) {
   for (const size_t letters : {size_t{6}, size_t{3000}}) {
-    ShmThreads group(2, options_of(4096, true));
+    ShmThreads group(2, options_of(16 * 1024, true));
     const auto data = pattern(1 << 20, 1);
-    std::vector<Request> sends(100);
+    std::vector<Request> sends(200);
     for (size_t i = 0; i < sends.size(); ++i) {
-      group.mailbox(0).send(1, {1, i}, std::span(data).first(i < 40 ? 200 : data.size()), &sends[i]);
+      group.mailbox(0).send(1, {1, i}, std::span(data).first(i < 100 ? 200 : data.size()), &sends[i]);
     }
     const std::string reason(letters, 'x');
     group.mailbox(0).fail({Code::kTimeout, reason});
