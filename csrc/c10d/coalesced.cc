@@ -85,17 +85,17 @@ void CoalescedWork::abort() {
 c10::intrusive_ptr<Future> CoalescedWork::getFuture() {
   const WithoutGil without_gil;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (future_) return future_;
+  if (futures_.values) return futures_.values;
   c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::ListType::ofTensors()));
   for (const auto& part : parts_) futures.push_back(part->getFuture());
   const auto all = [results = results_](Future& parts) { return tensors_of(parts, results); };
-  return future_ = c10::collectAll(futures)->then(all, c10::ListType::ofTensors());
+  return futures_.values = c10::collectAll(futures)->then(all, c10::ListType::ofTensors());
 }
 
 c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {
   const WithoutGil without_gil;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (future_result_) return future_result_;
+  if (futures_.result) return futures_.result;
   c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::IntType::get()));
   for (const auto& part : parts_) futures.push_back(part->getFutureResult());
   const auto worst = [](Future& all) {
@@ -104,20 +104,18 @@ c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {
     for (const c10::IValue& part : parts.toListRef()) result = std::max(result, part.toFuture()->value().toInt());
     return c10::IValue(result);
   };
-  return future_result_ = c10::collectAll(futures)->then(worst, c10::IntType::get());
+  return futures_.result = c10::collectAll(futures)->then(worst, c10::IntType::get());
 }
 
 // Futures that were given out are made of those of the parts, a moment later.
 void CoalescedWork::wait_for_futures() {
   const WithoutGil without_gil;
-  c10::intrusive_ptr<Future> future, future_result;
+  Futures given;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    future = future_;
-    future_result = future_result_;
+    given = futures_;
   }
-  if (future) future->wait();
-  if (future_result) future_result->wait();
+  given.wait();
 }
 
 float CoalescedWork::getDuration() const {

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "c10d/futures.h"
+
 namespace braid::adapter {
 
 // Several operations that torch sees as one: done when all are, failed when one is.
@@ -38,10 +40,8 @@ class CoalescedWork final : public ::c10d::Work {
 
   const std::vector<at::Tensor> results_;
   std::vector<c10::intrusive_ptr<::c10d::Work>> parts_;
-  // Made when first asked for.
   std::mutex mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
+  Futures futures_;
 };
 
 }  // namespace braid::adapter

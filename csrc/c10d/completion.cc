@@ -28,7 +28,7 @@ Completion::Completion(Tensors tensors, std::shared_ptr<const Members> members)
 void Completion::settle(const Status& status) {
   Tensors done;
   std::vector<AtEnd> at_end;
-  c10::intrusive_ptr<Future> future, future_result;
+  Futures given;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (settled_) return;
@@ -43,16 +43,13 @@ void Completion::settle(const Status& status) {
     settled_ = true;
     std::swap(done, tensors_);
     std::swap(at_end, at_end_);
-    future = future_;
-    future_result = future_result_;
+    given = futures_;
   }
   // Outside the lock: letting go of a tensor may take the GIL, whose holder may be waiting for the lock.
   for (const auto& step : at_end) step(status);
   // Two jobs: what is attached to one future may wait for the operation, and so for the other.
-  if (future) run_callback([self = shared_from_this(), future] { self->complete(*future); });
-  if (future_result) {
-    run_callback([self = shared_from_this(), future_result] { self->complete_result(*future_result); });
-  }
+  if (given.values) run_callback([self = shared_from_this(), given] { self->complete(*given.values); });
+  if (given.result) run_callback([self = shared_from_this(), given] { self->complete_result(*given.result); });
 }
 
 std::exception_ptr Completion::error() const {
@@ -62,31 +59,29 @@ std::exception_ptr Completion::error() const {
 
 c10::intrusive_ptr<Future> Completion::future() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!future_) {
-    future_ = c10::make_intrusive<Future>(c10::ListType::ofTensors());
-    if (settled_) complete(*future_);  // nobody has attached a callback yet
+  if (!futures_.values) {
+    futures_.values = c10::make_intrusive<Future>(c10::ListType::ofTensors());
+    if (settled_) complete(*futures_.values);  // nobody has attached a callback yet
   }
-  return future_;
+  return futures_.values;
 }
 
 c10::intrusive_ptr<Future> Completion::future_result() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!future_result_) {
-    future_result_ = c10::make_intrusive<Future>(c10::IntType::get());
-    if (settled_) complete_result(*future_result_);
+  if (!futures_.result) {
+    futures_.result = c10::make_intrusive<Future>(c10::IntType::get());
+    if (settled_) complete_result(*futures_.result);
   }
-  return future_result_;
+  return futures_.result;
 }
 
 void Completion::wait_for_futures() const {
-  c10::intrusive_ptr<Future> future, future_result;
+  Futures given;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    future = future_;
-    future_result = future_result_;
+    given = futures_;
   }
-  if (future) future->wait();
-  if (future_result) future_result->wait();
+  given.wait();
 }
 
 void Completion::complete_result(Future& future) const {

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "c10d/errors.h"
+#include "c10d/futures.h"
 #include "c10d/tensors.h"
 
 namespace braid::adapter {
@@ -51,9 +52,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::vector<AtEnd> at_end_;
   ::c10d::WorkResult verdict_ = ::c10d::WorkResult::SUCCESS;
   std::exception_ptr error_;
-  // Made when first asked for.
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
+  Futures futures_;
 };
 
 }  // namespace braid::adapter
