@@ -17,17 +17,21 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Builds use ccache where it is installed.
+ifneq ($(shell command -v ccache),)
+export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+endif
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup test cpp-test pytest lint types format demo bench asan tsan conformance conformance-update \
-  clean distclean
+.PHONY: help setup test check quick cpp-test pytest lint types format demo bench asan tsan fuzz conformance \
+  conformance-update clean distclean
 
 help:
-	@echo 'make setup | test | cpp-test | pytest | lint | types | format | demo | bench | asan | tsan'
-	@echo '     conformance | conformance-update | clean | distclean'
+	@echo 'make setup | quick | test | check | cpp-test | pytest | lint | types | format | demo | bench | asan | tsan'
+	@echo '     fuzz | conformance | conformance-update | clean | distclean'
 
 setup: $(VENV)/.installed
 
@@ -47,9 +51,18 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(BIN)/pip install --quiet --no-deps .
 	@touch $@
 
-# Runs everything, even after a failure; pytest's summary comes last.
+# Every test once. Goes on after a failure; pytest's summary comes last.
 test: setup
-	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test asan tsan pytest
+	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
+
+# What finds more and takes longer: the C++ tests again under sanitizers, and every fuzzer for a minute.
+check: setup
+	@$(MAKE) --no-print-directory --keep-going -j1 asan tsan fuzz
+
+# For the loop of editing: what one process can tell, in about a minute after a build.
+quick: setup
+	@$(MAKE) --no-print-directory --keep-going -j1 lint types
+	$(BIN)/python -m pytest -q -m 'unit and not slow' $(ARGS)
 
 pytest: setup
 	$(BIN)/python -m pytest $(ARGS)
@@ -75,11 +88,16 @@ asan: setup
 tsan: setup
 	$(call ctest,tsan,$(shell setarch -R true 2> /dev/null && echo setarch -R))
 
+# Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
+fuzz: setup
+	$(BIN)/python tests/fuzz/run.py $(ARGS)
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_imports.py
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_docs.py
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # braid_cuda_kernels(): kernels.fatbin out of csrc/cuda/kernels.cu, for the package, where there is an nvcc. Without one
-# the package has only the sources, which python/braid/_kernels.py compiles when they are first used.
+# the package has only the sources, which python/braid/_gpu/kernels.py compiles when they are first used.
 set(BRAID_WITH_CUDA AUTO CACHE STRING "Compile the CUDA kernels: AUTO (if there is an nvcc), ON or OFF")
 set_property(CACHE BRAID_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Flags that every target of ours is built with.
-add_library(braid_options INTERFACE)
-target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+add_library(braid_flags INTERFACE)
+target_compile_options(braid_flags INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 # Ranks that compute the same from the same numbers must get the same bits, whatever compiled them.
-target_compile_options(braid_options INTERFACE -ffp-contract=off)
+target_compile_options(braid_flags INTERFACE -ffp-contract=off)
 # GCC 12 sees overlapping copies in std::string's operator+ that are not there (GCC bug 105651).
-target_compile_options(braid_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+target_compile_options(braid_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(BRAID_SANITIZE)
   string(REPLACE ";" "," braid_sanitizers "${BRAID_SANITIZE}")
-  target_compile_options(braid_options INTERFACE -fsanitize=${braid_sanitizers} -fno-omit-frame-pointer -g)
-  target_link_options(braid_options INTERFACE -fsanitize=${braid_sanitizers})
+  target_compile_options(braid_flags INTERFACE -fsanitize=${braid_sanitizers} -fno-omit-frame-pointer -g)
+  target_link_options(braid_flags INTERFACE -fsanitize=${braid_sanitizers})
 endif()
 find_package(Threads REQUIRED)
-target_link_libraries(braid_options INTERFACE Threads::Threads)
+target_link_libraries(braid_flags INTERFACE Threads::Threads)

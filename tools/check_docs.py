@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that relative links in *.md lead somewhere, and that the paths they name exist."""
+"""Checks that relative links in *.md lead somewhere, and that the paths and tests they name exist."""
 
 import re
 import sys
@@ -12,6 +12,8 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _HEADING = re.compile(r"^#+\s+(.*?)\s*#*$")
 # A word in `code` is taken for a path when it begins with one of the house's folders.
 _PATH = re.compile(r"(?:csrc|python|tests|bench|docs|examples|tools|cmake|\.ci)/[\w./*-]*")
+# A test: file::name, the file being anywhere below tests.
+_TEST = re.compile(r"(\w+\.(?:py|cc))::(\w+)")
 _SKIPPED = {".venv", "build", "node_modules", ".git"}
 
 
@@ -44,6 +46,11 @@ def _missing_path(root: Path, path: str) -> bool:
     return not (any(root.glob(path)) if "*" in path else (root / path).exists())
 
 
+def _missing_test(root: Path, file: str, name: str) -> bool:
+    word = re.compile(rf"\b{name}\b")
+    return not any(word.search(path.read_text()) for path in (root / "tests").rglob(file))
+
+
 def check_page(page: Path, root: Path) -> list[str]:
     """Return one line for every link or path of a page that leads nowhere."""
     found = []
@@ -55,6 +62,9 @@ def check_page(page: Path, root: Path) -> list[str]:
             match = _PATH.fullmatch(code.rstrip(":"))
             if match and _missing_path(root, match[0]):
                 found.append(f"{where}: there is no {match[0]}")
+            test = _TEST.fullmatch(code)
+            if test and _missing_test(root, *test.groups()):
+                found.append(f"{where}: there is no test {code}")
     return found
 
 
@@ -66,5 +76,5 @@ def check(root: Path) -> list[str]:
 
 if __name__ == "__main__":
     problems = check(Path(__file__).resolve().parent.parent)
-    print("\n".join(problems) if problems else "check_docs: all links and paths lead somewhere")
+    print("\n".join(problems) if problems else "check_docs: all links, paths and tests exist")
     sys.exit(bool(problems))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that arrows between the folders of csrc point down, and that a few things stay in their place."""
+"""Checks that arrows between the folders of csrc point down, that a few things stay in their place, and names."""
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Folder -> the folders it may include, besides itself and base. This table is the law; docs/ explains it.
@@ -24,11 +25,17 @@ ALLOWED: dict[str, set[str]] = {
     "cuda": {"codec"},
     "low_rank": {"reduce"},
 }
+ALLOWED["options"] = {"topology"}
+ALLOWED["links"] = {"options", "tuner", "transport", "reduce", "codec", "schedule", "topology"}
+ALLOWED["engine"] = {"options", "links", "transport", "memory"}
+ALLOWED["rendezvous"] = {"options", "engine", "transport", "memory", "schedule", "topology"}
 ALLOWED["communicator"] = {
+    *("rendezvous", "engine", "links", "options"),
     *("executor", "tuner", "transport", "memory", "reduce", "codec", "bucket"),
     *("schedule", "topology", "planner", "verify", "cost"),
 }
-ALLOWED["server"] = {"communicator", "reduce", "codec", "transport", "memory"}
+ALLOWED["aggregator"] = {"communicator", "options", "reduce", "codec", "transport", "memory"}
+ALLOWED["interpreter"] = {"communicator", "options"}
 ALLOWED["c10d"] = set(ALLOWED)
 ALLOWED["python"] = set(ALLOWED) - {"c10d"}
 
@@ -59,6 +66,8 @@ PLACES: list[tuple[str, tuple[str, ...], str]] = [
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 _COMMENT = re.compile(r"//.*$|/\*.*?\*/")
+_NAMESPACE = re.compile(r"^namespace ?([\w:]*) ?\{$")  # without a name: nobody else sees it
+_TYPE = re.compile(r"^(?:struct|class|enum class|union) (\w+)(?: final)?(?: :[^;]*)? ?\{")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -87,11 +96,45 @@ def check_file(path: Path, csrc: Path) -> list[str]:
     return found
 
 
+def _types(path: Path) -> Iterator[str]:
+    """Yield the types that a file defines in a namespace that others can see, as ``braid::shm::Link``."""
+    spaces: list[str] = []
+    for line in path.read_text().splitlines():
+        if space := _NAMESPACE.match(line):
+            spaces.append(space[1])
+        elif line.startswith("}  // namespace") and spaces:
+            spaces.pop()
+        elif (name := _TYPE.match(line)) and all(spaces):
+            yield "::".join([*spaces, name[1]])
+
+
+def check_names(files: list[Path], csrc: Path) -> list[str]:
+    """Return one line for every name that two types have: the linker would take one of them for both."""
+    places: dict[str, list[str]] = {}
+    for path in files:
+        for name in _types(path):
+            places.setdefault(name, []).append(f"csrc/{path.relative_to(csrc).as_posix()}")
+    return [f"{name} is two types: {' and '.join(where)}" for name, where in places.items() if len(where) > 1]
+
+
+def check_tests(root: Path) -> list[str]:
+    """Return one line for every C++ test that no CMakeLists.txt names, and that is never run."""
+    return [
+        f"{path.relative_to(root)} is not in the CMakeLists.txt beside it"
+        for path in sorted((root / "tests" / "cpp").glob("*/*_test.cc"))
+        if path.name not in (path.parent / "CMakeLists.txt").read_text()
+    ]
+
+
 def check(root: Path) -> list[str]:
-    """Return one line for every broken rule below ``root``/csrc."""
+    """Return one line for every broken rule below ``root``/csrc, and for every test that is not built."""
     csrc = root / "csrc"
     files = sorted(path for kind in ("*.h", "*.cc", "*.cu", "*.cuh") for path in csrc.rglob(kind))
-    return [problem for path in files for problem in check_file(path, csrc)]
+    return (
+        [problem for path in files for problem in check_file(path, csrc)]
+        + check_names(files, csrc)
+        + check_tests(root)
+    )
 
 
 if __name__ == "__main__":

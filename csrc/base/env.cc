@@ -2,6 +2,7 @@
 #include "base/env.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 
 namespace braid {
@@ -22,6 +23,24 @@ Result<int64_t> env_integer(const char* name, int64_t fallback, int64_t low, int
                                               std::to_string(low) + " to " + std::to_string(high));
   }
   return value;
+}
+
+Result<milliseconds> env_seconds(const char* name, milliseconds fallback, milliseconds low, milliseconds high) {
+  const auto text = env_string(name);
+  if (!text) return fallback;
+  double seconds = -1;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  const bool is_number = error == std::errc() && end == text->data() + text->size() && std::isfinite(seconds);
+  const double ms = seconds * 1000;
+  const bool fits = ms >= static_cast<double>(low.count()) && ms <= static_cast<double>(high.count());
+  if (is_number && (seconds == 0 || fits)) return milliseconds(std::llround(ms));
+  const auto in_seconds = [](milliseconds limit) {
+    std::string number = std::to_string(static_cast<double>(limit.count()) / 1000);
+    number.erase(number.find_last_not_of('0') + 1);
+    return number.ends_with('.') ? number.substr(0, number.size() - 1) : number;
+  };
+  return Status(Code::kInvalidArgument, std::string(name) + "=" + *text + ": expected seconds from " +
+                                            in_seconds(low) + " to " + in_seconds(high) + ", or 0 for never");
 }
 
 }  // namespace braid

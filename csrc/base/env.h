@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace braid {
@@ -14,5 +15,7 @@ namespace braid {
 std::optional<std::string> env_string(const char* name);
 // The fallback when unset; kInvalidArgument, naming the variable, when it is no whole number in [low, high].
 Result<int64_t> env_integer(const char* name, int64_t fallback, int64_t low, int64_t high);
+// The same of a number of seconds, which may have a fraction. 0 stands for never, and is always allowed.
+Result<milliseconds> env_seconds(const char* name, milliseconds fallback, milliseconds low, milliseconds high);
 
 }  // namespace braid

@@ -19,6 +19,12 @@ std::atomic<LogSink> current_sink{default_sink};
 }  // namespace
 
 void set_log_sink(LogSink sink) { current_sink = sink ? sink : default_sink; }
-void log(LogLevel level, const std::string& line) { current_sink.load()(level, line.c_str()); }
+
+void log(LogLevel level, const std::string& line) noexcept {
+  try {
+    current_sink.load()(level, line.c_str());
+  } catch (...) {  // there is no memory for the line, say
+  }
+}
 
 }  // namespace braid

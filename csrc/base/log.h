@@ -12,6 +12,7 @@ enum class LogLevel { kInfo, kWarning };
 using LogSink = void (*)(LogLevel level, const char* line);
 void set_log_sink(LogSink sink);
 
-void log(LogLevel level, const std::string& line);
+// What the sink throws is dropped with the line.
+void log(LogLevel level, const std::string& line) noexcept;
 
 }  // namespace braid

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/status.h"
 
+#include <new>
 #include <system_error>
 
 namespace braid {
+namespace {
+
+const std::string no_message;
+const std::string no_memory = "out of memory, even to say what for";
+
+}  // namespace
 
 const char* name_of(Code code) {
   switch (code) {
@@ -20,8 +27,26 @@ const char* name_of(Code code) {
   return "unknown";
 }
 
+Status::Status(Code code, std::string message, int rank) noexcept : code_(code), rank_(rank) {
+  if (message.empty()) return;
+  try {
+    message_ = std::make_shared<const std::string>(std::move(message));
+  } catch (const std::bad_alloc&) {
+    message_ = {std::shared_ptr<void>(), &no_memory};
+  }
+}
+
+Status Status::out_of_memory() noexcept {
+  Status status;
+  status.code_ = Code::kSystem;
+  status.message_ = {std::shared_ptr<void>(), &no_memory};
+  return status;
+}
+
+const std::string& Status::message() const { return message_ ? *message_ : no_message; }
+
 Status Status::within(const std::string& context) const {
-  return ok() ? *this : Status(code_, context + ": " + message_, rank_);
+  return ok() ? *this : Status(code_, context + ": " + message(), rank_);
 }
 
 Status system_error(const std::string& what, int error_number) {

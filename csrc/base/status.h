@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -24,16 +25,20 @@ enum class Code : uint8_t {
 
 const char* name_of(Code code);
 
+// To copy one takes no memory, so a failure reaches everybody who waits even when there is none left.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message, int rank = -1) : code_(code), rank_(rank), message_(std::move(message)) {}
+  // Without memory for the message it says that instead.
+  Status(Code code, std::string message, int rank = -1) noexcept;
+  // kSystem; made without memory.
+  static Status out_of_memory() noexcept;
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   // The rank at fault, or -1 where no single rank is.
   int rank() const { return rank_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const;
 
   // The same error, its message led by what was being done: "<context>: <message>".
   Status within(const std::string& context) const;
@@ -41,7 +46,7 @@ class [[nodiscard]] Status {
  private:
   Code code_ = Code::kOk;
   int rank_ = -1;
-  std::string message_;
+  std::shared_ptr<const std::string> message_;  // null: ""
 };
 
 // kSystem with the text of errno appended.

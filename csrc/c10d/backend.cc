@@ -25,7 +25,12 @@ c10::intrusive_ptr<Backend> Backend::create(Introduction introduction) {
   options.value().timeout = timeout;
   if (servers) options.value().servers = std::make_shared<C10dStore>(servers);
   options.value().stated = stated;
-  auto group = make_group(std::make_shared<C10dStore>(store), rank, size, group_id, options.value());
+  Interrupts interrupts;
+  options.value().give_up = interrupts.give_up();
+  const auto meeting = std::make_shared<C10dStore>(store, interrupts.give_up());
+  auto group = make_group(meeting, rank, size, group_id, options.value());
+  if (interrupts.any() && group.ok()) end_group(std::move(group).value());
+  throw_if_any(interrupts);
   raise_if_failed(group.status(), members);
   return c10::make_intrusive<Backend>(std::move(group).value(), std::move(introduction));
 }
@@ -43,7 +48,8 @@ Backend::Backend(std::shared_ptr<Communicator> group, Introduction introduction)
 Backend::~Backend() {
   if (made_under_ == fork_count()) {
     const WithoutGil without_gil;
-    end_group(std::move(group_));
+    Interrupts interrupts;  // what is raised comes out later: a destructor must not throw
+    end_group(std::move(group_), interrupts.give_up());
   } else {
     abandon(std::move(group_));
   }
@@ -79,7 +85,9 @@ void Backend::abort(const std::string& reason) {
 void Backend::shutdown() {
   if (made_under_ != fork_count()) return;
   const WithoutGil without_gil;
-  group_->shutdown();
+  Interrupts interrupts;
+  group_->shutdown(interrupts.give_up());
+  throw_if_any(interrupts);
 }
 
 ::c10d::ErrorType Backend::getError() {
@@ -121,6 +129,7 @@ c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, 
   if (!started.ok() && record) recorder.ended(*record, false, kAnyNode);
   raise_if_failed(started.status(), *members_);
   if (record) {
+    if (!started.value()->done()) recorder.follow(*record, started.value());
     work->also([&recorder, id = *record, started = started.value()](const Status& status) {
       recorder.ended(id, status.ok(), started->source());
     });
@@ -170,8 +179,13 @@ std::string Backend::title_of(const Call& call) const {
 Backend::Work Backend::start(Call call) {
   const WithoutGil without_gil;
   const std::string title = title_of(call);
-  return begin(call, title.empty() ? nullptr : title.c_str(),
-               [&] { return group().start(std::move(call.operation), !call.asynchronous); });
+  return begin(call, title.empty() ? nullptr : title.c_str(), [&] { return start_operation(call); });
+}
+
+// Who waits looks up for signals, and so does not carry a long operation itself.
+Result<std::shared_ptr<braid::Work>> Backend::start_operation(Call& call) {
+  call.operation.inline_for = kLookUpEvery;
+  return group().start(std::move(call.operation), !call.asynchronous);
 }
 
 Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
@@ -189,7 +203,7 @@ Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
   for (size_t i = 0; i < calls.size(); ++i) {
     Call& call = calls[i];
     all->add(begin(
-        call, nullptr, [&] { return group().start(std::move(call.operation), !call.asynchronous); },
+        call, nullptr, [&] { return start_operation(call); },
         i + 1 == calls.size() ? all->profiling_end() : nullptr));
   }
   return all;

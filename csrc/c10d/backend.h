@@ -131,6 +131,7 @@ class Backend final : public ::c10d::Backend {
  private:
   Place place() const { return {rank_, size_}; }
   Work start(Call call);
+  Result<std::shared_ptr<braid::Work>> start_operation(Call& call);
   // All calls are checked before the first is started; small ones travel as one. REQUIRES: what packed() does.
   Work start_all(::c10d::OpType type, std::vector<Call> calls);
   Work receive(TensorList& tensors, int from, int tag, ::c10d::OpType type, const char* name);

@@ -32,9 +32,13 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_
   const WithoutGil without_gil;
   Operation operation;  // a barrier, unless told otherwise
   operation.timeout = rank_ == 0 ? timeout : timeout + kPatience;
+  operation.inline_for = kLookUpEvery;
   auto started = group().start(std::move(operation), true);
   raise_if_failed(started.status(), *members_);
-  const Status status = started.value()->wait(kNoDeadline);
+  Interrupts interrupts;
+  static_cast<void>(wait_looking_up(*started.value(), kNoDeadline, interrupts.give_up()));
+  throw_if_any(interrupts);
+  const Status status = started.value()->status();
   if (status.ok()) return;
   const std::vector<Node> missing = started.value()->missing();
   const std::string why = "\n" + status.message();

@@ -5,7 +5,10 @@
 
 #include <utility>
 
+#include "base/barrier.h"
+#include "base/log.h"
 #include "c10d/callbacks.h"
+#include "c10d/open_futures.h"
 
 namespace braid::adapter {
 namespace {
@@ -18,6 +21,12 @@ using c10::ivalue::Future;
     case Code::kTimeout: return ::c10d::WorkResult::TIMEOUT;
     default: return ::c10d::WorkResult::COMM_ERROR;
   }
+}
+
+// On a callback thread. Without memory for a job it is done here: a future that never completes would be worse.
+template <class Job>
+void run_soon(const Job& job) {
+  if (!caught("queueing a callback", [&] { run_callback(job); }).ok()) job();
 }
 
 }  // namespace
@@ -46,10 +55,24 @@ void Completion::settle(const Status& status) {
     given = futures_;
   }
   // Outside the lock: letting go of a tensor may take the GIL, whose holder may be waiting for the lock.
-  for (const auto& step : at_end) step(status);
+  for (const auto& step : at_end) {
+    const Status thrown = caught("ending an operation", [&] { step(status); });
+    if (!thrown.ok()) log(LogLevel::kWarning, thrown.message());
+  }
   // Two jobs: what is attached to one future may wait for the operation, and so for the other.
-  if (given.values) run_callback([self = shared_from_this(), given] { self->complete(*given.values); });
-  if (given.result) run_callback([self = shared_from_this(), given] { self->complete_result(*given.result); });
+  const auto self = shared_from_this();
+  if (given.values) run_soon([self, given] { self->complete(*given.values); });
+  if (given.result) run_soon([self, given] { self->complete_result(*given.result); });
+}
+
+void Completion::interrupt(const std::exception_ptr& error) {
+  c10::intrusive_ptr<Future> given;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (settled_ || !futures_.values) return;
+    given = std::move(futures_.values);  // no longer settle()'s to complete
+  }
+  run_soon([given, error] { given->setError(error); });
 }
 
 std::exception_ptr Completion::error() const {
@@ -61,7 +84,11 @@ c10::intrusive_ptr<Future> Completion::future() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!futures_.values) {
     futures_.values = c10::make_intrusive<Future>(c10::ListType::ofTensors());
-    if (settled_) complete(*futures_.values);  // nobody has attached a callback yet
+    if (settled_) {
+      complete(*futures_.values);  // nobody has attached a callback yet
+    } else {
+      remember_open_future(weak_from_this());
+    }
   }
   return futures_.values;
 }

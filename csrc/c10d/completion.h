@@ -35,6 +35,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Completes with a c10d::WorkResult, as an integer, and never with an error.
   c10::intrusive_ptr<c10::ivalue::Future> future_result();
+  // Completes the future that was given out with this error, on a callback thread, unless the operation is done. The
+  // operation goes on, and who asks again gets a new future. REQUIRES: the GIL is not held.
+  void interrupt(const std::exception_ptr& error);
   // So that whoever has waited for the operation finds its futures complete too.
   void wait_for_futures() const;
 

@@ -3,6 +3,8 @@
 
 #include <torch/csrc/python_headers.h>
 
+#include "interpreter/interrupts.h"
+
 namespace braid::adapter {
 
 // Releases the GIL while in scope, if this thread holds it. Whatever may wait does so without the GIL: a thread
@@ -17,5 +19,8 @@ class WithoutGil {
  private:
   PyThreadState* saved_ = nullptr;
 };
+
+// Throws what a signal's handler has raised, if anything. With or without the GIL.
+void throw_if_any(Interrupts& interrupts);
 
 }  // namespace braid::adapter

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "c10d/callbacks.h"
+#include "c10d/gil.h"
 
 namespace braid::adapter {
 
@@ -40,8 +41,13 @@ void CompletionHook::run() {
 }
 
 void CompletionHook::wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  idle_.wait(lock, [this] { return open_ == 0; });
+  Interrupts interrupts;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    static_cast<void>(
+        wait_looking_up(idle_, lock, kNoDeadline, interrupts.give_up(), [this] { return open_ == 0; }));
+  }
+  throw_if_any(interrupts);
 }
 
 }  // namespace braid::adapter

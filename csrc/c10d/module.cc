@@ -2,12 +2,23 @@
 // The Python module: makes backends and shows what torch has no name for.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <utility>
 
 #include "c10d/backend.h"
 #include "c10d/callbacks.h"
 #include "c10d/gil.h"
+#include "c10d/main_thread.h"
+#include "c10d/open_futures.h"
 #include "c10d/records.h"
 #include "communicator/process.h"
+#include "interpreter/explanation_dict.h"
+#include "interpreter/stated_numbers.h"
 
 namespace braid::adapter {
 namespace {
@@ -41,8 +52,26 @@ void leave_at_exit() {
     reason = "its process ends after an uncaught " + type;
   }
   const WithoutGil without_gil;
-  leave_all_groups(reason);
-  wait_for_callbacks(deadline_after(kCallbackTime));
+  Interrupts interrupts;  // Ctrl-C ends the waiting
+  leave_all_groups(reason, interrupts.give_up());
+  wait_for_callbacks(deadline_after(kCallbackTime), interrupts.give_up());
+  throw_if_any(interrupts);
+}
+
+// Waits for signals whose numbers Python writes to its wakeup descriptor. Whether it can be read; and, when Ctrl-C is
+// among them, when the main thread is done with it.
+std::pair<bool, std::shared_ptr<MainThreadReturns>> next_signals(int descriptor) {
+  std::array<char, 256> numbers{};
+  ssize_t count = 0;
+  std::shared_ptr<MainThreadReturns> returns;
+  {
+    const WithoutGil without_gil;  // the main thread is asked at once: it may handle the signal and wait again
+    do count = ::read(descriptor, numbers.data(), numbers.size());
+    while (count < 0 && errno == EINTR);
+    const auto end = numbers.begin() + std::max<ssize_t>(count, 0);
+    if (std::find(numbers.begin(), end, static_cast<char>(SIGINT)) != end) returns = MainThreadReturns::ask();
+  }
+  return {count > 0, returns};
 }
 
 }  // namespace
@@ -91,6 +120,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("flight_record", &braid::adapter::flight_record,
         "The last operations of this process, in the form of torch's flight recorder.");
+  using braid::adapter::MainThreadReturns;
+  py::class_<MainThreadReturns, std::shared_ptr<MainThreadReturns>>(m, "MainThreadReturns")
+      .def("wait", &MainThreadReturns::wait, py::arg("limit"), py::call_guard<py::gil_scoped_release>(),
+           "Whether the main thread has come back to Python within that time.");
+  m.def("next_signals", &braid::adapter::next_signals, py::arg("descriptor"),
+        "Waits for signals at the wakeup descriptor. Returns whether it can be read, and for Ctrl-C a "
+        "MainThreadReturns, else None.");
+  m.def("interrupt_open_futures", &braid::adapter::interrupt_open_futures,
+        py::call_guard<py::gil_scoped_release>(),
+        "Ends what waits for futures of operations under way: KeyboardInterrupt in the main thread.");
   m.def(
       "create_backend",
       [](const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,

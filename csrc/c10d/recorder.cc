@@ -38,11 +38,23 @@ uint64_t Recorder::started(RecordedOperation operation) {
 void Recorder::ended(uint64_t id, bool success, int source) {
   const int64_t now = now_ns();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (operations_.empty() || id < operations_.front().id) return;  // overwritten meanwhile
-  RecordedOperation& operation = operations_[id - operations_.front().id];
-  operation.ended_ns = now;
-  operation.state = success ? RecordedOperation::State::kCompleted : RecordedOperation::State::kFailed;
-  if (source >= 0) operation.from = source;
+  RecordedOperation* const operation = find_locked(id);
+  if (operation == nullptr) return;
+  operation->ended_ns = now;
+  operation->state = success ? RecordedOperation::State::kCompleted : RecordedOperation::State::kFailed;
+  operation->work.reset();
+  if (source >= 0) operation->from = source;
+}
+
+void Recorder::follow(uint64_t id, const std::shared_ptr<const braid::Work>& work) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (RecordedOperation* const operation = find_locked(id)) operation->work = work;
+}
+
+// Null when it was overwritten meanwhile.
+RecordedOperation* Recorder::find_locked(uint64_t id) {
+  if (operations_.empty() || id < operations_.front().id) return nullptr;
+  return &operations_[id - operations_.front().id];
 }
 
 std::vector<RecordedOperation> Recorder::operations() const {

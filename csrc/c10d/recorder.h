@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "c10d/errors.h"
+#include "communicator/work.h"
 
 namespace braid::adapter {
 
@@ -42,6 +43,7 @@ struct RecordedOperation {
   int64_t created_ns = 0;  // since the epoch, as is the next
   int64_t ended_ns = 0;
   State state = State::kStarted;
+  std::weak_ptr<const braid::Work> work;  // while it runs
 };
 
 // Thread safe. Holds the last 2000 operations, or as many as TORCH_FR_BUFFER_SIZE says; with 0 it records nothing.
@@ -51,11 +53,14 @@ class Recorder {
   bool records() const { return capacity_ > 0; }
   // The id by which ended() finds it again.
   uint64_t started(RecordedOperation operation);
+  // Of one that runs on: where to ask whom it waits for.
+  void follow(uint64_t id, const std::shared_ptr<const braid::Work>& work);
   // `source` is the sender where it was not known at the start, -1 otherwise.
   void ended(uint64_t id, bool success, int source);
   std::vector<RecordedOperation> operations() const;
 
  private:
+  RecordedOperation* find_locked(uint64_t id);
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::deque<RecordedOperation> operations_;

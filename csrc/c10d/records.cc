@@ -65,6 +65,11 @@ py::dict entry_of(const RecordedOperation& operation) {
   entry["timeout_ms"] = operation.timeout.count();
   entry["is_p2p"] = operation.is_message;
   entry["failed"] = operation.state == RecordedOperation::State::kFailed;
+  py::list awaited;
+  if (const auto work = operation.work.lock()) {
+    for (const Node rank : work->awaited()) awaited.append(operation.members->global_rank(rank));
+  }
+  entry["awaited_ranks"] = std::move(awaited);
   entry["frames"] = py::list();
   return entry;
 }

@@ -79,16 +79,24 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
   const WithoutGil without_gil;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor input = tensor.coalesce();
-  const Outline mine = outline_of(input);
-  std::vector<Outline> outlines(static_cast<size_t>(size_));
+  // Shared with the operation, which goes on after an interrupt.
+  const auto own = std::make_shared<const Outline>(outline_of(input));
+  const auto all = std::make_shared<std::vector<Outline>>(static_cast<size_t>(size_));
   Operation meeting;
   meeting.kind = CollectiveKind::kAllGather;
-  meeting.inputs = {std::as_bytes(std::span(&mine, 1))};
+  meeting.inputs = {std::as_bytes(std::span(own.get(), 1))};
   meeting.timeout = options.timeout;
-  meeting.outputs = equal_blocks(std::as_writable_bytes(std::span(outlines)), size_);
+  meeting.outputs = equal_blocks(std::as_writable_bytes(std::span(*all)), size_);
+  meeting.inline_for = kLookUpEvery;
   auto met = group().start(std::move(meeting), true);
   raise_if_failed(met.status(), *members_);
-  raise_if_failed(met.value()->wait(kNoDeadline), *members_);
+  met.value()->on_done([own, all](const Status&) {});
+  Interrupts interrupts;
+  static_cast<void>(wait_looking_up(*met.value(), kNoDeadline, interrupts.give_up()));
+  throw_if_any(interrupts);
+  raise_if_failed(met.value()->status(), *members_);
+  const Outline& mine = *own;
+  const std::vector<Outline>& outlines = *all;
   for (int rank = 0; rank < size_; ++rank) {
     TORCH_CHECK_VALUE(mine.fits(outlines[static_cast<size_t>(rank)]), "braid ", kWhat, ": the tensors of ranks ",
                       rank_, " and ", rank, " differ in shape, dtype or number of sparse dimensions");

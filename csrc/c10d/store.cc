@@ -9,13 +9,22 @@
 #include <thread>
 #include <vector>
 
+#include "base/limits.h"
+
 namespace braid::adapter {
 namespace {
 
-// A wait this long is left to the store.
-constexpr milliseconds kShort{1000};
+// Between two looks at the store. Who has waited long asks less often, so that many ranks that wait for one do not keep
+// the store busy.
 constexpr milliseconds kFirstPause{1};
-constexpr milliseconds kLastPause{20};
+constexpr milliseconds kUsualPause{20};
+constexpr milliseconds kLongestPause{200};
+constexpr int kPauseShare = 16;
+
+milliseconds longer(milliseconds pause, Clock::duration waited) {
+  const auto share = std::chrono::duration_cast<milliseconds>(waited / kPauseShare);
+  return std::min(2 * pause, std::clamp(share, kUsualPause, kLongestPause));
+}
 
 std::string text_of(const std::exception& error) {
   if (const auto* with_backtrace = dynamic_cast<const c10::Error*>(&error)) {
@@ -35,30 +44,38 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
   }
 }
 
+bool C10dStore::is_given_up() {
+  if (!give_up_ || Clock::now() < look_up_at_) return false;
+  look_up_at_ = Clock::now() + kLookUpEvery;
+  return give_up_();
+}
+
+// The store is asked again and again: its own wait() does not look up for signals, and some write a line about each
+// wait that was in vain.
 Result<std::string> C10dStore::get(const std::string& key, milliseconds timeout) {
-  const Deadline deadline = deadline_after(timeout);
+  const Clock::time_point begun = Clock::now();
+  const Deadline deadline = deadline_after(timeout, begun);
   try {
-    if (timeout > milliseconds(0) && timeout <= kShort) {
-      // Stores that wait on the client's side write a line about each wait that was in vain.
-      for (milliseconds pause = kFirstPause; !store_->check({key}); pause = std::min(2 * pause, kLastPause)) {
-        if (Clock::now() >= deadline) return Status(Code::kTimeout, "key '" + key + "' is not in the store");
-        std::this_thread::sleep_for(pause);
+    milliseconds pause = kFirstPause;
+    while (true) {
+      if (is_given_up()) return Status(Code::kAborted, "nobody waits for key '" + key + "' any more");
+      if (store_->check({key})) break;
+      const auto now = Clock::now();
+      if (now >= deadline) {
+        return Status(Code::kTimeout, "key '" + key + "' did not appear in the store within " +
+                                          std::to_string(timeout.count()) + " ms");
       }
-    } else if (timeout.count() > 0) {
-      store_->wait({key}, timeout);
-    } else {
-      store_->wait({key});
+      std::this_thread::sleep_until(std::min<Clock::time_point>(now + pause, deadline));
+      pause = longer(pause, now - begun);
     }
     const std::vector<uint8_t> value = store_->get(key);
+    if (value.size() > kMostStoreValueBytes) {
+      return Status(Code::kSystem,
+                    too_large("the store's value of key '" + key + "'", value.size(), kMostStoreValueBytes));
+    }
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {
-    // Stores have no error type of their own for a timeout; the clock tells. The millisecond allows for a store
-    // that rounds down.
-    const bool late = Clock::now() + milliseconds(1) >= deadline;
-    const std::string what = late
-                                 ? " did not appear in the store within " + std::to_string(timeout.count()) + " ms"
-                                 : " could not be read from the store";
-    return Status(late ? Code::kTimeout : Code::kSystem, "key '" + key + "'" + what + ": " + text_of(error));
+    return Status(Code::kSystem, "key '" + key + "' could not be read from the store: " + text_of(error));
   }
 }
 

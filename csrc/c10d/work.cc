@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/look_up.h"
 #include "c10d/gil.h"
 #include "communicator/process.h"
 
@@ -37,7 +38,13 @@ void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicat
   started_ = std::move(started);
   group_ = std::move(group);
   if (!settled()) {
-    started_->on_done([completion = completion_](const Status& status) { completion->settle(status); });
+    try {
+      started_->on_done([completion = completion_](const Status& status) { completion->settle(status); });
+    } catch (...) {  // nobody would keep the tensors: the operation ends first
+      const WithoutGil without_gil;
+      static_cast<void>(started_->wait(kNoDeadline));
+      throw;
+    }
   }
 }
 
@@ -72,12 +79,14 @@ bool Work::wait(std::chrono::milliseconds timeout) {
               " was started before this process was forked and cannot be waited for in the child");
   {
     const WithoutGil without_gil;
-    const Status waited = started_->wait(deadline_after(timeout));
+    Interrupts interrupts;
+    static_cast<void>(wait_looking_up(*started_, deadline_after(timeout), interrupts.give_up()));
+    throw_if_any(interrupts);  // the operation goes on
     if (!settled()) {
       const std::string text = started_->what() + " has not finished within the " +
                                std::to_string(timeout.count()) +
                                " ms given to wait(); it goes on, and the group is unharmed";
-      raise_if_failed({waited.code(), text}, *members_);
+      raise_if_failed({Code::kTimeout, text}, *members_);
     }
     completion_->wait_for_futures();
   }

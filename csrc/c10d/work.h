@@ -30,6 +30,7 @@ class Work final : public ::c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   void synchronize() override;
+  // In Python's main thread it runs the handlers of signals, and throws what they raise; the operation goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;

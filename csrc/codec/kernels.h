@@ -28,7 +28,7 @@ struct DenseKernels {
   DecodeKernel add;
 };
 
-struct Candidate {
+struct TopKCandidate {
   uint32_t bits;  // of the value, its sign too
   uint32_t position;
 };
@@ -38,7 +38,8 @@ struct CodecKernels {
   // Writes those of n terms whose magnitude's bits are above the threshold to `out`, which has room for n, in
   // order, and returns how many. left[i], unless `left` is null, is what a term leaves behind that is not sent; it
   // may be where values or addend are.
-  size_t (*sift)(const Terms& terms, size_t n, int32_t threshold, uint32_t position, Candidate* out, float* left);
+  size_t (*sift)(const Terms& terms, size_t n, int32_t threshold, uint32_t position, TopKCandidate* out,
+                 float* left);
 };
 
 extern const CodecKernels kBaselineCodecKernels;

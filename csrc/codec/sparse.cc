@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPart = 1024;  // looked at in one go, of which all may become candidates
 
-uint32_t order_of(const Candidate& candidate) {
+uint32_t order_of(const TopKCandidate& candidate) {
   return std::min(candidate.bits & 0x7fffffffu, formula::kInfinityBits + 1);
 }
 
@@ -20,7 +20,7 @@ uint32_t order_of(const Candidate& candidate) {
 LargestSelection::LargestSelection(size_t wanted)
     : wanted_(wanted),
       capacity_(2 * wanted + 4 * kPart),
-      candidates_(std::make_unique_for_overwrite<Candidate[]>(capacity_)) {}
+      candidates_(std::make_unique_for_overwrite<TopKCandidate[]>(capacity_)) {}
 
 void LargestSelection::put(const Terms& terms, size_t n, float* left) {
   const CodecKernels& kernels = codec_kernels();
@@ -64,7 +64,7 @@ void LargestSelection::thin_out() {
   const uint32_t least = least_wanted(equal);
   size_t kept = 0;
   for (size_t i = 0; i < count_; ++i) {
-    const Candidate candidate = candidates_[i];
+    const TopKCandidate candidate = candidates_[i];
     const uint32_t order = order_of(candidate);
     const bool is_equal = order == least && equal > 0;
     candidates_[kept] = candidate;
@@ -75,7 +75,7 @@ void LargestSelection::thin_out() {
   threshold_ = static_cast<int32_t>(least > formula::kInfinityBits ? 0x7fffffffu : least);
 }
 
-std::span<const Candidate> LargestSelection::finish() {
+std::span<const TopKCandidate> LargestSelection::finish() {
   thin_out();
   return {candidates_.get(), count_};
 }

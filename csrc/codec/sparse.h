@@ -24,7 +24,7 @@ class LargestSelection {
   // The next n elements, and what they leave behind if they are not sent. REQUIRES: at most 2^31 elements in all.
   void put(const Terms& terms, size_t n, float* left);
   // After the last: the `wanted` largest, or all if there were fewer, in order of their positions.
-  std::span<const Candidate> finish();
+  std::span<const TopKCandidate> finish();
 
  private:
   uint32_t least_wanted(size_t& wanted) const;
@@ -32,7 +32,7 @@ class LargestSelection {
 
   const size_t wanted_;
   const size_t capacity_;
-  const std::unique_ptr<Candidate[]> candidates_;  // in order of their positions
+  const std::unique_ptr<TopKCandidate[]> candidates_;  // in order of their positions
   size_t count_ = 0;
   int32_t threshold_ = -1;
   size_t seen_ = 0;

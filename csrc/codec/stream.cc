@@ -92,7 +92,7 @@ void Encoder::put_sparse(const Terms& terms, size_t n, float* left) {
   if (selection_) return selection_->put(terms, n, left);
   // `odd` gets what is not finite, which is not in `left`. Memory is read fastest in order, so the chosen ones are
   // looked up after that.
-  Candidate odd[kTileElements];
+  TopKCandidate odd[kTileElements];
   const size_t odd_count =
       codec_kernels().sift(terms, n, formula::kInfinityBits - 1, static_cast<uint32_t>(done_), odd, left);
   const auto send = [this](size_t entry, float value) {
@@ -111,7 +111,7 @@ void Encoder::put_sparse(const Terms& terms, size_t n, float* left) {
     }
     if (entry_ != odd_entry_) send(entry_, value);
   }
-  for (const Candidate& one : std::span(odd, odd_count)) {
+  for (const TopKCandidate& one : std::span(odd, odd_count)) {
     const size_t entry = one.position / codec_.every;
     const bool alone = entry != odd_entry_ && one.position == chosen(codec_, seed_, entry, elements_);
     send(entry, alone ? formula::sent_of(formula::float_of(one.bits)) : formula::float_of(formula::kNanBits));
@@ -123,7 +123,7 @@ void Encoder::finish() {
   if (!selection_) return;
   std::byte* position = out_.data() + layout_.positions_at;
   std::byte* value = out_.data() + layout_.data_at;
-  for (const Candidate& candidate : selection_->finish()) {
+  for (const TopKCandidate& candidate : selection_->finish()) {
     const float sent = formula::sent_of(formula::float_of(candidate.bits));
     std::memcpy(position, &candidate.position, sizeof(uint32_t));
     std::memcpy(value, &sent, sizeof(float));

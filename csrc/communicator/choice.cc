@@ -5,11 +5,11 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
-#include "communicator/pace.h"
-#include "communicator/parley.h"
-#include "communicator/processor.h"
-#include "communicator/survey.h"
-#include "communicator/tuning.h"
+#include "links/pace.h"
+#include "links/parley.h"
+#include "links/processor.h"
+#include "links/survey.h"
+#include "links/tuning.h"
 
 namespace braid {
 namespace {
@@ -29,8 +29,8 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
   if (options_.stated) return stated_topology(wires_.hosts, within, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
   const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_addresses, wires_.hosts, within);
-  auto found =
-      survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "", deadline);
+  auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "",
+                      deadline, give_up_);
   if (!found.ok()) return found.status().within("measuring the links between hosts");
   if (found.value().measured) engine_->links().keep(wires_.host_addresses, found.value().topology);
   Topology topology = std::move(found).value().topology;
@@ -38,7 +38,7 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
     topology.set_work(tuner()->topology().work());
     return topology;
   }
-  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline);
+  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
   parley.go_to_step(kProcessorSteps);
   auto rates = slowest_of_all(parley, rank_, nodes_, processor_rates());
   if (!rates.ok()) return rates.status();
@@ -118,10 +118,10 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   const SharedSchedule& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] =
-      routes_.try_emplace({schedule.get(), choice.value()->chunk_bytes, word_of(operation.lossy)});
-  Route& route = found->second;
-  if (is_new) {
+  const std::tuple key(schedule.get(), choice.value()->chunk_bytes, word_of(operation.lossy));
+  auto found = routes_.find(key);
+  if (found == routes_.end()) {
+    Route route;
     route.schedule = schedule;
     route.plan = plan;
     const auto chunk_bytes = static_cast<size_t>(choice.value()->chunk_bytes);
@@ -132,9 +132,10 @@ Result<const Route*> Group::route_for(const Operation& operation) {
       const Host host{wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable};
       route.shared = plan_shared(*schedule, host);
     }
+    found = routes_.emplace(key, std::move(route)).first;  // whole, or not at all
   }
-  if (plan == plan_.load(std::memory_order_relaxed)) last_route_ = {asked, &route};
-  return &route;
+  if (plan == plan_.load(std::memory_order_relaxed)) last_route_ = {asked, &found->second};
+  return &found->second;
 }
 
 std::shared_ptr<Tuner> Group::tuner() const {

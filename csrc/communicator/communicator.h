@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/look_up.h"
 #include "base/span.h"
+#include "base/store.h"
 #include "codec/lossy.h"
-#include "communicator/engine.h"
 #include "communicator/explanation.h"
-#include "communicator/options.h"
-#include "communicator/store.h"
 #include "communicator/work.h"
+#include "engine/engine.h"
+#include "options/options.h"
 #include "schedule/collective.h"
 
 namespace braid {
@@ -63,6 +64,19 @@ struct OperationStats {
   double p95_s = 0;
   double p99_s = 0;
   double max_s = 0;
+};
+
+// An operation that has waited for a second or more.
+struct Wait {
+  std::string operation;
+  double seconds = 0;
+  std::vector<Node> ranks;  // it waits for directly, if it is known
+};
+
+struct Waits {
+  std::vector<Wait> now;  // the longest first
+  uint64_t notices = 0;   // lines written about waits
+  double longest_s = 0;   // of all waits of a second or more
 };
 
 // Calls visit(name, value) for each, in the order in which they are shown.
@@ -116,11 +130,13 @@ class Communicator {
   virtual uint64_t sequence() const = 0;
   // Fails everything pending and to come, here and, soon, on all ranks.
   virtual void abort(const std::string& reason) = 0;
-  // Waits a few seconds for started operations, fails those that are left, and leaves. Idempotent.
-  virtual void shutdown() = 0;
+  // Waits a few seconds for started operations, fails those that are left, and leaves. Idempotent. Who gives up
+  // leaves all the same, at once.
+  virtual void shutdown(const GiveUp& give_up = {}) = 0;
   virtual Status failure() const = 0;
 
   virtual std::vector<OperationStats> stats() const = 0;
+  virtual Waits waits() const = 0;
   // Which family would carry an operation of `bytes`: those of the vector, or of all blocks on a rank that has
   // them all. Asks nobody, starts nothing, and works in a failed group. The family is exactly the one that start()
   // takes. It is chosen for the next power of two; for the smallest size where ranks may not know each other's

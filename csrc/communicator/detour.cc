@@ -5,9 +5,11 @@
 #include <cstring>
 #include <utility>
 
+#include "base/barrier.h"
+
 namespace braid {
 
-std::array<std::byte, kOrderBytes> to_bytes(const Order& order) {
+std::array<std::byte, kOrderBytes> to_bytes(const AggregationOrder& order) {
   std::array<std::byte, kOrderBytes> bytes{};
   bytes[0] = std::byte{order.kind};
   bytes[1] = std::byte{order.dtype};
@@ -17,8 +19,9 @@ std::array<std::byte, kOrderBytes> to_bytes(const Order& order) {
   return bytes;
 }
 
-std::optional<Order> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes) {
-  Order order{static_cast<uint8_t>(bytes[0]), static_cast<uint8_t>(bytes[1]), static_cast<uint8_t>(bytes[2])};
+std::optional<AggregationOrder> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes) {
+  AggregationOrder order{static_cast<uint8_t>(bytes[0]), static_cast<uint8_t>(bytes[1]),
+                         static_cast<uint8_t>(bytes[2])};
   std::memcpy(&order.bytes, bytes.data() + 8, sizeof order.bytes);
   std::memcpy(&order.timeout_ms, bytes.data() + 16, sizeof order.timeout_ms);
   const bool known = order.kind < kCollectiveKindCount && order.dtype < kDTypeCount && order.op < kReduceOpCount;
@@ -44,19 +47,24 @@ Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mai
                      static_cast<uint8_t>(operation_.op), input.size(), patience.count()});
   const auto began = [&](Result<std::shared_ptr<Work>> work) {
     if (work.ok()) {
-      // It ends on another thread, a while after the ring that its last message made.
-      work.value()->on_done([&bell](const Status&) { ring(bell); });
       works_.push_back(std::move(work).value());
+      // It ends on another thread, a while after the ring that its last message made.
+      works_.back()->on_done([&bell](const Status&) { ring(bell); });
     } else if (trouble_.ok()) {
       trouble_ = work.status();
     }
   };
-  for (Node node = ranks; rank == 0 && node < ranks + aggregators; ++node) {
-    began(team_->send(node, kOrderTag, order_, patience));
-  }
   Operation asked = operation_;
   asked.timeout = patience;
-  began(team_->start(std::move(asked), false));
+  works_.reserve(static_cast<size_t>(aggregators) + 1);
+  const Status thrown = caught("asking aggregators", [&] {
+    for (Node node = ranks; rank == 0 && node < ranks + aggregators; ++node) {
+      began(team_->send(node, kOrderTag, order_, patience));
+    }
+    began(team_->start(std::move(asked), false));
+  });
+  if (!thrown.ok())
+    trouble_ = thrown;  // what has begun uses our memory: advance() waits for it, then all ranks vote
 }
 
 bool Detour::team_is_done() const {
@@ -75,7 +83,8 @@ bool Detour::advance() {
 }
 
 bool Detour::abandon(const Status& why) {
-  if (!std::exchange(abandoned_, true)) team_->abort(why.message());
+  if (!abandoned_) team_->abort(why.message());
+  abandoned_ = true;
   return team_is_done();
 }
 

@@ -16,7 +16,7 @@
 namespace braid {
 
 // What the first rank tells an aggregator before each operation of the team.
-struct Order {
+struct AggregationOrder {
   uint8_t kind = 0;  // CollectiveKind
   uint8_t dtype = 0;
   uint8_t op = 0;
@@ -25,9 +25,9 @@ struct Order {
 };
 inline constexpr uint32_t kOrderTag = 0;
 inline constexpr size_t kOrderBytes = 24;
-std::array<std::byte, kOrderBytes> to_bytes(const Order& order);
+std::array<std::byte, kOrderBytes> to_bytes(const AggregationOrder& order);
 // Nothing where the bytes make no sense.
-std::optional<Order> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes);
+std::optional<AggregationOrder> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes);
 
 class Detour {
  public:

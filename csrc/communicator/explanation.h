@@ -42,26 +42,4 @@ Result<Explanation> explain(Communicator& group, const std::string& collective, 
 Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,
                             const std::string& op, Node root, int64_t bytes, const std::string& codec = "");
 
-// As a Python dict. A template, because the two Python modules have each their own pybind11.
-template <class Dict>
-Dict dict_of(const Explanation& explanation) {
-  std::vector<Dict> runners_up;
-  for (const Candidate& candidate : explanation.runners_up) {
-    Dict row;
-    row["family"] = candidate.family;
-    row["predicted_s"] = candidate.predicted_s;
-    runners_up.push_back(std::move(row));
-  }
-  Dict dict;
-  dict["collective"] = explanation.collective;
-  dict["family"] = explanation.family;
-  dict["predicted_s"] = explanation.predicted_s;
-  dict["runners_up"] = std::move(runners_up);
-  dict["reason"] = explanation.reason;
-  dict["shares"] = explanation.shares;
-  dict["chunk_bytes"] = explanation.chunk_bytes;
-  dict["segments"] = explanation.segments;
-  return dict;
-}
-
 }  // namespace braid

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/barrier.h"
 #include "base/log.h"
+#include "base/look_up.h"
+#include "communicator/meeting_notice.h"
 #include "communicator/review.h"
 #include "communicator/tasks.h"
 
@@ -17,6 +20,12 @@ constexpr milliseconds kShutdownTime{5000};
 constexpr milliseconds kLastWordsTime{500};
 // How long a review that was under way needs to see that it is over.
 constexpr milliseconds kReviewEnds{1000};
+
+// Who is asked lives no longer than the meeting.
+Options to_keep(Options options) {
+  options.give_up = nullptr;
+  return options;
+}
 
 }  // namespace
 
@@ -36,9 +45,13 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
                                               std::to_string(ranks) + ": expected at least one rank besides");
   }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
-  if (Status bad = group->meet_others(*store); !bad.ok()) {
-    return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
+  Status bad;
+  const Status thrown = caught("forming a group", [&] { bad = group->meet_others(*store, options.give_up); });
+  if (!thrown.ok()) {
+    group->mailbox().fail_here(thrown);  // those it has met already are told
+    bad = thrown;
   }
+  if (!bad.ok()) return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
   return std::shared_ptr<Communicator>(std::move(group));
 }
 
@@ -48,8 +61,9 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
       nodes_(nodes),
       ranks_(nodes - options.aggregators),
       name_(std::move(name)),
-      options_(options),
+      options_(to_keep(options)),
       mailbox_(rank, nodes, engine_->bell()),
+      vigil_(Vigil::keep(engine_->reactor(), mailbox_, options.peer_timeout)),
       servers_(options.servers && options.await_servers >= 0
                    ? std::make_shared<StoreUntil>(options.servers, [this] { return mailbox_.has_ended(); })
                    : nullptr),
@@ -59,12 +73,17 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
 
 Group::~Group() {
   mailbox_.close();
+  if (vigil_) vigil_->end();
   if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
 }
 
-Status Group::meet_others(Store& store) {
+Status Group::meet_others(Store& store, const GiveUp& give_up) {
+  give_up_ = give_up;
+  const std::unique_ptr<GiveUp, void (*)(GiveUp*)> forget(&give_up_, [](GiveUp* asked) { *asked = nullptr; });
   // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
-  if (Status bad = meet(*engine_, store, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok()) return bad;
+  MeetingNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
+  if (Status bad = meet(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
+    return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone
   if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
@@ -109,6 +128,11 @@ Status Group::disagreement(uint64_t sequence, uint64_t before) const {
   return {};
 }
 
+std::string Group::place_of(Node node) const {
+  const auto i = static_cast<size_t>(node);
+  return node >= 0 && i < wires_.places.size() ? wires_.places[i] : "";
+}
+
 std::vector<Node> Group::missing(uint64_t sequence) {
   std::vector<Node> nodes;
   const std::vector<int64_t> streams = mailbox_.peer_streams();
@@ -134,7 +158,7 @@ Result<std::shared_ptr<Work>> Group::recv(Node from, uint32_t tag, Bytes bytes, 
   });
 }
 
-Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milliseconds timeout,
+Result<std::shared_ptr<Work>> Group::start_message(const PointToPoint& message, milliseconds timeout,
                                                    const std::function<bool(Request*, Work*)>& hand_over) {
   const Node peer = message.peer;
   const bool from_any = !message.sends && peer == kAnyNode;
@@ -146,7 +170,8 @@ Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milli
   }
   std::shared_ptr<MessageTask> task;
   std::shared_ptr<Work> work;
-  {
+  Status closed;
+  const Status thrown = caught("starting a message", [&] {
     const std::lock_guard lock(mutex_);
     uint64_t& messages = message_counts_[{message.sends, peer, message.tag}];
     work = std::make_shared<Work>(
@@ -155,14 +180,26 @@ Result<std::shared_ptr<Work>> Group::start_message(const Message& message, milli
                  std::to_string(bytes) + " bytes)";
         },
         messages);
-    if (Status closed = open_locked(); !closed.ok()) return closed.within(work->what());
-    ++messages;
+    if (closed = open_locked(); !closed.ok()) {
+      closed = closed.within(work->what());
+      return;
+    }
     task =
         std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(Clock::now(), timeout), work);
+    ++messages;  // from here on the peer would wait for it
     ++open_messages_;
     task->set_matched(hand_over(task->request(), work.get()));
+  });
+  if (!closed.ok()) return closed;
+  if (!thrown.ok()) {
+    if (task) task->fail(thrown);
+    return thrown;
   }
-  if (task->advance(false) != Task::Step::kDone) engine_->progress().add(std::move(task));
+  if (take_turn(*task, false) == Task::Step::kDone) return work;
+  if (Status bad = engine_->progress().add(task); !bad.ok()) {
+    task->fail(bad);
+    return bad;
+  }
   return work;
 }
 
@@ -204,14 +241,15 @@ void Group::abort(const std::string& reason) {
   mailbox_.fail({Code::kAborted, "rank " + std::to_string(rank_) + " aborted the group: " + reason, rank_});
 }
 
-void Group::shutdown() {
+void Group::shutdown(const GiveUp& give_up) {
   {
     std::unique_lock lock(mutex_);
     if (std::exchange(shut_down_, true)) return;
-    ended_.wait_for(lock, kShutdownTime,
-                    [this] { return queue_.empty() && !inline_running_ && open_messages_ == 0; });
+    static_cast<void>(wait_looking_up(ended_, lock, deadline_after(kShutdownTime), give_up, [this] {
+      return queue_.empty() && !inline_running_ && open_messages_ == 0;
+    }));
   }
-  if (const auto with_aggregators = team()) with_aggregators->shutdown();
+  if (const auto with_aggregators = team()) with_aggregators->shutdown(give_up);
   shut_down_retired();
   mailbox_.close();
   {

@@ -15,16 +15,18 @@
 
 #include "communicator/communicator.h"
 #include "communicator/detour.h"
-#include "communicator/engine_impl.h"
-#include "communicator/link_watch.h"
 #include "communicator/matching.h"
-#include "communicator/meeting.h"
 #include "communicator/recruiter.h"
 #include "communicator/shortcuts.h"
+#include "communicator/stall.h"
 #include "communicator/statistics.h"
-#include "communicator/store_until.h"
+#include "engine/engine_impl.h"
 #include "executor/execution.h"
 #include "executor/shared_execution.h"
+#include "links/link_watch.h"
+#include "rendezvous/meeting.h"
+#include "rendezvous/store_until.h"
+#include "transport/vigil.h"
 #include "tuner/tuner.h"
 
 namespace braid {
@@ -33,7 +35,7 @@ class CollectiveTask;
 class Parley;
 
 // A point-to-point message, to speak of it.
-struct Message {
+struct PointToPoint {
   bool sends = false;
   Node peer = kAnyNode;
   uint32_t tag = 0;
@@ -57,7 +59,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::string name, const Options& options);
   ~Group() override;
 
-  Status meet_others(Store& store);
+  // `give_up` is asked while it lasts.
+  Status meet_others(Store& store, const GiveUp& give_up);
 
   Node rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
@@ -70,9 +73,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void set_timeout(milliseconds timeout) override;
   uint64_t sequence() const override;
   void abort(const std::string& reason) override;
-  void shutdown() override;
+  void shutdown(const GiveUp& give_up = {}) override;
   Status failure() const override;
   std::vector<OperationStats> stats() const override { return statistics_.snapshot(); }
+  Waits waits() const override { return stalls_.waits(); }
   Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
                               const std::optional<Codec>& codec = std::nullopt) override;
   std::string topology_text() const override { return to_text(tuner()->topology()); }
@@ -84,6 +88,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   const Options& options() const { return options_; }
   const std::vector<int>& hosts() const { return wires_.hosts; }  // of all nodes
   Statistics& statistics() { return statistics_; }
+  Stalls& stalls() { return stalls_; }
+  // "node7 (pid 4711)"; empty where it is not known.
+  std::string place_of(Node node) const;
   // Null unless all ranks share memory.
   shm::Board* board() { return wires_.board.get(); }
   SharedWorkspace& workspace() { return workspace_; }  // for the head of the queue
@@ -135,7 +142,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::shared_ptr<Group> team() const;
   // Counts the operation; whether a review is due before it.
   bool is_review_due_locked(const Operation& operation);
-  void carry_queue_locked();
+  // After an error nobody carries the queue.
+  Status carry_queue_locked();
+  // The group has failed: what is queued ends, on the progress thread or, without one, here.
+  void drain_queue(const Status& why);
   // By the first rank: what all do. `seen` has what each rank's card has passed lately.
   std::string decide(bool first, const std::vector<SeenRates>& seen);
   std::string decide_on_servers(bool first);
@@ -147,7 +157,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes);
   bool is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
+  // What is thrown once the operation counts, so that other ranks would wait for this one, fails the group.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
+  Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched,
+                                                 bool* counts);
   // In this thread, for `limit` at most; then it is queued. REQUIRES: inline_running_, set by the caller.
   void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
   void inline_ended_locked();
@@ -155,10 +168,11 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Shortcut* shortcut_locked(const Operation& operation);
   // As run().
   Result<std::shared_ptr<Work>> take(Shortcut& shortcut, Operation operation, std::unique_lock<std::mutex> lock);
+  Result<std::shared_ptr<Work>> carry_shortcut(Shortcut& shortcut, Operation operation, uint64_t sequence);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.
-  Result<std::shared_ptr<Work>> start_message(const Message& message, milliseconds timeout,
+  Result<std::shared_ptr<Work>> start_message(const PointToPoint& message, milliseconds timeout,
                                               const std::function<bool(Request*, Work*)>& hand_over);
   Deadline deadline_locked(Clock::time_point now, milliseconds timeout) const;
 
@@ -167,10 +181,13 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   const int nodes_;
   const int ranks_;  // the nodes but for aggregators
   const std::string name_;
-  const Options options_;
+  const Options options_;  // without what is for the meeting alone
+  GiveUp give_up_;         // while the group forms
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
+  const std::shared_ptr<Vigil> vigil_;
   Statistics statistics_;
+  Stalls stalls_;
   bool is_on_several_hosts_ = false;
   bool is_reviewed_ = false;              // several hosts, whose links may change, or that others may join
   LinkWatch link_watch_;                  // on the first rank

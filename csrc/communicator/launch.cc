@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a group's collectives begin: queued, or carried out by who calls.
+#include <thread>
 #include <utility>
 
+#include "base/barrier.h"
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "communicator/intent.h"
@@ -15,6 +17,11 @@ namespace {
 // others must have their turn.
 constexpr int kLooks = 1024;
 constexpr int kLooksInACrowd = 4;
+
+// One that no thread will carry any more.
+void end(Task& task, const Status& why) {
+  while (!task.fail(why)) std::this_thread::sleep_for(milliseconds(1));
+}
 
 // Of a task that nobody watches: its work, if it is not done, or what it failed with.
 Result<std::shared_ptr<Work>> what_is_left(const CollectiveTask& task) {
@@ -56,6 +63,20 @@ Result<std::shared_ptr<Work>> Group::run(Operation operation) {
 }
 
 Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched) {
+  Result<std::shared_ptr<CollectiveTask>> launched = Status();
+  bool counts = false;
+  const Status thrown = caught("starting an operation",
+                               [&] { launched = launch(std::move(operation), inline_if_idle, watched, &counts); });
+  if (thrown.ok()) return launched;
+  if (counts) {
+    mailbox_.fail_here(thrown);
+    drain_queue(thrown);
+  }
+  return thrown;
+}
+
+Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched,
+                                                      bool* counts) {
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
@@ -77,6 +98,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   const milliseconds inline_for = operation.inline_for;
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
+  *counts = true;
   const bool review_due = is_review_due_locked(operation);
   const bool learns = !watched && wires_.board && !inline_running_ && shortcuts_.find(operation) == nullptr;
   if (learns) shortcuts_.learn(operation, *route.value(), rank_);
@@ -85,10 +107,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   if (watched) task->make_work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
-  if (review_due) {
-    queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
-    carry_queue_locked();
-  }
+  if (review_due) queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();
@@ -97,19 +116,35 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   }
   task->make_work();
   queue_.push_back(task);
-  carry_queue_locked();
+  if (Status bad = carry_queue_locked(); !bad.ok()) {
+    lock.unlock();
+    mailbox_.fail_here(bad);
+    drain_queue(bad);
+    return bad;
+  }
   return task;
 }
 
 void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit) {
   task->begin_at(now);
   const bool done = carry(*task, engine_->bell(), deadline_after(limit, now));
-  if (!done) task->make_work();
-  const std::lock_guard lock(mutex_);
-  inline_running_ = false;
-  if (done) return inline_ended_locked();
-  queue_.push_front(task);  // what was queued meanwhile comes after it
-  carry_queue_locked();
+  bool queued = false;
+  Status bad;
+  {
+    const std::lock_guard lock(mutex_);
+    inline_running_ = false;
+    if (done) return inline_ended_locked();
+    bad = caught("handing an operation over", [&] {
+      task->make_work();
+      queue_.push_front(task);  // what was queued meanwhile comes after it
+      queued = true;
+    });
+    if (bad.ok()) bad = carry_queue_locked();
+  }
+  if (bad.ok()) return;
+  mailbox_.fail_here(bad);
+  if (!queued) end(*task, bad);
+  drain_queue(bad);
 }
 
 void Group::inline_ended_locked() {
@@ -132,6 +167,19 @@ Result<std::shared_ptr<Work>> Group::take(Shortcut& shortcut, Operation operatio
   inline_running_ = true;  // and nobody forgets the shortcut
   const uint64_t sequence = ++sequence_;
   lock.unlock();
+  Result<std::shared_ptr<Work>> left = std::shared_ptr<Work>();
+  const Status thrown = caught("carrying a small operation",
+                               [&] { left = carry_shortcut(shortcut, std::move(operation), sequence); });
+  if (thrown.ok()) return left;
+  mailbox_.fail_here(thrown);
+  lock.lock();
+  inline_running_ = false;
+  inline_ended_locked();
+  return thrown;
+}
+
+// Throws before it ceases to be inline_running_, or not at all.
+Result<std::shared_ptr<Work>> Group::carry_shortcut(Shortcut& shortcut, Operation operation, uint64_t sequence) {
   const auto now = Clock::now();
   announce(sequence, shortcut.intent, false);
   const SingleRound::Memory memory{operation.inputs, operation.outputs};
@@ -141,13 +189,13 @@ Result<std::shared_ptr<Work>> Group::take(Shortcut& shortcut, Operation operatio
   if (posted && shortcut.round.complete(memory, *wires_.board, digest, looks)) {
     const double seconds = std::chrono::duration<double>(Clock::now() - now).count();
     statistics_.record(*shortcut.route->counters, memory_bytes(operation), seconds);
-    lock.lock();
+    const std::lock_guard lock(mutex_);
     inline_running_ = false;
     inline_ended_locked();
     return std::shared_ptr<Work>();
   }
   const milliseconds limit = operation.inline_for;
-  lock.lock();
+  std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
   lock.unlock();
   auto task =
@@ -157,12 +205,30 @@ Result<std::shared_ptr<Work>> Group::take(Shortcut& shortcut, Operation operatio
   return what_is_left(*task);
 }
 
-void Group::carry_queue_locked() {
-  if (!std::exchange(queue_is_carried_, true)) {
-    engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
-  } else {
+Status Group::carry_queue_locked() {
+  if (queue_is_carried_) {
     ring(engine_->bell());
+    return {};
   }
+  Status bad;
+  const Status thrown = caught("queueing an operation", [&] {
+    bad = engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
+  });
+  if (!thrown.ok()) bad = thrown;
+  queue_is_carried_ = bad.ok();
+  return bad;
+}
+
+void Group::drain_queue(const Status& why) {
+  std::unique_lock lock(mutex_);
+  while (!queue_.empty() && !carry_queue_locked().ok()) {
+    const std::shared_ptr<Task> head = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    end(*head, why);
+    lock.lock();
+  }
+  ended_.notify_all();
 }
 
 Group::Turn Group::turn_of_queue() {

@@ -17,6 +17,7 @@ bool Matching::recv(const Receive& receive) {
   }
   if (receive.from == kAnyNode) mailbox_.watch_all();
   waiting_[receive.tag].push_back(receive);
+  mailbox_.need_all(true);
   Status lost;
   return match(receive.tag, receive.request, &lost);
 }
@@ -34,6 +35,7 @@ void Matching::forget(uint32_t tag, const Request* request) {
   if (found == waiting_.end()) return;
   std::erase_if(found->second, [&](const Receive& receive) { return receive.request == request; });
   if (found->second.empty()) waiting_.erase(found);
+  if (waiting_.empty()) mailbox_.need_all(false);
 }
 
 void Matching::match_waiting(uint32_t tag, Status* lost) {
@@ -48,6 +50,7 @@ void Matching::match_waiting(uint32_t tag, Status* lost) {
     queue.pop_front();
   }
   waiting_.erase(found);
+  if (waiting_.empty()) mailbox_.need_all(false);
 }
 
 void Matching::post(const Receive& receive, Node from) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/barrier.h"
+
 namespace braid {
 namespace {
 
@@ -59,18 +61,21 @@ Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& s
   SharedEngine& shared = of_this_process<SharedEngine>();
   auto engine = enter(shared, options);
   if (!engine.ok()) return engine.status();
-  auto group = Communicator::create(std::move(engine).value(), store, rank, size, name, options);
-  if (!group.ok()) {
-    leave(shared);
-    return group;
-  }
-  const std::lock_guard<std::mutex> lock(shared.mutex);
-  shared.groups.push_back(group.value());
+  Result<std::shared_ptr<Communicator>> group = Status();
+  const Status thrown = caught("forming a group", [&] {
+    group = Communicator::create(std::move(engine).value(), store, rank, size, name, options);
+    if (!group.ok()) return;
+    const std::lock_guard<std::mutex> lock(shared.mutex);
+    shared.groups.push_back(group.value());
+  });
+  if (!thrown.ok()) group = thrown;
+  if (group.ok()) return group;
+  leave(shared);
   return group;
 }
 
-void end_group(std::shared_ptr<Communicator> group) {
-  group->shutdown();
+void end_group(std::shared_ptr<Communicator> group, const GiveUp& give_up) {
+  group->shutdown(give_up);
   group.reset();
   leave(of_this_process<SharedEngine>());
 }
@@ -85,10 +90,10 @@ std::vector<std::shared_ptr<Communicator>> all_groups() {
   return groups;
 }
 
-void leave_all_groups(const std::string& reason) {
+void leave_all_groups(const std::string& reason, const GiveUp& give_up) {
   for (const auto& group : all_groups()) {
     if (!reason.empty()) group->abort(reason);
-    group->shutdown();
+    group->shutdown(give_up);
   }
 }
 

@@ -44,12 +44,12 @@ void abandon(T value) {
 // child makes its own. Blocks until all ranks are there.
 Result<std::shared_ptr<Communicator>> make_group(const std::shared_ptr<Store>& store, int rank, int size,
                                                  const std::string& name, const Options& options);
-// The end of a group made by make_group(). Waits a few seconds for started operations.
-void end_group(std::shared_ptr<Communicator> group);
+// The end of a group made by make_group(). Waits a few seconds for started operations, unless given up.
+void end_group(std::shared_ptr<Communicator> group, const GiveUp& give_up = {});
 // Those that live, in the order made.
 std::vector<std::shared_ptr<Communicator>> all_groups();
 // For the end of the process: shuts all groups down, so that peers see them leave and no thread of ours outlives
 // main. With a reason (this process failed) they are aborted, and peers are told.
-void leave_all_groups(const std::string& reason);
+void leave_all_groups(const std::string& reason, const GiveUp& give_up = {});
 
 }  // namespace braid

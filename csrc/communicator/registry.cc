@@ -6,8 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include "base/limits.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "schedule/collective.h"
 
 namespace braid {
 namespace {
@@ -24,6 +26,12 @@ std::string key(const char* what, const std::string& of) {
   return "braid/servers/" + std::string(what) + "/" + of;
 }
 std::string slot_key(int slot) { return key("slot", std::to_string(slot)); }
+
+milliseconds left(Deadline deadline) {
+  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(1));
+}
+
+}  // namespace
 
 // One field per line; the group's name, which may hold anything but a line's end, last.
 std::string to_text(const Appointment& a) {
@@ -43,6 +51,7 @@ std::optional<Appointment> appointment_from_text(std::string_view text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     bad |= error != std::errc() || end != digits.data() + digits.size() || digits.empty();
   };
+  if (text.size() > kMostStoreValueBytes) return std::nullopt;
   Appointment a;
   number(a.ranks);
   number(a.aggregators);
@@ -51,17 +60,12 @@ std::optional<Appointment> appointment_from_text(std::string_view text) {
   number(a.window);
   a.links = line();
   a.group = line();
-  if (bad || a.ranks < 1 || a.aggregators < 1 || a.index < 0 || a.index >= a.aggregators || a.group.empty()) {
+  if (bad || a.ranks < 1 || a.ranks > kMaxRanks || a.aggregators < 1 || a.aggregators > kMostServers) {
     return std::nullopt;
   }
+  if (a.index < 0 || a.index >= a.aggregators || a.group.empty()) return std::nullopt;
   return a;
 }
-
-milliseconds left(Deadline deadline) {
-  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(1));
-}
-
-}  // namespace
 
 Result<std::vector<std::string>> Registry::newcomers() {
   std::vector<std::string> tickets;
@@ -71,6 +75,7 @@ Result<std::vector<std::string>> Registry::newcomers() {
       if (ticket.status().code() == Code::kTimeout) break;
       return ticket.status();
     }
+    if (ticket.value().size() > kMostTicketBytes) continue;  // no aggregator of ours
     if (!ticket.value().empty() && seen_.insert(ticket.value()).second) tickets.push_back(ticket.value());
   }
   return tickets;
@@ -131,6 +136,7 @@ Result<Candidacy::Answer> Candidacy::await(Deadline deadline, Appointment* appoi
       if (Status bad = keep_slot(); !bad.ok()) return bad;
       return Answer::kNotYet;
     }
+    if (asked.value().size() > kMostTicketBytes) return Answer::kUnreadable;
     withdraw();  // no other group need ask
     if (Status bad = store_->set(key("yes", ticket_), asked.value()); !bad.ok()) return bad;
     answered_ = true;

@@ -15,12 +15,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "communicator/options.h"
-#include "communicator/store.h"
+#include "base/store.h"
+#include "options/options.h"
 
 namespace braid {
 
@@ -34,7 +35,12 @@ struct Appointment {
   int64_t chunk_bytes = 0;
   int window = 4;
   std::string links;
+
+  bool operator==(const Appointment&) const = default;
 };
+std::string to_text(const Appointment& appointment);
+// Nothing where the text makes no sense.
+std::optional<Appointment> appointment_from_text(std::string_view text);
 
 // The first rank's side.
 class Registry {

@@ -5,14 +5,14 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <span>
 #include <utility>
 
+#include "base/barrier.h"
 #include "base/log.h"
 #include "communicator/checks.h"
-#include "communicator/parley.h"
+#include "links/parley.h"
 
 namespace braid {
 namespace {
@@ -104,11 +104,9 @@ Task::Step ReviewTask::advance(bool) {
   if (!thread_.joinable()) {
     thread_ = std::thread([this] {
       Status bad;
-      try {
-        bad = group_.review(false, deadline_);
-      } catch (const std::exception& error) {  // there is no memory, say
-        bad = {Code::kSystem, error.what()};
-      }
+      const Status thrown =
+          caught("reviewing the links between hosts", [&] { bad = group_.review(false, deadline_); });
+      if (!thrown.ok()) group_.mailbox().fail_here(thrown);
       if (!bad.ok()) group_.mailbox().fail(bad);
       done_.store(true, std::memory_order_release);
       ring(group_.engine().bell());
@@ -118,6 +116,11 @@ Task::Step ReviewTask::advance(bool) {
   if (!done_.load(std::memory_order_acquire)) return Step::kAfar;
   thread_.join();
   return Step::kDone;
+}
+
+bool ReviewTask::fail(const Status& why) {  // there is no thread for it, say
+  group_.mailbox().fail_here(why);
+  return true;
 }
 
 // What comes before an operation depends on the operations before it alone, on which the ranks have agreed: if they do
@@ -141,10 +144,10 @@ Status Group::review(bool first, Deadline deadline) {
     const milliseconds limit = options_.timeout / kAwaitServersPart;
     const Deadline until = Clock::now() + (limit.count() > 0 ? std::min(kAwaitServers, limit) : kAwaitServers);
     Status bad = recruiter_.await(static_cast<size_t>(options_.await_servers), until,
-                                  [this] { return mailbox_.has_ended(); });
+                                  [this] { return mailbox_.has_ended() || (give_up_ && give_up_()); });
     if (!bad.ok()) return bad.within("looking for aggregators");
   }
-  Parley parley(mailbox_, engine_->bell(), "reviewing their links", deadline);
+  Parley parley(mailbox_, engine_->bell(), "reviewing their links", deadline, give_up_);
   parley.go_to_step(kReviewSteps);
   const SeenRates mine = seen_rates();
   const auto told =
@@ -163,7 +166,11 @@ Status Group::review(bool first, Deadline deadline) {
   }
   int aggregators = 0;  // "2 world/servers/0123": the group to form
   const auto [rest, error] = std::from_chars(verdict.data(), verdict.data() + verdict.size(), aggregators);
-  if (error != std::errc() || aggregators < 1) return {};
+  if (error != std::errc()) return {};
+  if (aggregators < 1 || aggregators > kMostServers || rest == verdict.data() + verdict.size()) {
+    return {Code::kMismatch, "the first rank asks for " + std::to_string(aggregators) +
+                                 " aggregators, of at most " + std::to_string(kMostServers)};
+  }
   return form_team(aggregators, std::string(rest + 1, verdict.data() + verdict.size()));
 }
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "communicator/group.h"
-#include "communicator/progress.h"
+#include "engine/progress.h"
 
 namespace braid {
 
@@ -21,6 +21,7 @@ class ReviewTask final : public Task {
 
   Step advance(bool before_sleep) override;
   Deadline deadline() const override { return kNoDeadline; }
+  bool fail(const Status& why) override;
 
  private:
   Group& group_;

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/tasks.h"
 
-#include <cstdio>
 #include <utility>
 
+#include "base/barrier.h"
 #include "communicator/intent.h"
 
 namespace braid {
 namespace {
 
-// How long peers have to say which operation they are in, once one has timed out.
-constexpr milliseconds kAnswerTime{300};
 // How many polls that move nothing lie between two looks at what the others believe they are doing.
 constexpr unsigned kLookEvery = 64;
-
-std::string seconds_text(Clock::duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
-  return text;
-}
 
 }  // namespace
 
@@ -54,6 +46,7 @@ void CollectiveTask::make_work() {
 
 Status CollectiveTask::begin() {
   if (!begun_) begun_ = Clock::now();
+  stall_.begin(*begun_, group_.options().stall_notice);
   if (route_->plan != group_.plan()) {  // all ranks have planned anew since it was started
     const auto route = group_.route_for(operation_);
     if (!route.ok()) return route.status();
@@ -148,6 +141,10 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool befor
   // What the boards do not tell is followed by a ring.
   const bool rung = group_.has_rung();
   if (rung) group_.mailbox().poll();
+  if (before_sleep) {
+    group_.mailbox().need(execution.waiting_peers());
+    has_needed_ = true;
+  }
   if (rung || before_sleep || idle_ % kLookEvery == 0) {
     if (Status bad = look_around(execution, had_lost); !bad.ok()) return finish(std::move(bad));
     return wait_or_give_up(rung);
@@ -169,11 +166,13 @@ Status CollectiveTask::look_around(const SharedExecution& execution, bool had_lo
 }
 
 Task::Step CollectiveTask::wait_or_give_up(bool moved) {
-  if (!asked_ && deadline_ != kNoDeadline && Clock::now() >= deadline_) {
+  const auto now = Clock::now();
+  if (now >= stall_.due() && !asked_) stall_.look(group_, now, view());
+  if (!asked_ && now >= deadline_) {
     group_.mailbox().ask();
     asked_ = true;
-    answers_due_ = Clock::now() + kAnswerTime;
-  } else if (asked_ && Clock::now() >= answers_due_) {
+    answers_due_ = now + kAnswerTime;
+  } else if (asked_ && now >= answers_due_) {
     std::vector<Node> missing;
     Status late = timed_out(&missing);
     if (auto** detour = std::get_if<Detour*>(&running_)) {
@@ -193,6 +192,23 @@ std::string CollectiveTask::waiting_for() const {
   return std::get<Execution>(running_).waiting_for(3);
 }
 
+std::vector<Node> CollectiveTask::waiting_peers() const {
+  if (const auto* shared = std::get_if<SharedExecution>(&running_)) return shared->waiting_peers();
+  if (const auto* apart = std::get_if<Execution>(&running_)) return apart->waiting_peers();
+  return {};
+}
+
+WaitView CollectiveTask::view() {
+  make_work();  // by now somebody may want to know of it
+  const auto missing = [this](Node peer) {
+    const auto* shared = std::get_if<SharedExecution>(&running_);
+    const auto* apart = std::get_if<Execution>(&running_);
+    if (peer == kAnyNode || (shared == nullptr && apart == nullptr)) return "waiting for: " + waiting_for();
+    return shared != nullptr ? shared->missing_with(peer) : apart->missing_with(peer);
+  };
+  return {work_, sequence_, waiting_peers(), missing};
+}
+
 Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
   std::string text = "rank " + std::to_string(group_.rank()) + " timed out after its timeout of " +
                      seconds_text(deadline_ - started_);
@@ -208,8 +224,10 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
   if (!route_->shared.possible) group_.mailbox().end(sequence_);
+  if (has_needed_) group_.mailbox().need({});
   const auto now = Clock::now();
   if (status.ok()) record(now);
+  stall_.end(group_, work_, status.ok());
   running_.emplace<std::monostate>();
   detour_.reset();
   if (!status.ok()) status = status.within(what() + " failed");
@@ -219,6 +237,24 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
     outcome_ = std::move(status);
   }
   return Step::kDone;
+}
+
+bool CollectiveTask::fail(const Status& why) {
+  group_.mailbox().fail_here(why);  // before the execution's memory goes: messages use it
+  if (auto** detour = std::get_if<Detour*>(&running_)) {
+    bool over = false;
+    if (!caught("leaving the aggregators", [&] { over = (*detour)->abandon(why); }).ok() || !over) return false;
+  }
+  running_.emplace<std::monostate>();
+  detour_.reset();
+  Status named = why;
+  static_cast<void>(caught("naming an operation", [&] { named = why.within(what() + " failed"); }));
+  if (work_) {
+    work_->finish(named);
+  } else {
+    outcome_ = named;
+  }
+  return true;
 }
 
 void CollectiveTask::record(Clock::time_point now) {
@@ -242,11 +278,24 @@ std::optional<Status> MessageTask::outcome() {
   return request_.status();
 }
 
+WaitView MessageTask::view() const {
+  const Node peer = message_.peer == kAnyNode ? work_->source() : message_.peer;
+  const auto missing = [this](Node) -> std::string {
+    if (matched_) return group_->mailbox().missing_of(&request_);
+    return message_.peer == kAnyNode ? "no rank has announced a message of this tag"
+                                     : "an earlier receive from any rank has not got its message";
+  };
+  if (peer == kAnyNode) return {work_, 0, {}, missing};
+  return {work_, 0, {peer}, missing};
+}
+
 Task::Step MessageTask::advance(bool) {
   const bool moved = group_->mailbox().poll();
   std::optional<Status> status = outcome();
   if (!status) {
-    if (deadline_ == kNoDeadline || Clock::now() < deadline_) return moved ? Step::kMoved : Step::kIdle;
+    const auto now = Clock::now();
+    if (now >= stall_.due()) stall_.look(*group_, now, view());
+    if (now < deadline_) return moved ? Step::kMoved : Step::kIdle;
     const std::string who = message_.peer == kAnyNode ? "any rank" : rank_text(message_.peer);
     group_->mailbox().fail(
         {Code::kTimeout,
@@ -255,6 +304,7 @@ Task::Step MessageTask::advance(bool) {
     status = outcome();
     if (!status) return Step::kMoved;
   }
+  stall_.end(*group_, work_, status->ok());
   group_->forget(message_.tag, &request_);
   if (status->ok()) {
     const double seconds = std::chrono::duration<double>(Clock::now() - work_->started_at()).count();
@@ -266,6 +316,16 @@ Task::Step MessageTask::advance(bool) {
   return Step::kDone;
 }
 
+bool MessageTask::fail(const Status& why) {
+  group_->mailbox().fail_here(why);
+  group_->forget(message_.tag, &request_);
+  Status named = why;
+  static_cast<void>(caught("naming a message", [&] { named = why.within(work_->what() + " failed"); }));
+  work_->finish(named);
+  group_->message_ended();
+  return true;
+}
+
 Task::Step QueueTask::advance(bool before_sleep) {
   const auto [head, must_wait] = group_->turn_of_queue();
   if (!head) return Step::kDone;
@@ -273,11 +333,17 @@ Task::Step QueueTask::advance(bool before_sleep) {
     deadline_ = kNoDeadline;
     return Step::kIdle;
   }
-  const Step step = head->advance(before_sleep);
+  const Step step = take_turn(*head, before_sleep);
   deadline_ = head->deadline();
   if (step != Step::kDone) return step;
   group_->pop_head();
   return Step::kMoved;
+}
+
+// Not the end: what is queued has yet to be told.
+bool QueueTask::fail(const Status& why) {
+  group_->mailbox().fail_here(why);
+  return false;
 }
 
 }  // namespace braid

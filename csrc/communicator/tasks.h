@@ -2,6 +2,7 @@
 // The things a group has under way: a collective, a point-to-point message, and the queue of collectives.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +11,7 @@
 
 #include "communicator/detour.h"
 #include "communicator/group.h"
-#include "communicator/progress.h"
+#include "engine/progress.h"
 #include "executor/shared_execution.h"
 
 namespace braid {
@@ -23,7 +24,8 @@ class CollectiveTask final : public Task {
                  Clock::time_point started, Deadline deadline);
 
   Step advance(bool before_sleep) override;
-  Deadline deadline() const override { return asked_ ? answers_due_ : deadline_; }
+  Deadline deadline() const override { return asked_ ? answers_due_ : std::min(deadline_, stall_.due()); }
+  bool fail(const Status& why) override;
   // Its turn comes at this moment; else it asks the clock when its turn has come.
   void begin_at(Clock::time_point now) { begun_ = now; }
   // A shortcut has posted what this rank sends. Before its turn comes.
@@ -45,6 +47,9 @@ class CollectiveTask final : public Task {
   Status look_around(const SharedExecution& execution, bool had_lost);
   Step wait_or_give_up(bool moved);
   std::string waiting_for() const;
+  // For a notice.
+  WaitView view();
+  std::vector<Node> waiting_peers() const;
   Work::Describe describe() const;
   // By value: the execution, which may hold the status, ends here.
   Step finish(Status status, std::vector<Node> missing = {});
@@ -65,8 +70,10 @@ class CollectiveTask final : public Task {
   std::unique_ptr<Detour> detour_;  // gone through, or tried in vain: then it still has the input
   std::variant<std::monostate, Detour*, Execution, SharedExecution> running_;
   bool has_posted_ = false;
+  bool has_needed_ = false;                 // somebody, over the boards
   unsigned idle_ = 0;                       // advances in a row that moved nothing
   std::optional<Clock::time_point> begun_;  // its turn came
+  Stall stall_;                             // since then
   bool asked_ = false;                      // after the deadline: which ranks are not here?
   std::vector<Node> missing_;               // when it has failed for that
   Deadline answers_due_;
@@ -75,22 +82,28 @@ class CollectiveTask final : public Task {
 // One message to or from another rank.
 class MessageTask final : public Task {
  public:
-  MessageTask(std::shared_ptr<Group> group, const Message& message, Deadline deadline, std::shared_ptr<Work> work)
-      : group_(std::move(group)), message_(message), deadline_(deadline), work_(std::move(work)) {}
+  MessageTask(std::shared_ptr<Group> group, const PointToPoint& message, Deadline deadline,
+              std::shared_ptr<Work> work)
+      : group_(std::move(group)), message_(message), deadline_(deadline), work_(std::move(work)) {
+    stall_.begin(work_->started_at(), group_->options().stall_notice);
+  }
 
   Step advance(bool before_sleep) override;
-  Deadline deadline() const override { return deadline_; }
+  Deadline deadline() const override { return std::min(deadline_, stall_.due()); }
+  bool fail(const Status& why) override;
   Request* request() { return &request_; }
   // Whether the mailbox has the request; until then it waits for a message to be matched with. Before advance().
   void set_matched(bool matched) { matched_ = matched; }
 
  private:
   std::optional<Status> outcome();  // none yet
+  WaitView view() const;
 
   const std::shared_ptr<Group> group_;
-  const Message message_;
+  const PointToPoint message_;
   const Deadline deadline_;
   const std::shared_ptr<Work> work_;
+  Stall stall_;
   Request request_;
   bool matched_ = false;
 };
@@ -102,6 +115,7 @@ class QueueTask final : public Task {
 
   Step advance(bool before_sleep) override;
   Deadline deadline() const override { return deadline_; }
+  bool fail(const Status& why) override;
 
  private:
   const std::shared_ptr<Group> group_;

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "communicator/checks.h"
 #include "communicator/group.h"
-#include "communicator/parley.h"
+#include "links/parley.h"
 
 namespace braid {
 namespace {

@@ -3,6 +3,9 @@
 
 #include <utility>
 
+#include "base/barrier.h"
+#include "base/log.h"
+
 namespace braid {
 
 bool Work::done() const {
@@ -41,6 +44,16 @@ std::vector<Node> Work::missing() const {
   return missing_;
 }
 
+std::vector<Node> Work::awaited() const {
+  const std::lock_guard lock(mutex_);
+  return awaited_;
+}
+
+void Work::set_awaited(std::vector<Node> awaited) {
+  const std::lock_guard lock(mutex_);
+  if (!done_) awaited_ = std::move(awaited);
+}
+
 std::chrono::nanoseconds Work::duration() const {
   const std::lock_guard lock(mutex_);
   return finished_ - started_;
@@ -53,11 +66,15 @@ void Work::finish(Status status, std::vector<Node> missing, Clock::time_point fi
     done_ = true;
     status_ = std::move(status);
     missing_ = std::move(missing);
+    awaited_.clear();
     finished_ = finished;
     callbacks.swap(callbacks_);
     changed_.notify_all();
   }
-  for (const auto& callback : callbacks) callback(status_);
+  for (const auto& callback : callbacks) {
+    const Status thrown = caught("telling that an operation has ended", [&] { callback(status_); });
+    if (!thrown.ok()) log(LogLevel::kWarning, thrown.message());
+  }
 }
 
 }  // namespace braid

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/look_up.h"
 #include "base/status.h"
 #include "schedule/collective.h"
 
@@ -44,9 +45,13 @@ class Work {
   // The ranks that had not come when the operation timed out.
   std::vector<Node> missing() const;
 
+  // The ranks it waits for directly, once it has waited for a second; none when it is done.
+  std::vector<Node> awaited() const;
+
   // By the communicator.
   void set_source(Node source) { source_.store(source); }
-  // Once.
+  void set_awaited(std::vector<Node> awaited);
+  // Once. Throws nothing: what a callback throws is logged, and the others are called.
   void finish(Status status, std::vector<Node> missing = {}, Clock::time_point finished = Clock::now());
 
  private:
@@ -60,8 +65,18 @@ class Work {
   bool done_ = false;
   Status status_;
   std::vector<Node> missing_;
+  std::vector<Node> awaited_;
   Clock::time_point finished_;
   std::vector<std::function<void(const Status&)>> callbacks_;
 };
+
+inline Waited wait_looking_up(const Work& work, Deadline deadline, const GiveUp& give_up) {
+  if (work.done()) return Waited::kDone;
+  const auto sleep = [&](Deadline until) {
+    static_cast<void>(work.wait(until));
+    return work.done();
+  };
+  return wait_in_slices(sleep, deadline, give_up);
+}
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/barrier.h"
 #include "base/copy.h"
 #include "reduce/reduce.h"
 #include "schedule/text.h"
@@ -40,7 +41,13 @@ Execution::Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node
   lanes_.resize(static_cast<size_t>(lanes));
   for (Lane& lane : lanes_) lane.pending = std::make_unique<Pending[]>(most_messages);
   reserve_memory();
-  for (Lane& lane : lanes_) start_segment(lane);
+  // Messages that are under way use this object, which is gone if its constructor throws.
+  const Status thrown = caught("starting an operation", [this] {
+    for (Lane& lane : lanes_) start_segment(lane);
+  });
+  if (thrown.ok()) return;
+  mailbox_.fail_here(thrown);
+  status_ = thrown;
 }
 
 void Execution::reserve_memory() {
@@ -254,6 +261,26 @@ std::vector<Node> Execution::waiting_peers() const {
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;
+}
+
+std::string Execution::missing_with(Node peer) const {
+  size_t open = 0;
+  size_t all = 0;
+  const Request* first = nullptr;
+  for (const Lane& lane : lanes_) {
+    for (size_t i = 0; lane.active() && i < lane.posted; ++i) {
+      const Pending& pending = lane.pending[i];
+      if (pending.peer != peer) continue;
+      ++all;
+      if (i < lane.finished || pending.request.done()) continue;
+      ++open;
+      if (first == nullptr) first = &pending.request;
+    }
+  }
+  if (open == 0) return "";
+  const std::string why = mailbox_.missing_of(first);
+  return std::to_string(open) + " of " + std::to_string(all) + " messages with it are open" +
+         (why.empty() ? "" : " (" + why + ")");
 }
 
 }  // namespace braid

@@ -42,6 +42,8 @@ class Execution {
   // What is being waited for: "recv o2 <- r2 (round 1)" per step, at most `most`; and from whom.
   std::string waiting_for(size_t most) const;
   std::vector<Node> waiting_peers() const;
+  // What of the messages with a peer is open: "3 of 8 messages with it are open (no message was announced)".
+  std::string missing_with(Node peer) const;
 
  private:
   struct Pending {

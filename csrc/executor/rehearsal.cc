@@ -2,8 +2,10 @@
 #include "executor/rehearsal.h"
 
 #include <functional>
+#include <future>
 #include <thread>
 
+#include "base/barrier.h"
 #include "executor/shared_execution.h"
 #include "transport/shm/local_boards.h"
 
@@ -54,10 +56,21 @@ std::vector<Operands> with_aggregators(const Schedule& schedule, std::vector<Ope
 Status on_threads(int nodes, const std::function<Status(Node)>& run) {
   std::vector<Status> outcomes(static_cast<size_t>(nodes));
   std::vector<std::thread> threads;
-  for (Node node = 0; node < nodes; ++node) {
-    threads.emplace_back([&, node] { outcomes[static_cast<size_t>(node)] = run(node); });
-  }
+  std::promise<bool> all_are_there;  // or else none begins
+  const std::shared_future<bool> begin = all_are_there.get_future().share();
+  const Status thrown = caught("starting the threads of a rehearsal", [&] {
+    for (Node node = 0; node < nodes; ++node) {
+      threads.emplace_back([&outcome = outcomes[static_cast<size_t>(node)], begin, &run, node] {
+        const Status broke = caught("rehearsing", [&] {
+          if (begin.get()) outcome = run(node);
+        });
+        if (!broke.ok()) outcome = broke;
+      });
+    }
+  });
+  all_are_there.set_value(thrown.ok());
   for (std::thread& thread : threads) thread.join();
+  if (!thrown.ok()) return thrown;
   for (const Status& outcome : outcomes) {
     if (!outcome.ok()) return outcome;
   }
@@ -83,11 +96,18 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
   const Deadline deadline = deadline_after(options.timeout);
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);
-    Pool pool(0);
-    Execution execution(schedule, node, all[i], *mailboxes[i], 1, pool, options.execution);
-    Status outcome = run_node(node, execution, *mailboxes[i], bells[i], deadline);
-    if (!outcome.ok()) mailboxes[i]->fail(outcome);
-    return outcome;
+    Status outcome;
+    const Status thrown = caught("rehearsing", [&] {
+      Pool pool(0);
+      Execution execution(schedule, node, all[i], *mailboxes[i], 1, pool, options.execution);
+      const Status broke =
+          caught("rehearsing", [&] { outcome = run_node(node, execution, *mailboxes[i], bells[i], deadline); });
+      if (!broke.ok()) outcome = broke;
+      if (!outcome.ok()) mailboxes[i]->fail(outcome);
+    });
+    if (thrown.ok()) return outcome;
+    mailboxes[i]->fail_here(thrown);
+    return thrown;
   });
 }
 

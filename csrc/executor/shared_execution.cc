@@ -121,7 +121,10 @@ bool SharedExecution::post(const Step& step) {
       place = same->place;
     } else {
       const std::optional<uint32_t> room = board_.stage(bytes);
-      if (!room) return false;
+      if (!room) {
+        status_ = board_.refusal();
+        return false;
+      }
       place = *room;
       staged_.push_back({step.target, place});
     }
@@ -284,6 +287,21 @@ std::vector<Node> SharedExecution::waiting_peers() const {
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;
+}
+
+std::string SharedExecution::missing_with(Node peer) const {
+  if (posting_ || turn_ == turns_) {
+    return board_.has_taken_all(peer) ? "" : "it has not taken all that was posted for it";
+  }
+  size_t missing = 0;
+  size_t all = 0;
+  for (size_t i = 0; awaiting_ && i < awaited_.size(); ++i) {
+    if (awaited_[i].from != peer) continue;
+    ++all;
+    if (i >= collected_ && !board_.has_come(peer, awaited_[i].ahead)) ++missing;
+  }
+  if (missing == 0) return "";
+  return std::to_string(missing) + " of " + std::to_string(all) + " messages from it are missing";
 }
 
 }  // namespace braid

@@ -56,6 +56,7 @@ class SharedExecution {
   // As for Execution.
   std::string waiting_for(size_t most) const;
   std::vector<Node> waiting_peers() const;
+  std::string missing_with(Node peer) const;
 
  private:
   using Awaited = SharedWorkspace::Awaited;

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "base/barrier.h"
+
 namespace braid {
 namespace {
 
@@ -36,9 +38,10 @@ void Pool::give_back(std::byte* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes <= keep_bytes_) {
       make_room_for(bytes);
-      free_.push_back({data, bytes});
-      kept_bytes_ += bytes;
-      return;
+      if (caught("keeping a block", [&] { free_.push_back({data, bytes}); }).ok()) {
+        kept_bytes_ += bytes;
+        return;
+      }
     }
   }
   ::operator delete(data, kAlignment);

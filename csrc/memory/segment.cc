@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "memory/card.h"
+#include "memory/reserve.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -97,6 +98,7 @@ Result<Segment> Segment::create(const char* label, size_t bytes) {
   if (!mapped.ok()) return mapped.status();
   segment.data_ = mapped.value();
   segment.size_ = whole_pages;
+  if (Status refused = reserve(segment.data_, sizeof(Nonce)); !refused.ok()) return refused;
   std::memcpy(segment.data_, &nonce.value(), sizeof(Nonce));
   segment.card_ = SegmentCard{segment.owner_, segment.fd_, whole_pages, nonce.value()}.text();
   return segment;
@@ -111,8 +113,9 @@ Result<Segment> Segment::attach(std::string_view card) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return system_error("cannot open the shared memory " + path, errno);
 
-  Status status = check_file(fd, wanted.bytes);
   Segment segment;
+  segment.fd_ = fd;  // closed whatever happens; the mapping needs it no longer
+  Status status = check_file(fd, wanted.bytes);
   if (status.ok()) {
     Result<std::byte*> mapped = map_shared(fd, wanted.bytes);
     status = mapped.status();
@@ -121,7 +124,7 @@ Result<Segment> Segment::attach(std::string_view card) {
       segment.size_ = wanted.bytes;
     }
   }
-  ::close(fd);
+  ::close(std::exchange(segment.fd_, -1));
   if (!status.ok()) return status.within(path);
   if (std::memcmp(segment.data_, &wanted.nonce, sizeof(Nonce)) != 0) {
     return Status(Code::kUnsupported, path + ": holds other memory than the card says");
@@ -129,6 +132,12 @@ Result<Segment> Segment::attach(std::string_view card) {
   segment.owner_ = wanted.pid;
   segment.card_ = wanted.text();
   return segment;
+}
+
+Result<pid_t> Segment::owner_of(std::string_view card) {
+  const Result<SegmentCard> parsed = parse_card(card);
+  if (!parsed.ok()) return parsed.status();
+  return parsed.value().pid;
 }
 
 Segment::Segment(Segment&& other) noexcept { *this = std::move(other); }

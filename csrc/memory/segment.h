@@ -19,13 +19,17 @@ class Segment {
   static constexpr size_t kReservedBytes = 64;
 
   // A new segment of at least `bytes`, rounded up to whole pages. Its size is sealed: neither this process nor a
-  // peer can shrink it, so mapped memory never faults. Pages cost nothing until they are touched. `label` is
+  // peer can shrink it. Pages cost nothing until they are touched; where none may be left, reserve() them first.
+  // `label` is
   // what /proc/<pid>/maps shows.
   static Result<Segment> create(const char* label, size_t bytes);
 
   // Maps the segment that another process (or this one) described by its card. Succeeds only if the memory behind
   // the card is really reached: same size, sealed, and holding the card's nonce.
   static Result<Segment> attach(std::string_view card);
+
+  // The process that made the segment of this card, if it says so truly.
+  static Result<pid_t> owner_of(std::string_view card);
 
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;

@@ -3,13 +3,11 @@
 
 #include <utility>
 
+#include "interpreter/interrupts.h"
 #include "python/python_store.h"
 
 namespace braid {
 namespace {
-
-// How long a collective stays in the thread of its caller, who then goes on waiting, but looks up for signals.
-constexpr milliseconds kInlineTime{50};
 
 std::byte* memory_of(const py::array& array) {
   if ((array.flags() & py::array::c_style) == 0) throw py::value_error("expected a C-contiguous array");
@@ -46,6 +44,17 @@ Operation operation_of(const std::string& collective, const std::string& dtype, 
   return {*kind, *element, *reduction, root, cut<ConstBytes>(in, false), cut<Bytes>(out, true)};
 }
 
+// Nobody else keeps the arrays for the operation: without memory to do so, that ends first.
+std::unique_ptr<ArrayRequest> hold(std::shared_ptr<Work> work, std::initializer_list<py::object> arrays) {
+  try {
+    return std::make_unique<ArrayRequest>(work, std::vector<py::object>(arrays));
+  } catch (...) {
+    const py::gil_scoped_release release;
+    static_cast<void>(work->wait(kNoDeadline));
+    throw;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, int rank, int size,
@@ -61,12 +70,15 @@ std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, i
   const auto for_servers = servers.is_none() ? nullptr : std::make_shared<PythonStore>(std::move(servers));
   options.value().servers = for_servers;
   const auto meeting = std::make_shared<PythonStore>(std::move(store));
+  Interrupts interrupts;
+  options.value().give_up = interrupts.give_up();
   auto group = [&] {
     const py::gil_scoped_release release;
     return make_group(meeting, rank, size, name, options.value());
   }();
   meeting->raise_what_was_caught();
   if (for_servers && !group.ok()) for_servers->raise_what_was_caught();
+  if (!group.ok() && interrupts.restore()) throw py::error_already_set();
   raise_if_failed(group.status());
   return std::make_unique<ArrayCommunicator>(std::move(group).value());
 }
@@ -82,7 +94,8 @@ void ArrayCommunicator::close() {
   }
   {
     const py::gil_scoped_release release;
-    end_group(std::move(group));
+    Interrupts interrupts;  // what is raised comes out a moment later: this may be a destructor
+    end_group(std::move(group), interrupts.give_up());
   }
   let_go_of_finished();
 }
@@ -98,7 +111,7 @@ std::shared_ptr<Communicator> ArrayCommunicator::group() const {
 }
 
 void ArrayCommunicator::run(Operation operation, const py::object& in, const py::object& out) const {
-  operation.inline_for = kInlineTime;
+  operation.inline_for = kLookUpEvery;
   const std::shared_ptr<Communicator> owner = group();
   const auto work = [&] {
     const py::gil_scoped_release release;
@@ -106,7 +119,7 @@ void ArrayCommunicator::run(Operation operation, const py::object& in, const py:
   }();
   raise_if_failed(work.status());
   if (work.value()) {
-    ArrayRequest(work.value(), {in, out}).wait(milliseconds(0));
+    hold(work.value(), {in, out})->wait(milliseconds(0));
   } else {
     let_go_of_finished();
   }
@@ -127,7 +140,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::start(const std::string& collec
     return owner->start(std::move(operation), false);
   }();
   raise_if_failed(work.status());
-  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{in.array, out.array});
+  return hold(std::move(work).value(), {in.array, out.array});
 }
 
 std::unique_ptr<ArrayRequest> ArrayCommunicator::start_lossy(const py::array& array, const std::string& codec,
@@ -151,7 +164,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::start_lossy(const py::array& ar
     return owner->start(std::move(operation), false);
   }();
   raise_if_failed(work.status());
-  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{array, residual});
+  return hold(std::move(work).value(), {array, residual});
 }
 
 std::unique_ptr<ArrayRequest> ArrayCommunicator::send(const py::array& array, int to, uint32_t tag) {
@@ -162,7 +175,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::send(const py::array& array, in
     return owner->send(to, tag, bytes, milliseconds(0));
   }();
   raise_if_failed(work.status());
-  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{array});
+  return hold(std::move(work).value(), {array});
 }
 
 std::unique_ptr<ArrayRequest> ArrayCommunicator::recv(py::array array, int from, uint32_t tag) {
@@ -174,7 +187,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::recv(py::array array, int from,
     return owner->recv(from, tag, bytes, milliseconds(0));
   }();
   raise_if_failed(work.status());
-  return std::make_unique<ArrayRequest>(std::move(work).value(), std::vector<py::object>{array});
+  return hold(std::move(work).value(), {array});
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group as python/braid/_communicator.py uses it: operations on NumPy memory, waits that let go of the GIL and
+// A group as python/braid/_array/communicator.py uses it: operations on NumPy memory, waits that let go of the GIL and
 // look up for signals. Arguments are checked there; what is checked here keeps memory safe.
 //
 // All functions: the GIL is held by the caller.
@@ -15,6 +15,7 @@
 
 #include "communicator/communicator.h"
 #include "communicator/process.h"
+#include "interpreter/stated_numbers.h"
 
 namespace braid {
 

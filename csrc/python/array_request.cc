@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/barrier.h"
+#include "base/look_up.h"
+#include "interpreter/interrupts.h"
 #include "python/array_communicator.h"
 
 namespace braid {
 namespace {
-
-// How often a waiting thread looks up for signals: Ctrl-C is answered this late.
-constexpr milliseconds kLookUp{50};
 
 // Operations under way that nobody holds any more, and their arrays. Guarded by the GIL.
 struct Dropped {
@@ -46,8 +46,13 @@ ArrayRequest::~ArrayRequest() {
     abandon(std::move(work_));
     return;
   }
-  if (!work_->done()) of_this_process<Dropped>().rows.emplace_back(work_, std::move(arrays_));
-  let_go_of_finished();
+  const Status thrown = caught("keeping the arrays of an operation", [this] {
+    if (!work_->done()) of_this_process<Dropped>().rows.emplace_back(work_, std::move(arrays_));
+    let_go_of_finished();
+  });
+  if (thrown.ok() || arrays_.empty()) return;
+  const py::gil_scoped_release release;  // they are still here, and go when the operation has ended
+  static_cast<void>(work_->wait(kNoDeadline));
 }
 
 void ArrayRequest::check_process() const {
@@ -70,17 +75,15 @@ Node ArrayRequest::source() const {
 void ArrayRequest::wait(milliseconds timeout) {
   check_process();
   const Deadline deadline = deadline_after(timeout);
-  while (!work_->done()) {
-    {
-      const py::gil_scoped_release release;
-      static_cast<void>(work_->wait(std::min(deadline, Clock::now() + kLookUp)));
-    }
-    if (work_->done()) break;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (Clock::now() >= deadline) {
-      raise({Code::kTimeout, work_->what() + " has not finished within the " + std::to_string(timeout.count()) +
-                                 " ms given to wait(); it goes on, and the group is unharmed"});
-    }
+  Interrupts interrupts;
+  if (!work_->done()) {
+    const py::gil_scoped_release release;
+    static_cast<void>(wait_looking_up(*work_, deadline, interrupts.give_up()));
+  }
+  if (interrupts.restore()) throw py::error_already_set();
+  if (!work_->done()) {
+    raise({Code::kTimeout, work_->what() + " has not finished within the " + std::to_string(timeout.count()) +
+                               " ms given to wait(); it goes on, and the group is unharmed"});
   }
   // Letting go of an array may run Python, which may come here again: nothing of it must be left to be let go of.
   static_cast<void>(std::exchange(arrays_, {}));

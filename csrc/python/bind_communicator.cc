@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "interpreter/explanation_dict.h"
+#include "interpreter/interrupts.h"
 #include "python/array_communicator.h"
 #include "python/bind.h"
 
@@ -44,6 +46,18 @@ std::vector<py::dict> stats_of_all() {
     entry["rank"] = group->rank();
     entry["ranks"] = group->ranks();
     entry["operations"] = rows_of(group->stats());
+    const Waits waits = group->waits();
+    py::list waiting;
+    for (const Wait& wait : waits.now) {
+      py::dict row;
+      row["operation"] = wait.operation;
+      row["seconds"] = wait.seconds;
+      row["ranks"] = wait.ranks;
+      waiting.append(std::move(row));
+    }
+    entry["waiting"] = std::move(waiting);
+    entry["notices"] = waits.notices;
+    entry["longest_wait_s"] = waits.longest_s;
     groups.push_back(std::move(entry));
   }
   return groups;
@@ -131,8 +145,16 @@ void bind_communicator(py::module_& m) {
         "Names of the reductions the core knows, in the order of their wire numbers.");
   m.def("stats", &stats_of_all, "Name, rank, size and counters of every group of this process.");
   m.def(
-      "leave_all_groups", [](const std::string& reason) { leave_all_groups(reason); }, py::arg("reason"),
-      py::call_guard<py::gil_scoped_release>());
+      "leave_all_groups",
+      [](const std::string& reason) {
+        Interrupts interrupts;  // Ctrl-C ends the waiting
+        {
+          const py::gil_scoped_release release;
+          leave_all_groups(reason, interrupts.give_up());
+        }
+        if (interrupts.restore()) throw py::error_already_set();
+      },
+      py::arg("reason"));
 }
 
 }  // namespace braid

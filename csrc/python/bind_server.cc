@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 
+#include "aggregator/aggregator.h"
 #include "python/array_communicator.h"
 #include "python/bind.h"
 #include "python/python_store.h"
-#include "server/server.h"
 
 namespace braid {
 namespace {
@@ -62,7 +62,7 @@ void serve_from_python(py::object store, const std::string& reach, const std::op
 
 void bind_server(py::module_& m) {
   m.def("serve", &serve_from_python, py::arg("store"), py::arg("reach"), py::arg("links"), py::arg("stopped"),
-        py::arg("say"), "Works as an aggregator until stopped() is true; see csrc/server/server.h.");
+        py::arg("say"), "Works as an aggregator until stopped() is true; see csrc/aggregator/aggregator.h.");
 }
 
 }  // namespace braid

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "communicator/explanation.h"
-#include "communicator/stated_links.h"
-#include "communicator/tuning.h"
+#include "interpreter/explanation_dict.h"
+#include "links/tuning.h"
+#include "options/stated_links.h"
 #include "python/array_communicator.h"
 #include "python/bind.h"
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int kTypeNumbers = 320;
 constexpr int8_t kNotAsked = -2, kNotCarried = -1;
 
-// As dtype_name() in python/braid/_arrays.py: what counts is NumPy's name of the dtype. In native byte order that
+// As dtype_name() in python/braid/_array/arrays.py: what counts is NumPy's name of the dtype. In native byte order that
 // depends on the type's number alone, or else (as with strings) is no name of the core's.
 std::optional<DType> dtype_of(const py::dtype& dtype) {
   static auto known = [] {  // guarded by the GIL

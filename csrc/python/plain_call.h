@@ -2,7 +2,7 @@
 // The short way of a blocking collective: for arguments that need no copy, no counts, no new array and no advice.
 // They are looked at without running Python, which would take longer than a small collective itself.
 //
-// There is no second set of rules here: what is plain means the same to python/braid/_calls.py, and whatever is not
+// There is no second set of rules here: what is plain means the same to python/braid/_array/calls.py, and whatever is not
 // plain, right or wrong, is left to it.
 #pragma once
 

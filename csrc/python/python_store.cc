@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/python_store.h"
 
+#include <string_view>
+
+#include "base/limits.h"
+
 namespace py = pybind11;
 
 namespace braid {
@@ -24,7 +28,11 @@ Result<std::string> PythonStore::get(const std::string& key, milliseconds timeou
   const py::gil_scoped_acquire acquire;
   const double timeout_s = static_cast<double>(timeout.count()) / 1000;
   try {
-    return std::string(py::bytes(store_.attr("get")(key, timeout_s)));
+    const py::bytes value(store_.attr("get")(key, timeout_s));
+    const std::string_view seen(value);
+    if (seen.size() <= kMostStoreValueBytes) return std::string(seen);
+    return Status(Code::kSystem,
+                  too_large("the store's value of key '" + key + "'", seen.size(), kMostStoreValueBytes));
   } catch (const py::error_already_set& error) {
     // Its subclasses say more than that a key is missing.
     if (error.type().ptr() != PyExc_TimeoutError) return failed();

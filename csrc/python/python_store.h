@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "communicator/store.h"
+#include "base/store.h"
 
 namespace braid {
 

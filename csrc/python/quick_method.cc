@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// braid._core.quick, a decorator of the blocking methods of braid._collectives: calls with plain arguments are
+// braid._core.quick, a decorator of the blocking methods of braid._array.collectives: calls with plain arguments are
 // carried out before Python is run, all others are the method's. The method's name is the collective; parameters and
 // defaults are read off it, so that they are written down once.
 //

@@ -45,8 +45,9 @@ class FrameSink {
   // One lock for the whole group: channels, their queues and the mailbox.
   virtual std::mutex& mutex() = 0;
   // Where the payload of a frame that is arriving must be put: exactly frame.payload_bytes, valid until
-  // arrived() or until the mutex is released and taken again with the mailbox failed. An error means the frame
-  // is against the protocol: the channel must report the peer lost.
+  // arrived() or until the mutex is released and taken again with the mailbox failed. No other frame is given the same
+  // memory meanwhile, though a channel of several connections has several frames arriving. An error means the frame is
+  // against the protocol: the channel must report the peer lost.
   virtual Result<Bytes> landing(Node from, const Frame& frame) = 0;
   // The frame is complete and its payload in place.
   virtual void arrived(Node from, const Frame& frame) = 0;
@@ -56,6 +57,8 @@ class FrameSink {
   virtual bool awaits(size_t bytes) const = 0;
   // Nothing more will come from this peer and nothing more can go there.
   virtual void lost(Node peer, Status why) = 0;
+  // The wire cannot go on in this process, for lack of memory, say: the group fails.
+  virtual void broke(const Status& why) = 0;
 };
 
 struct ChannelTraits {
@@ -96,7 +99,10 @@ class Channel {
   virtual void pace(double /*bytes_per_s*/) {}
   // The stream the peer last began, when the wire can tell without the peer's help.
   virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
-  // Stops: drops queued frames that have a request, never touches a payload or the sink again after it returns. A
+  // Has the peer shown since the last call that its process runs? It may be asked by a kAsk where it has a card; else it
+  // shows so unasked. Wires that cannot tell say yes.
+  virtual bool heard() { return true; }
+  // Stops, even without memory: drops queued frames that have a request, never touches a payload or the sink again after it returns. A
   // frame half written is finished from a copy, and queued frames without a request (a kFail, a kLeave) still go
   // out behind it as well as the wire can, without blocking.
   virtual void close() = 0;

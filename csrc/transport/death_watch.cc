@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that polls pidfds. Groups share one pidfd per process: a host with many groups must not run out of
+// A thread that polls pidfds. What its callers throw leaves the watch as it was; the thread itself, short of memory,
+// tries again a moment later. Groups share one pidfd per process: a host with many groups must not run out of
 // descriptors.
 #include "transport/death_watch.h"
 
@@ -15,13 +16,17 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/barrier.h"
+#include "base/log.h"
+
 namespace braid {
 namespace {
+
+constexpr int kRetry_ms = 50;
 
 class Descriptor {
  public:
@@ -67,11 +72,13 @@ class PidfdWatch final : public DeathWatch {
       Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
       if (pidfd.get() < 0) return system_error("cannot watch process " + std::to_string(pid), errno);
       process = processes_.insert(processes_.end(), Process{pid, std::move(pidfd), {}});
-      wake();
     }
     const Id id = next_id_++;
-    process->callbacks.emplace(id, std::move(died));
-    return id;
+    const Status thrown = caught("watching a process", [&] { process->callbacks.emplace(id, std::move(died)); });
+    wake();
+    if (thrown.ok()) return id;
+    if (process->callbacks.empty()) retired_.splice(retired_.end(), processes_, process);
+    return thrown;
   }
 
   void forget(Id id) override {
@@ -81,12 +88,17 @@ class PidfdWatch final : public DeathWatch {
       if (process->callbacks.erase(id) == 0) continue;
       if (process->callbacks.empty()) {
         // The thread may be polling the descriptor: it stays open until the thread has come round.
-        retired_.push_back(std::move(process->pidfd));
-        processes_.erase(process);
+        retired_.splice(retired_.end(), processes_, process);  // takes no memory
         wake();
       }
       return;
     }
+  }
+
+  void beat(std::atomic<uint32_t>& pulse) override {
+    const std::lock_guard lock(mutex_);
+    pulse_ = &pulse;
+    if (thread_.joinable()) wake();
   }
 
  private:
@@ -105,12 +117,8 @@ class PidfdWatch final : public DeathWatch {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      status = system_error("cannot start the thread that watches peers", error.code().value());
-    }
+    Status status =
+        caught("starting the thread that watches peers", [&] { thread_ = std::thread([this] { run(); }); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
   }
@@ -122,29 +130,42 @@ class PidfdWatch final : public DeathWatch {
 
   void run() {
     std::vector<pollfd> entries;
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        processes_.remove_if([](Process& process) {
-          if (!is_readable(process.pidfd.get())) return false;
-          for (auto& [id, died] : process.callbacks) died();
-          return true;
-        });
-        if (stopping_) return;
-        retired_.clear();
-        uint64_t count = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-        entries.assign(1, {wake_.get(), POLLIN, 0});
-        for (const Process& process : processes_) entries.push_back({process.pidfd.get(), POLLIN, 0});
-      }
-      ::poll(entries.data(), entries.size(), -1);
+    for (bool goes_on = true; goes_on;) {
+      const Status thrown = caught("watching processes", [&] { goes_on = watch_all(entries); });
+      if (thrown.ok()) continue;
+      log(LogLevel::kWarning, thrown.message());
+      ::poll(nullptr, 0, kRetry_ms);
     }
+  }
+
+  // Until something happens; false when it is over.
+  bool watch_all(std::vector<pollfd>& entries) {
+    bool beats = false;
+    {
+      const std::lock_guard lock(mutex_);
+      beats = pulse_ != nullptr;
+      if (beats) pulse_->fetch_add(1, std::memory_order_relaxed);
+      processes_.remove_if([](Process& process) {
+        if (!is_readable(process.pidfd.get())) return false;
+        for (auto& [id, died] : process.callbacks) died();
+        return true;
+      });
+      if (stopping_) return false;
+      retired_.clear();
+      uint64_t count = 0;
+      [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+      entries.assign(1, {wake_.get(), POLLIN, 0});
+      for (const Process& process : processes_) entries.push_back({process.pidfd.get(), POLLIN, 0});
+    }
+    ::poll(entries.data(), entries.size(), beats ? static_cast<int>(kPulseTime.count()) : -1);
+    return true;
   }
 
   std::mutex mutex_;
   std::list<Process> processes_;
-  std::vector<Descriptor> retired_;
+  std::list<Process> retired_;
   Descriptor wake_;
+  std::atomic<uint32_t>* pulse_ = nullptr;
   std::thread thread_;
   Id next_id_ = 1;
   bool stopping_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/frame.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -44,16 +45,38 @@ std::string pack_status(const Status& status) {
 
 namespace {
 
-// The text up to its last whole character, in UTF-8: whoever sent it may have had to cut it.
-std::string_view whole_characters(std::string_view text) {
-  size_t at = text.size();
-  while (at > 0 && text.size() - at < 4) {
-    const auto byte = static_cast<unsigned char>(text[--at]);
-    if ((byte & 0xc0) == 0x80) continue;  // in the midst of a character
-    const size_t bytes = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-    return text.size() - at < bytes ? text.substr(0, at) : text;
+// How many bytes the character takes that begins with this one; 0 where none does.
+size_t character_bytes(unsigned char first) {
+  if (first < 0x80) return 1;
+  if (first < 0xc2) return 0;
+  return first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+}
+
+// Whether the second byte of a character may follow the first: no character has two spellings, and some have none.
+bool may_follow(unsigned char first, unsigned char second) {
+  const unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  return least <= second && second <= most;
+}
+
+// The text in UTF-8, which Python insists on. Its last character goes if the sender had to cut it; a byte that belongs
+// to no character becomes a question mark.
+std::string readable(std::string_view text) {
+  std::string whole;
+  while (!text.empty()) {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+    const size_t bytes = character_bytes(byte(0));
+    size_t right = std::min<size_t>(bytes, 1);
+    while (right < std::min(bytes, text.size()) &&
+           (right == 1 ? may_follow(byte(0), byte(1)) : (byte(right) & 0xc0) == 0x80)) {
+      ++right;
+    }
+    if (right == text.size() && right < bytes) break;
+    const bool is_whole = right > 0 && right == bytes;
+    whole += is_whole ? text.substr(0, bytes) : "?";
+    text.remove_prefix(is_whole ? bytes : 1);
   }
-  return text;
+  return whole;
 }
 
 }  // namespace
@@ -65,7 +88,7 @@ Status unpack_status(const std::string& packed) {
   const auto code = static_cast<Code>(packed[0]);
   const bool known = code > Code::kOk && code <= Code::kInternal;
   const std::string_view text = std::string_view(packed).substr(1 + sizeof rank);
-  return {known ? code : Code::kAborted, std::string(whole_characters(text)), rank};
+  return {known ? code : Code::kAborted, readable(text), rank};
 }
 
 }  // namespace braid

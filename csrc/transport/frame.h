@@ -49,12 +49,17 @@ enum class FrameKind : uint8_t {
   kLeave = 7,      // the sender has closed the group in good order
   kAsk = 8,        // which stream are you in?
   kTell = 9,       // the answer, in tag.stream
-  kAnnounce = 10,  // sender to receiver: a large message waits for kReady (lets a mismatch be seen)
+  kAnnounce = 10,  // sender to receiver: a message waits for kReady
+  kCredit = 11,    // receiver to sender: kMessages worth `message_bytes` were handed to their receives
+  kWant = 12,      // receiver to sender: announce this message, however many others are announced
+  kForget = 13,    // receiver to sender: kWant is settled
 };
+inline constexpr FrameKind kLastFrameKind = FrameKind::kForget;
 
 struct Frame {
   FrameKind kind = FrameKind::kMessage;
-  uint8_t reserved[3] = {};
+  uint8_t was_announced = 0;  // of a kPiece: a kAnnounce went before it, maybe over another connection
+  uint8_t reserved[2] = {};
   uint32_t payload_bytes = 0;
   Tag tag;
   uint64_t message_bytes = 0;  // size of the whole message

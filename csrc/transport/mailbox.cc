@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/mailbox.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "base/barrier.h"
 
 namespace braid {
 namespace {
@@ -13,7 +16,11 @@ constexpr size_t kRememberedStreams = 64;
 }  // namespace
 
 Mailbox::Mailbox(Node rank, int ranks, DoorbellWord& bell)
-    : rank_(rank), bell_(bell), peers_(static_cast<size_t>(ranks)) {}
+    : rank_(rank),
+      bell_(bell),
+      last_words_(pack_status({Code::kSystem, rank_text(rank) + " ran out of memory", rank})),
+      peers_(static_cast<size_t>(ranks)),
+      limits_(Limits::of(ranks)) {}
 
 Mailbox::~Mailbox() { close(); }
 
@@ -31,7 +38,6 @@ void Mailbox::publish_at(std::atomic<uint64_t>* word) {
 // ---- starting messages
 
 bool Mailbox::admit(Node node, Request* request) {
-  request->start();
   if (!failure_.ok()) {
     request->finish(failure_);
   } else if (closed_) {
@@ -39,6 +45,7 @@ bool Mailbox::admit(Node node, Request* request) {
   } else if (node == rank_ || !peer(node).channel) {
     request->finish({Code::kInternal, "no wire to " + rank_text(node), node});
   } else {
+    start_looking();
     return true;
   }
   return false;
@@ -46,6 +53,14 @@ bool Mailbox::admit(Node node, Request* request) {
 
 void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
   const std::lock_guard lock(mutex_);
+  request->start();
+  const Status thrown = caught("starting a send", [&] { start_send(to, tag, bytes, request); });
+  if (thrown.ok()) return;
+  broke(thrown);
+  if (!request->done()) request->finish(failure_.ok() ? thrown : failure_);  // it was in no table yet
+}
+
+void Mailbox::start_send(Node to, Tag tag, ConstBytes bytes, Request* request) {
   if (!admit(to, request)) return;
   Peer& p = peer(to);
   if (!p.lost.ok()) {
@@ -59,7 +74,8 @@ void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
     if (failure_.ok()) fail_locked(p.lost);  // nobody needed the peer until now
     return;
   }
-  if (bytes.size() <= p.channel->traits().eager_bytes) {
+  const bool wanted = !p.wanted.empty() && p.wanted.erase(tag) > 0;
+  if (enter_window(p, bytes.size())) {
     post_whole(to, tag, bytes, request);
     return;
   }
@@ -67,18 +83,16 @@ void Mailbox::send(Node to, Tag tag, ConstBytes bytes, Request* request) {
     const Frame frame = ready->second;
     p.readies.erase(ready);
     if (fits(to, frame, bytes.size())) {
-      post_pieces(to, tag, bytes, request);
+      post_pieces(to, tag, bytes, request, false);
     } else {
       request->finish(failure_);
     }
     return;
   }
-  p.sends[tag] = {bytes, request, intent_of(tag)};
-  if (p.channel->traits().peer_reads) {
-    post_control(to, FrameKind::kOffer, tag, bytes.size(), {}, reinterpret_cast<uint64_t>(bytes.data()));
-  } else {
-    post_control(to, FrameKind::kAnnounce, tag, bytes.size());
-  }
+  const uint64_t turn = ++p.turns;
+  p.sends[tag] = {bytes, request, turn};
+  p.unannounced.emplace(turn, tag);
+  if (wanted || may_announce(p, bytes.size())) announce(to, tag);
 }
 
 void Mailbox::pace(Node to, double bytes_per_s) {
@@ -98,11 +112,21 @@ Mailbox::Glance Mailbox::look(Node from, const Tag& tag) {
   const std::lock_guard lock(mutex_);
   if (closed_) return {false, {Code::kAborted, "the group was shut down"}, false};
   const Peer& p = peer(from);
-  return {p.early.contains(tag) || p.announced.contains(tag), p.lost, p.left};
+  const bool arrived = p.early.contains(tag) || p.announced.contains(tag);
+  if (!arrived && failure_.ok() && !is_collective(tag)) want(from, tag);
+  return {arrived, p.lost, p.left};
 }
 
 void Mailbox::recv(Node from, Tag tag, Bytes bytes, Request* request) {
   const std::lock_guard lock(mutex_);
+  request->start();
+  const Status thrown = caught("starting a receive", [&] { start_recv(from, tag, bytes, request); });
+  if (thrown.ok()) return;
+  broke(thrown);
+  if (!request->done()) request->finish(failure_.ok() ? thrown : failure_);
+}
+
+void Mailbox::start_recv(Node from, Tag tag, Bytes bytes, Request* request) {
   if (!admit(from, request)) return;
   Peer& p = peer(from);
   if (const auto found = p.early.find(tag); found != p.early.end()) {
@@ -113,11 +137,12 @@ void Mailbox::recv(Node from, Tag tag, Bytes bytes, Request* request) {
     }
     if (early.frame.kind == FrameKind::kOffer) {
       const Frame offer = early.frame;
-      p.early.erase(found);
+      drop_early(p, found);
       take_offer(from, offer, bytes, request);
     } else if (early.complete) {
       if (!bytes.empty()) std::memcpy(bytes.data(), early.payload.data(), bytes.size());
-      p.early.erase(found);
+      drop_early(p, found);
+      handed_over(from, bytes.size());
       request->finish({});
     } else {
       early.waiting = {bytes, request};
@@ -132,26 +157,21 @@ void Mailbox::recv(Node from, Tag tag, Bytes bytes, Request* request) {
   bool announced = false;
   if (const auto found = p.announced.find(tag); found != p.announced.end()) {
     const Frame announcement = found->second;
-    p.announced.erase(found);
+    drop_announced(p, found);
     announced = true;
     if (!fits(from, announcement, bytes.size())) {
       request->finish(failure_);
       return;
     }
   }
-  if (!is_collective(tag)) {  // those that other connections' pieces had overtaken
-    p.announced.erase(p.announced.lower_bound({tag.stream, 0}), p.announced.lower_bound(tag));
-  }
-  p.receives[tag] = {bytes, request};
+  PostedReceive receive{bytes, request};
+  receive.announced = announced;
+  p.receives[tag] = receive;
   p.channel->prepare();
   if (p.receives.empty()) return;  // prepare() found the peer gone
   const ChannelTraits& traits = p.channel->traits();
-  if (bytes.size() <= traits.eager_bytes || traits.reads_peer) return;
-  if (traits.has_card) {
-    ask_credit(from, tag, announced);
-  } else {
-    post_control(from, FrameKind::kReady, tag, bytes.size());
-  }
+  const bool comes_unasked = bytes.size() <= traits.eager_bytes || traits.reads_peer;
+  if (announced || p.is_full || !comes_unasked) let_come(from, tag);
 }
 
 void Mailbox::begin(uint64_t stream, const Intent& intent) {
@@ -181,14 +201,17 @@ void Mailbox::end(uint64_t stream) {
   ended_.push_back({stream, found->second});
   if (ended_.size() > kRememberedStreams) ended_.pop_front();
   streams_.erase(found);
-  for (Peer& p : peers_) {
-    if (p.announced.empty()) continue;
-    p.announced.erase(p.announced.lower_bound({stream, 0}), p.announced.upper_bound({stream, ~uint64_t{0}}));
-  }
 }
 
 bool Mailbox::poll() {
   const std::lock_guard lock(mutex_);
+  bool moved = true;
+  const Status thrown = caught("moving messages", [&] { moved = poll_channels(); });
+  if (!thrown.ok()) broke(thrown);
+  return moved;
+}
+
+bool Mailbox::poll_channels() {
   bool moved = false;
   for (Peer& p : peers_) {
     if (!failure_.ok() || closed_) break;
@@ -231,15 +254,18 @@ void Mailbox::post_whole(Node to, Tag tag, ConstBytes bytes, Request* request) {
   peer(to).channel->post(frame, bytes, request);
 }
 
-void Mailbox::post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request) {
+void Mailbox::post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request, bool was_announced) {
   Peer& p = peer(to);
   const size_t piece_bytes = p.channel->traits().piece_bytes;
-  writing_[request] = {to, (bytes.size() + piece_bytes - 1) / piece_bytes};
-  for (size_t offset = 0; offset < bytes.size(); offset += piece_bytes) {
+  const size_t pieces = std::max((bytes.size() + piece_bytes - 1) / piece_bytes, size_t{1});
+  writing_[request] = {to, pieces};
+  for (size_t i = 0; i < pieces; ++i) {
     if (!p.lost.ok() || !failure_.ok()) return;  // the request was finished with that
+    const size_t offset = i * piece_bytes;
     const ConstBytes piece = bytes.subspan(offset, std::min(piece_bytes, bytes.size() - offset));
     Frame frame;
     frame.kind = FrameKind::kPiece;
+    frame.was_announced = was_announced;
     frame.payload_bytes = static_cast<uint32_t>(piece.size());
     frame.tag = tag;
     frame.message_bytes = bytes.size();
@@ -258,17 +284,12 @@ void Mailbox::written(Request* request) {
 
 void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* request) {
   Channel& channel = *peer(from).channel;
-  if (!channel.traits().reads_peer) {
-    const Status status(Code::kInternal, rank_text(from) + " offered memory that cannot be read here", from);
-    finish(request, status);
-    fail_locked(status);
-    return;
-  }
-  const Status pulled = channel.pull(offer.offset, into);
+  const Status pulled = into.empty() ? Status() : channel.pull(offer.offset, into);
   if (!pulled.ok()) {
     // A peer that fails takes its memory away, and says why right before: that may lie behind this very offer.
     peer(from).unreadable = pulled;
     peer(from).receives[offer.tag] = {into, request};
+    writing_.erase(request);
     ring(bell_);
     return;
   }

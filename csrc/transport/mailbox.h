@@ -4,15 +4,30 @@
 // are read by the receiver out of the sender's memory (kOffer). Only messages of at most eager_bytes are ever kept
 // for a receiver that has not asked for them yet.
 //
+// What is kept has bounds, which both ends know (Limits), so that no sender can fill a receiver's memory:
+//  1. Small messages count from when they are sent until the receiver reports that it has handed them to receives
+//     (kCredit). One that would go beyond early_bytes is announced, and waits at the sender like a large one.
+//  2. So many messages are announced (or offered) and unanswered at a time, and fewer small ones. More wait at the
+//     sender, in their order; small ones go whole when the receiver has reported.
+//  3. A receiver that holds so many announcements names the messages it has posted memory for (kWant), and those are
+//     announced besides. So receives may be posted in any order, up to as many of one peer as may be announced.
+//  4. So many kReady go before an announcement. After more of them a receiver waits for the announcements.
+// A peer that goes beyond them has broken the protocol and is lost. Nothing is allocated before that is looked at.
+//
 // What comes through a network card comes on credit: the receiver says kReady for so many bytes at a time, of all
 // peers together, that the queue before its card does not overflow. Many senders to one card would else lose frames,
 // and wait for timeouts of TCP's. Credit is for messages that are announced, so what holds it is under way and will
 // give it back; the oldest goes first. A little more is given in advance, to save the first messages the way.
 //
+// Where memory runs out, or anything else is thrown, while messages are started or moved, the group fails with that and
+// every request is finished: send(), recv(), poll() and all endings throw nothing. A request is in one of the tables at
+// any moment, so none is forgotten, and to fail takes no memory.
+//
 // Thread safety: all public functions may be called from any thread. Nothing blocks.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/channel.h"
 #include "transport/doorbell.h"
 
@@ -51,11 +67,34 @@ class Mailbox final : public FrameSink {
   void watch_all();
   Glance look(Node from, const Tag& tag);
 
+  // What may wait for a receiver that has not asked, from each peer. All ranks of a group have the same.
+  struct Limits {
+    size_t early_bytes = 0;       // of small messages, 256 more for each
+    size_t announced = 0;         // messages
+    size_t small_announced = 16;  // of them, small ones that are not offered
+    static Limits of(int ranks);  // 64 MiB / peers, at least 256 KiB and at most 4 MiB; 65536; 16
+  };
+  // Others than Limits::of() its ranks. Before the first message.
+  void set_limits(const Limits& limits);
+
   // How much of large messages may be under way to this rank's card at a time. One message may, whatever its
   // size, and the last may go beyond it by half.
   void set_credit(size_t bytes);
   // Channel::pace() of the peer's.
   void pace(Node peer, double bytes_per_s);
+
+  // ---- Peers that are silent (mailbox_silence.cc). A peer is needed while messages to or from it are pending, and
+  // while somebody says so here: one that waits for them `elsewhere`, on a board, and a receive from any rank.
+  void need(std::vector<Node> elsewhere);
+  void need_all(bool yes);
+  // How a peer is called when it is lost for its silence: "rank 3 (host n1, pid 4711)".
+  void set_name(Node peer, std::string name);
+  // A peer that is needed and not heard of for so long is lost. `start` is called, with mutex() held, when somebody may
+  // be needed; then the looks below begin.
+  void lose_silent(milliseconds after, std::function<void()> start);
+  // `step` has passed since the last look. False, and no more looks until the next start, when nobody has been needed
+  // for a few of them.
+  bool look_for_silence(milliseconds step);
 
   // begin() also writes the stream here, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
@@ -69,6 +108,8 @@ class Mailbox final : public FrameSink {
 
   // Fails everything pending and everything to come, and tells the peers why. The first failure stays.
   void fail(const Status& why);
+  // The same, for what was thrown on this rank: says on which.
+  void fail_here(const Status& why);
   // Leaves in good order: peers see no failure unless they still wait for this rank.
   void close();
   Status failure() const;
@@ -82,6 +123,10 @@ class Mailbox final : public FrameSink {
   // (peer_streams): per peer the last stream it began, or -1 where nothing was heard.
   void ask();
   std::vector<int64_t> peer_streams();
+  // For a notice, which must not disturb: asks these, and of the others those to whom there is a connection already.
+  void ask(const std::vector<Node>& nodes);
+  // Why a message has not come or gone yet, as far as this rank knows; empty when there is nothing to say.
+  std::string missing_of(const Request* request) const;
   uint64_t current_stream() const;
 
   // FrameSink, for channels only.
@@ -91,6 +136,7 @@ class Mailbox final : public FrameSink {
   void written(Request* request) override;
   bool awaits(size_t bytes) const override;
   void lost(Node peer, Status why) override;
+  void broke(const Status& why) override;
 
  private:
   enum class Credit { kNone, kInAdvance, kGranted };
@@ -100,12 +146,13 @@ class Mailbox final : public FrameSink {
     size_t received_bytes = 0;
     size_t landing_bytes = 0;       // of pieces that have begun to arrive
     bool is_landing = false;        // a whole message has
-    Credit credit = Credit::kNone;  // on which the sender may send it
+    bool announced = false;         // by its sender
+    Credit credit = Credit::kNone;  // on which the sender may send it: kReady has gone
   };
-  struct WaitingSend {  // large, not yet allowed to go (or offered, not yet taken)
+  struct WaitingSend {  // not yet allowed to go (or offered, not yet taken)
     ConstBytes bytes;
     Request* request = nullptr;
-    Intent intent;
+    uint64_t turn = 0;  // in Peer::unannounced; 0: it is announced or offered
   };
   struct EarlyFrame {  // arrived before its receive was posted
     Frame frame;
@@ -131,29 +178,78 @@ class Mailbox final : public FrameSink {
     std::map<Tag, EarlyFrame> early;  // kMessage and kOffer
     std::map<Tag, Frame> readies;     // kReady that came before the send
     std::map<Tag, Frame> announced;   // kAnnounce that came before the receive
-    std::string control;              // payload of an arriving kFail
+    // Of what this rank sends there.
+    size_t unreported_bytes = 0;  // sent as kMessage, less kCredit
+    size_t unanswered = 0;        // of `sends`: announced or offered
+    size_t unanswered_small = 0;  // of them
+    uint64_t turns = 0;
+    std::map<uint64_t, Tag> unannounced;  // of `sends`, by turn
+    std::set<Tag> wanted;                 // kWant that came before the send
+    // Of what comes from there.
+    size_t kept_bytes = 0;    // kMessages in `early`
+    size_t handed_bytes = 0;  // to receives, not reported yet
+    size_t offers = 0;        // in `early`
+    size_t small = 0;         // in `announced`
+    size_t ahead = 0;         // of `receives`: kReady has gone before an announcement
+    bool is_full = false;     // from when as much is announced as may be, until it is half as much
+    std::set<Tag> wants;      // kWant has gone
+    std::set<Tag> withheld;   // it has not, as too many have
+    std::set<Tag> overtaken;  // messages whose pieces came before their announcement
+    Clock::time_point told_at;
+    bool gives_reason = false;  // its kFail has begun to arrive: there is one
+    std::string reason;         // that kFail's payload
     int64_t told_stream = -1;
+    std::string name;       // or ""
+    milliseconds silent{};  // while needed
+    bool asked = false;     // whether it is there, since it was last heard
   };
 
   Peer& peer(Node node) { return peers_[static_cast<size_t>(node)]; }
   Intent intent_of(const Tag& tag) const;
+  void start_send(Node to, Tag tag, ConstBytes bytes, Request* request);
+  void start_recv(Node from, Tag tag, Bytes bytes, Request* request);
+  bool poll_channels();
   // False, with the request finished, when nothing may be started with this peer any more.
   bool admit(Node node, Request* request);
   void post_control(Node to, FrameKind kind, Tag tag, uint64_t message_bytes, ConstBytes payload = {},
                     uint64_t offset = 0);
   void post_whole(Node to, Tag tag, ConstBytes bytes, Request* request);
-  void post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request);
-  // A large receive is posted, or `announced` by its sender: lets the sender send when there is credit.
-  void ask_credit(Node from, const Tag& tag, bool announced);
+  void post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request, bool was_announced);
+  // A receive is posted, or what was posted is announced: lets the sender send, as soon as it may.
+  void let_come(Node from, const Tag& tag);
+  void ask_credit(Node from, const Tag& tag);
   void grant_waiting();
-  void give_back(const PostedReceive& receive);
+  void give_back(Node from, const PostedReceive& receive);
+  // mailbox_window.cc. Of a sender: true, and counted, when a small message may go at once.
+  bool enter_window(Peer& to, size_t bytes);
+  bool may_announce(const Peer& to, size_t bytes) const;
+  void announce(Node to, Tag tag);
+  // The window has room again, or an announcement was answered.
+  void send_next(Node to);
+  WaitingSend take_send(Peer& to, std::map<Tag, WaitingSend>::iterator found);
+  void on_want(Node from, const Tag& tag);
+  // Of a receiver: true, and counted, when an early message of so many bytes may be kept.
+  bool keep(Peer& from, size_t bytes);
+  void drop_early(Peer& from, std::map<Tag, EarlyFrame>::iterator found);
+  void handed_over(Node from, size_t bytes);
+  void drop_announced(Peer& from, std::map<Tag, Frame>::iterator found);
+  void filled_up(Node from);   // another announcement or offer is kept
+  void came_down(Peer& from);  // one less is
+  void want(Node from, const Tag& tag);
+  void has_come(Node from, const Tag& tag);  // want() is settled
+  // What is wrong with a frame because of all those before it, or "".
+  std::string excess(const Peer& from, const Frame& frame) const;
   void take_offer(Node from, const Frame& offer, Bytes into, Request* request);
   void on_message(Node from, const Frame& frame);
   void on_ready(Node from, const Frame& frame);
   void on_piece(Node from, const Frame& frame);
   void on_offer(Node from, const Frame& frame);
   void on_announce(Node from, const Frame& frame);
+  void on_ask(Node from);
   void finish(Request* request, Status status);
+  // By peer.
+  std::vector<char> needed_peers() const;
+  void start_looking();
   // Wakes who may be waiting for a message from anybody.
   void kept(const Tag& tag);
   // Tells those who may be waiting for us, or `everyone`, at the price of connections made for nothing else.
@@ -165,6 +261,7 @@ class Mailbox final : public FrameSink {
 
   const Node rank_;
   DoorbellWord& bell_;
+  const std::string last_words_;  // for peers, packed, should there be no memory to pack the reason
 
   mutable std::mutex mutex_;
   std::vector<Peer> peers_;
@@ -172,6 +269,7 @@ class Mailbox final : public FrameSink {
   std::deque<Ended> ended_;                       // the last few
   std::unordered_map<Request*, Writing> writing_;
   std::set<std::pair<Tag, Node>> waiting_;  // announced and posted, without credit yet
+  Limits limits_;
   size_t credit_bytes_ = 1024 * 1024;
   size_t granted_bytes_ = 0;
   size_t advanced_bytes_ = 0;
@@ -181,6 +279,13 @@ class Mailbox final : public FrameSink {
   std::atomic<bool> has_ended_{false};
   std::atomic<bool> has_lost_{false};
   bool closed_ = false;
+
+  milliseconds silence_{};  // 0: any
+  std::function<void()> start_looking_;
+  bool is_looking_ = false;
+  int idle_looks_ = 0;
+  std::vector<Node> needed_elsewhere_;
+  bool needs_all_ = false;
 };
 
 }  // namespace braid

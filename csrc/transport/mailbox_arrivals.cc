@@ -7,19 +7,39 @@
 #include "transport/mailbox.h"
 
 namespace braid {
+namespace {
+
+// An honest rank asks once for an operation. One that asks without end must not fill the queue of answers.
+constexpr milliseconds kTellPause{10};
+
+Status breach(Node from, const std::string& what) {
+  return {Code::kPeerLost, rank_text(from) + " broke the protocol (" + what + ")", from};
+}
+
+}  // namespace
 
 Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
   Peer& p = peer(from);
   const size_t size = frame.payload_bytes;
+  if (frame.kind != FrameKind::kMessage) {
+    if (const std::string wrong = excess(p, frame); !wrong.empty()) return breach(from, wrong);
+  }
   switch (frame.kind) {
     case FrameKind::kMessage: {
       if (size != frame.message_bytes || size > p.channel->traits().eager_bytes || p.early.contains(frame.tag))
         break;
       if (!agrees(from, frame)) return failure_;
       if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
-        if (!fits(from, frame, posted->second.bytes.size())) return failure_;
-        if (std::exchange(posted->second.is_landing, true)) break;  // twice
-        return posted->second.bytes;
+        PostedReceive& receive = posted->second;
+        if (!fits(from, frame, receive.bytes.size())) return failure_;
+        // The receive would end while another connection still writes there, or while it waits for credit.
+        if (receive.is_landing || receive.announced || receive.credit != Credit::kNone) break;
+        receive.is_landing = true;
+        return receive.bytes;
+      }
+      if (!keep(p, size)) {
+        return breach(from, "it has sent more than " + std::to_string(limits_.early_bytes) +
+                                " bytes of small messages that nobody asked for");
       }
       EarlyFrame& early = p.early[frame.tag];
       early.frame = frame;
@@ -29,32 +49,49 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
     case FrameKind::kPiece: {
       const auto posted = p.receives.find(frame.tag);
       if (posted == p.receives.end()) break;
-      if (p.channel->traits().has_card && posted->second.credit == Credit::kNone) break;  // nobody asked for it
+      if (posted->second.credit == Credit::kNone) break;  // nobody asked for it
       const Bytes whole = posted->second.bytes;
       if (frame.offset > whole.size() || size > whole.size() - frame.offset) break;
       // Once all has come nothing must be on its way into memory that is the user's again.
-      if (posted->second.is_landing || size > whole.size() - posted->second.landing_bytes) break;
+      if (size > whole.size() - posted->second.landing_bytes || (size == 0 && !whole.empty())) break;
       posted->second.landing_bytes += size;
       return whole.subspan(frame.offset, size);
     }
     case FrameKind::kFail:
-      if (size > kMostReasonBytes) break;
-      p.control.resize(size);
-      return Bytes(reinterpret_cast<std::byte*>(p.control.data()), size);
+      // One per peer: another connection may still be writing the first.
+      if (size > kMostReasonBytes || std::exchange(p.gives_reason, true)) break;
+      p.reason.resize(size);
+      return Bytes(reinterpret_cast<std::byte*>(p.reason.data()), size);
+    case FrameKind::kOffer: {
+      const auto posted = p.receives.find(frame.tag);
+      const bool is_busy = posted != p.receives.end() && (posted->second.is_landing || posted->second.announced ||
+                                                          posted->second.credit != Credit::kNone);
+      if (size > 0 || !p.channel->traits().reads_peer || is_busy || p.early.contains(frame.tag)) break;
+      return Bytes();
+    }
+    case FrameKind::kAnnounce: {
+      const auto posted = p.receives.find(frame.tag);
+      const bool is_landing = posted != p.receives.end() && posted->second.is_landing;
+      if (size > 0 || (is_landing && !p.overtaken.contains(frame.tag))) break;
+      return Bytes();
+    }
+    case FrameKind::kTaken: {
+      const auto found = p.sends.find(frame.tag);
+      if (size > 0 || !p.channel->traits().peer_reads) break;
+      if (found != p.sends.end() && found->second.turn > 0) break;
+      return Bytes();
+    }
     case FrameKind::kReady:
-    case FrameKind::kOffer:
-    case FrameKind::kTaken:
     case FrameKind::kLeave:
     case FrameKind::kAsk:
     case FrameKind::kTell:
-    case FrameKind::kAnnounce:
+    case FrameKind::kCredit:
+    case FrameKind::kWant:
+    case FrameKind::kForget:
       if (size == 0) return Bytes();
       break;
   }
-  return Status(Code::kPeerLost,
-                rank_text(from) + " broke the protocol (frame kind " + std::to_string(int(frame.kind)) + ", " +
-                    std::to_string(size) + " bytes)",
-                from);
+  return breach(from, "frame kind " + std::to_string(int(frame.kind)) + ", " + std::to_string(size) + " bytes");
 }
 
 void Mailbox::arrived(Node from, const Frame& frame) {
@@ -66,38 +103,54 @@ void Mailbox::arrived(Node from, const Frame& frame) {
     case FrameKind::kOffer: on_offer(from, frame); break;
     case FrameKind::kTaken:
       if (const auto found = p.sends.find(frame.tag); found != p.sends.end()) {
-        Request* request = found->second.request;
-        p.sends.erase(found);
-        finish(request, {});
+        finish(take_send(p, found).request, {});
+        send_next(from);
       }
       break;
-    case FrameKind::kFail: fail_locked(unpack_status(p.control)); break;
+    case FrameKind::kFail: fail_locked(unpack_status(p.reason)); break;
     case FrameKind::kLeave: p.left = true; break;
-    case FrameKind::kAsk: post_control(from, FrameKind::kTell, {current_stream_, 0}, 0); break;
+    case FrameKind::kAsk: on_ask(from); break;
     case FrameKind::kTell:
       p.told_stream = static_cast<int64_t>(frame.tag.stream);
       ring(bell_);
       break;
     case FrameKind::kAnnounce: on_announce(from, frame); break;
+    case FrameKind::kCredit:
+      p.unreported_bytes -= frame.message_bytes;
+      send_next(from);
+      break;
+    case FrameKind::kWant: on_want(from, frame.tag); break;
+    case FrameKind::kForget: p.wanted.erase(frame.tag); break;
   }
+}
+
+void Mailbox::on_ask(Node from) {
+  Peer& p = peer(from);
+  const auto now = Clock::now();
+  if (now - p.told_at < kTellPause) return;
+  p.told_at = now;
+  post_control(from, FrameKind::kTell, {current_stream_, 0}, 0);
 }
 
 void Mailbox::on_message(Node from, const Frame& frame) {
   Peer& p = peer(from);
+  has_come(from, frame.tag);
   if (const auto found = p.early.find(frame.tag); found != p.early.end()) {
     EarlyFrame& early = found->second;
     early.complete = true;
     if (early.waiting.request == nullptr) return kept(frame.tag);
     const PostedReceive waiting = early.waiting;
     if (!early.payload.empty()) std::memcpy(waiting.bytes.data(), early.payload.data(), early.payload.size());
-    p.early.erase(found);
     finish(waiting.request, {});
+    drop_early(p, found);
+    handed_over(from, waiting.bytes.size());
     return;
   }
   const auto posted = p.receives.find(frame.tag);
   if (posted == p.receives.end()) return;  // failed meanwhile
   Request* request = posted->second.request;
   p.receives.erase(posted);
+  handed_over(from, frame.message_bytes);
   finish(request, {});
 }
 
@@ -109,10 +162,12 @@ void Mailbox::on_ready(Node from, const Frame& frame) {
     p.readies[frame.tag] = frame;
     return;
   }
-  const WaitingSend waiting = found->second;
-  if (!fits(from, frame, waiting.bytes.size())) return;
-  p.sends.erase(found);
-  post_pieces(from, frame.tag, waiting.bytes, waiting.request);
+  if (!fits(from, frame, found->second.bytes.size())) return;
+  const bool was_announced = found->second.turn == 0;
+  writing_[found->second.request] = {from, 1};  // it is in a table at any moment
+  const WaitingSend waiting = take_send(p, found);
+  post_pieces(from, frame.tag, waiting.bytes, waiting.request, was_announced);
+  send_next(from);
 }
 
 void Mailbox::on_piece(Node from, const Frame& frame) {
@@ -124,20 +179,26 @@ void Mailbox::on_piece(Node from, const Frame& frame) {
   const PostedReceive receive = posted->second;
   p.receives.erase(posted);
   finish(receive.request, {});
-  give_back(receive);
+  if (frame.was_announced != 0 && !receive.announced) p.overtaken.insert(frame.tag);
+  has_come(from, frame.tag);
+  give_back(from, receive);
 }
 
 void Mailbox::on_offer(Node from, const Frame& frame) {
   Peer& p = peer(from);
   if (!agrees(from, frame)) return;
+  has_come(from, frame.tag);
   const auto posted = p.receives.find(frame.tag);
   if (posted == p.receives.end()) {
     p.early[frame.tag] = {frame, {}, true, {}};
+    ++p.offers;
+    filled_up(from);
     kept(frame.tag);
     return;
   }
   const PostedReceive receive = posted->second;
   if (!fits(from, frame, receive.bytes.size())) return;
+  writing_[receive.request] = {from, 1};  // it is in a table at any moment
   p.receives.erase(posted);
   take_offer(from, frame, receive.bytes, receive.request);
 }
@@ -145,17 +206,17 @@ void Mailbox::on_offer(Node from, const Frame& frame) {
 // Kept, so that a receive of another size is told so: it might be one that sends no kReady, and both would wait.
 void Mailbox::on_announce(Node from, const Frame& frame) {
   Peer& p = peer(from);
-  // The pieces, over other connections, may have been faster than their announcement.
-  const auto over = [&](const Ended& e) { return e.stream == frame.tag.stream && e.intent == frame.intent; };
-  if (std::any_of(ended_.begin(), ended_.end(), over)) return;
+  if (p.overtaken.erase(frame.tag) > 0) return;  // the pieces, over other connections, have been faster
   if (!agrees(from, frame)) return;
+  has_come(from, frame.tag);
   if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {
-    const ChannelTraits& traits = p.channel->traits();
-    const bool large = frame.message_bytes > traits.eager_bytes;
-    if (!fits(from, frame, posted->second.bytes.size()) || !large || !traits.has_card) return;
-    if (posted->second.credit == Credit::kNone) ask_credit(from, frame.tag, true);
+    if (!fits(from, frame, posted->second.bytes.size())) return;
+    posted->second.announced = true;
+    if (posted->second.credit == Credit::kNone) let_come(from, frame.tag);
   } else {
-    p.announced[frame.tag] = frame;
+    const bool is_new = p.announced.emplace(frame.tag, frame).second;
+    if (is_new && frame.message_bytes <= p.channel->traits().eager_bytes) ++p.small;
+    filled_up(from);
     kept(frame.tag);
   }
 }

@@ -16,13 +16,13 @@ void Mailbox::set_credit(size_t bytes) {
   grant_waiting();
 }
 
-void Mailbox::ask_credit(Node from, const Tag& tag, bool announced) {
-  if (announced) {
+void Mailbox::ask_credit(Node from, const Tag& tag) {
+  PostedReceive& receive = peer(from).receives[tag];
+  if (receive.announced) {
     waiting_.emplace(tag, from);
     grant_waiting();
     return;
   }
-  PostedReceive& receive = peer(from).receives[tag];
   if (advanced_bytes_ > 0 && advanced_bytes_ + receive.bytes.size() > kAdvanceBytes) return;
   receive.credit = Credit::kInAdvance;
   advanced_bytes_ += receive.bytes.size();
@@ -43,7 +43,10 @@ void Mailbox::grant_waiting() {
   }
 }
 
-void Mailbox::give_back(const PostedReceive& receive) {
+void Mailbox::give_back(Node from, const PostedReceive& receive) {
+  Peer& p = peer(from);
+  if (receive.credit == Credit::kInAdvance) --p.ahead;
+  if (!p.channel->traits().has_card) return;
   if (receive.credit == Credit::kInAdvance) advanced_bytes_ -= receive.bytes.size();
   if (receive.credit != Credit::kGranted) return;
   granted_bytes_ -= receive.bytes.size();

@@ -3,6 +3,7 @@
 // where the others are.
 #include <utility>
 
+#include "base/barrier.h"
 #include "transport/mailbox.h"
 
 namespace braid {
@@ -37,17 +38,36 @@ void Mailbox::fail(const Status& why) {
   fail_locked(why, true);
 }
 
+void Mailbox::fail_here(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  broke(why);
+}
+
+void Mailbox::broke(const Status& why) {
+  Status named = why;
+  static_cast<void>(caught("naming a failure",
+                           [&] { named = Status(why.code(), rank_text(rank_) + ": " + why.message(), rank_); }));
+  fail_locked(named, true);
+}
+
+// Finishes every request whether there is memory or not; the peers are told as well as it goes.
 void Mailbox::fail_locked(const Status& why, bool everyone) {
   if (!failure_.ok() || closed_) return;
   failure_ = why;
   has_ended_.store(true, std::memory_order_release);
-  const std::string packed = pack_status(why).substr(0, kMostReasonBytes);
-  const ConstBytes payload(reinterpret_cast<const std::byte*>(packed.data()), packed.size());
+  std::string packed;
+  const bool is_packed =
+      caught("packing a reason", [&] { packed = pack_status(why).substr(0, kMostReasonBytes); }).ok();
+  const std::string& words = is_packed ? packed : last_words_;
+  const ConstBytes payload(reinterpret_cast<const std::byte*>(words.data()), words.size());
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& p = peers_[i];
     if (!p.channel) continue;
     if ((everyone || p.channel->connected()) && p.lost.ok() && !p.left) {
-      post_control(static_cast<Node>(i), FrameKind::kFail, {}, packed.size(), payload);
+      // Who cannot be told sees the connection end.
+      static_cast<void>(caught("telling a peer", [&] {
+        post_control(static_cast<Node>(i), FrameKind::kFail, {}, words.size(), payload);
+      }));
     }
   }
   drop_all(why);
@@ -60,17 +80,20 @@ void Mailbox::close() {
     const Peer& p = peers_[i];
     // Not only where frames were exchanged: the peer may ask about us all the same, in a receive from any rank.
     if (failure_.ok() && p.channel && p.channel->connected() && p.lost.ok()) {
-      post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0);
+      static_cast<void>(
+          caught("taking leave of a peer", [&] { post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0); }));
     }
   }
   closed_ = true;
   has_ended_.store(true, std::memory_order_release);
-  drop_all(was_closed());
+  Status why = Status::out_of_memory();
+  static_cast<void>(caught("closing a group", [&] { why = was_closed(); }));
+  drop_all(why);
 }
 
 void Mailbox::drop_all(const Status& why) {
   for (Peer& p : peers_) {
-    if (p.channel) p.channel->close();
+    if (p.channel) static_cast<void>(caught("closing a wire", [&] { p.channel->close(); }));
     for (auto& [tag, receive] : p.receives) finish(receive.request, why);
     for (auto& [tag, send] : p.sends) finish(send.request, why);
     for (auto& [tag, early] : p.early) {
@@ -81,6 +104,11 @@ void Mailbox::drop_all(const Status& why) {
     p.early.clear();
     p.readies.clear();
     p.announced.clear();
+    p.unannounced.clear();
+    p.wanted.clear();
+    p.wants.clear();
+    p.withheld.clear();
+    p.overtaken.clear();
   }
   for (auto& [request, writing] : writing_) finish(request, why);
   writing_.clear();

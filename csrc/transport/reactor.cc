@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "base/barrier.h"
 #include "base/log.h"
 
 namespace braid {
@@ -41,14 +41,11 @@ Status Reactor::start_locked() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
+  Status status = caught("starting the network thread", [&] {
     thread_ = std::thread([this] { loop(); });
     pthread_setname_np(thread_.native_handle(), "braid-net");
-  } catch (const std::system_error& error) {
-    status = system_error("cannot start the network thread", error.code().value());
-    close_descriptors();
-  }
+  });
+  if (!status.ok()) close_descriptors();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;
 }
@@ -108,10 +105,12 @@ Result<Reactor::WatchId> Reactor::add(int fd, uint32_t events, std::shared_ptr<E
   const std::lock_guard lock(mutex_);
   if (const Status started = start_locked(); !started.ok()) return started;
   const WatchId id = ++last_id_;
+  watches_[id] = {fd, std::move(handler)};  // first: an event that nobody handles would come for ever
   epoll_event event{events, {.u64 = id}};
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return system_error("cannot watch a socket", errno);
-  watches_[id] = {fd, std::move(handler)};
-  return id;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) return id;
+  const int refused = errno;
+  watches_.erase(id);
+  return system_error("cannot watch a socket", refused);
 }
 
 Status Reactor::modify(WatchId watch, uint32_t events) {
@@ -215,12 +214,16 @@ void Reactor::run_due_timers() {
 
 // ---- calls
 
-// Runs the task without the lock; the lock is released when this returns.
-void Reactor::call(std::unique_lock<std::mutex>& lock, Task task) {
+// Runs the callback, and destroys it, without the lock; the lock is released when this returns.
+template <class Callback>
+void Reactor::call(std::unique_lock<std::mutex>& lock, Callback callback) {
   ++calls_begun_;
   lock.unlock();
-  task();
-  task = nullptr;
+  const Status broke = caught("running a callback of the network thread", [&callback] {
+    Callback last = std::move(callback);
+    last();
+  });
+  if (!broke.ok()) log(LogLevel::kWarning, broke.message());
   lock.lock();
   ++calls_ended_;
   if (quiescing_ > 0) ended_call_.notify_all();

@@ -12,6 +12,11 @@
 //    whether it was closed meanwhile. Who closes sets that flag under the same mutex.
 // 3. Who is about to destroy the mutex itself (a sink) sets an atomic flag that callbacks read before they touch
 //    the mutex, and then calls quiesce() without holding anything a callback may want.
+//
+// What callbacks throw. Handlers and tasks keep their exceptions in, and turn them into the failure of what they
+// belong to: a group (Membership::guarded), or one stranger's connection (Greeting). They alone know who waits. What
+// comes out of a callback all the same is logged, and the thread goes on to the next one. The thread itself takes no
+// memory between callbacks, so it has nothing to fail by.
 #pragma once
 
 #include <sys/types.h>
@@ -61,7 +66,8 @@ class Reactor {
   Status modify(WatchId watch, uint32_t events);
   void remove(WatchId watch);
 
-  // Runs `task` on the thread, soon, in the order of the calls.
+  // Runs `task` on the thread, soon, in the order of the calls. Like at() and add() this throws for lack of memory,
+  // and then nothing was registered.
   void run(Task task);
   Timer at(Deadline when, Task task);
   void cancel(const Timer& timer);
@@ -87,7 +93,8 @@ class Reactor {
   void run_tasks();
   void run_due_timers();
   void dispatch(WatchId watch, uint32_t events);
-  void call(std::unique_lock<std::mutex>& lock, Task task);
+  template <class Callback>
+  void call(std::unique_lock<std::mutex>& lock, Callback callback);
 
   std::mutex mutex_;  // taken after any group's mutex; never held during a callback
   std::condition_variable ended_call_;

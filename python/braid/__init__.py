@@ -16,22 +16,22 @@ from typing import Any
 _EXPORTS: dict[str, tuple[str, str]] = {
     "Bucket": ("braid._bucket", "Bucket"),
     "Codec": ("braid._codec", "Codec"),
-    "Communicator": ("braid._communicator", "Communicator"),
+    "Communicator": ("braid._array.communicator", "Communicator"),
     "CommunicatorError": ("braid._errors", "CommunicatorError"),
     "CommunicatorTimeoutError": ("braid._errors", "CommunicatorTimeoutError"),
     "CompressionPolicy": ("braid.compression", "CompressionPolicy"),
     "PeerLostError": ("braid._errors", "PeerLostError"),
-    "Request": ("braid._request", "Request"),
+    "Request": ("braid._array.request", "Request"),
     "Rule": ("braid.compression", "Rule"),
-    "Store": ("braid._rendezvous", "Store"),
+    "Store": ("braid._array.rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
     "cuda": ("braid.cuda", ""),  # the module itself
-    "flight_record": ("braid._stats", "flight_record"),
+    "flight_record": ("braid._torch.stats", "flight_record"),
     "hooks": ("braid.hooks", ""),
-    "lossy_all_reduce": ("braid._lossy", "lossy_all_reduce"),
-    "lossy_reduce_scatter": ("braid._lossy", "lossy_reduce_scatter"),
-    "predict_all_reduce": ("braid._lossy", "predict_all_reduce"),
-    "stats": ("braid._stats", "stats"),
+    "lossy_all_reduce": ("braid._torch.lossy", "lossy_all_reduce"),
+    "lossy_reduce_scatter": ("braid._torch.lossy", "lossy_reduce_scatter"),
+    "predict_all_reduce": ("braid._torch.lossy", "predict_all_reduce"),
+    "stats": ("braid._torch.stats", "stats"),
 }
 
 __all__ = sorted(_EXPORTS)
@@ -54,6 +54,6 @@ def __dir__() -> list[str]:
 # Normally torch has registered, or will register, the backend itself while it is imported. This covers the
 # case that torch was told not to.
 if "torch" in sys.modules or os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
-    from braid._autoload import register
+    from braid._torch.autoload import register
 
     register()

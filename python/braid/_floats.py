@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from braid._arrays import Array, view
+from braid._array.arrays import Array, view
 
 _MOST_SEED = 2**32 - 1
 

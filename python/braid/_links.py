@@ -76,7 +76,7 @@ class LinksFile:
 
 
 class Stated(NamedTuple):
-    """What the core is told of a file; csrc/communicator/stated_links.h has the same."""
+    """What the core is told of a file; csrc/options/stated_links.h has the same."""
 
     problem: str
     digest: str = ""

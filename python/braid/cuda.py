@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from braid import _core
-from braid import _device_arrays as arrays
-from braid import _kernels as kernels
-from braid._device_arrays import Memory
 from braid._floats import scale_of, seed_of
+from braid._gpu import device_arrays as arrays
+from braid._gpu import kernels as kernels
+from braid._gpu.device_arrays import Memory
 
 __all__ = [
     "decode",

@@ -5,12 +5,10 @@ state = braid.hooks.AutoState(ddp, "auto")
 ddp.register_comm_hook(state, braid.hooks.auto)
 """
 
-import torch
-import torch.distributed as dist
-
 from braid.compression.dgc import DGCState
 from braid.compression.factors import SufficientFactors, sufficient_factors
 from braid.compression.fsdp import compress_fsdp, fsdp_reduce_scatter
+from braid.compression.hook import auto
 from braid.compression.state import AutoState
 from braid.compression.unasked import state_of
 
@@ -25,11 +23,6 @@ __all__ = [
     "state_of",
     "sufficient_factors",
 ]
-
-
-def auto(state: AutoState | DGCState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Reduce a bucket as its state says: AutoState with error feedback, DGCState with momentum."""
-    return state.reduce(bucket)
 
 
 dgc = auto  # one for each state, to be read where it is registered

@@ -16,7 +16,7 @@ from pathlib import Path
 import braid  # noqa: F401  (registers the backend where autoload is off)
 import torch
 import torch.distributed as dist
-from braid._adapter import load_adapter
+from braid._torch.adapter import load_adapter
 from call_cells import small_groups  # the module adds its cases to SPECIAL
 from cells import DTYPES, RANKS, REDUCING, REDUCTIONS, SUMMING, WrongError
 from moving_cells import MOVING

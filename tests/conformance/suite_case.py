@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 if os.environ["BRAID_TAKEOVER"]:
     import braid  # noqa: F401  (registers the backend, and takes over, where autoload is off)
-    from braid._adapter import load_adapter
+    from braid._torch.adapter import load_adapter
 
     load_adapter()  # once, before the ranks are forked
 if os.environ["BACKEND"] == "mpi":

@@ -218,11 +218,13 @@ def test_cupy_arrays_are_taken() -> None:
 
 
 def test_nvrtc_makes_kernels_that_give_the_hosts_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from braid import _core, _kernels
+    from braid import _core
+    from braid._gpu import kernels
+    from braid._torch.adapter.sealed import content_of
 
     capability = _core.cuda_capability(0)
-    image = _kernels.compiled(capability, folder=tmp_path)
-    made = _kernels.Loaded(_core.Gpu(0, image.read_bytes()), image)
-    monkeypatch.setattr(_kernels, "loaded", lambda device: made)
+    image = kernels.compiled(capability, folder=tmp_path)
+    made = kernels.Loaded(_core.Gpu(0, content_of(image)), image)
+    monkeypatch.setattr(kernels, "loaded", lambda device: made)
     for text in CODECS:
         compare(text, mixed(100_003, 8, "odd"), residual=True)

@@ -47,6 +47,7 @@ class Rank:
     rank: int
     size: int
     folder: Path
+    store: Any = None
 
     def join(
         self, prefix: str = "first", members: Collection[int] = (), timeout_s: float = GROUP_TIMEOUT_S
@@ -55,9 +56,11 @@ class Rank:
         import torch.distributed as dist
 
         ranks = sorted(members) or list(range(self.size))
+        # torch's FileStore ends the process if no descriptor is free when it is destroyed. So it outlives its group.
+        self.store = dist.FileStore(str(self.folder / "store"))
         dist.init_process_group(
             "braid",
-            store=dist.PrefixStore(prefix, dist.FileStore(str(self.folder / "store"))),
+            store=dist.PrefixStore(prefix, self.store),
             rank=ranks.index(self.rank),
             world_size=len(ranks),
             timeout=timedelta(seconds=timeout_s),

@@ -17,9 +17,9 @@ import braid
 import numpy as np
 import pytest
 from arrays import join
-from braid._rendezvous.mpi import meet_through_mpi
-from braid._rendezvous.server import Server
-from braid._rendezvous.tcp import TcpStore
+from braid._array.rendezvous.mpi import meet_through_mpi
+from braid._array.rendezvous.server import Server
+from braid._array.rendezvous.tcp import TcpStore
 from ports import free_port
 from ranks import Rank, run_ranks
 
@@ -141,7 +141,7 @@ def test_mpi_rank_0_that_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError("no sockets left")
 
-    monkeypatch.setattr("braid._rendezvous.mpi.Server", refuse)
+    monkeypatch.setattr("braid._array.rendezvous.mpi.Server", refuse)
     comm = SimpleNamespace(
         Get_rank=lambda: 0, allgather=lambda mine: [mine, mine], bcast=lambda value, root: value
     )

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from braid.compression import low_rank, trial
 from braid.compression import state as state_module
-from braid.compression.policy import CompressionPolicy, Rule
+from braid.compression.policy import CompressionPolicy
+from braid.compression.rule import Rule
 from hooked import make, mean_of, must_be_equal_everywhere, reduce
 from hooked import step as train_step
 from hosts_apart import join_apart

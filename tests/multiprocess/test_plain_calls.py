@@ -7,7 +7,7 @@ import braid
 import numpy as np
 import pytest
 from arrays import join, same
-from braid import _calls
+from braid._array import calls
 from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
@@ -87,21 +87,21 @@ def pure_call(name: str, comm: braid.Communicator, x: Any, out: Any = None, op: 
     place = (comm.rank, comm.size)
     match name:
         case "all_reduce":
-            _calls.all_reduce(x, op, out)
+            calls.all_reduce(x, op, out)
         case "reduce":
-            _calls.reduce(x, op, root, out, place)
+            calls.reduce(x, op, root, out, place)
         case "broadcast":
-            _calls.broadcast(x, root, place)
+            calls.broadcast(x, root, place)
         case "all_gather":
-            _calls.all_gather(x, out, None, place)
+            calls.all_gather(x, out, None, place)
         case "gather":
-            _calls.gather(x, root, out, None, place)
+            calls.gather(x, root, out, None, place)
         case "scatter":
-            _calls.scatter(x, root, out, None, place)
+            calls.scatter(x, root, out, None, place)
         case "reduce_scatter":
-            _calls.reduce_scatter(x, op, out, None, place)
+            calls.reduce_scatter(x, op, out, None, place)
         case "all_to_all":
-            _calls.all_to_all(x, out, None, None, comm.size)
+            calls.all_to_all(x, out, None, None, comm.size)
 
 
 def end_of(call: Any, *arguments: Any, **options: Any) -> Any:

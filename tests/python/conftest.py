@@ -36,9 +36,9 @@ class TinyAdapter:
     environment: dict[str, str] = field(default_factory=dict)
 
     def arguments(self) -> tuple[object, object]:
-        """Return torch and package, as the functions of braid._adapter take them."""
+        """Return torch and package, as the functions of braid._torch.adapter take them."""
         import torch
-        from braid._adapter import PackageFiles, TorchInstall
+        from braid._torch.adapter import PackageFiles, TorchInstall
 
         install = TorchInstall(str(torch.__version__), Path(torch.__file__).parent, True)
         package = replace(PackageFiles.installed(), sources=self.root / "sources", prebuilt=self.root / "prebuilt")
@@ -50,7 +50,7 @@ class TinyAdapter:
         code = f"""
             import importlib.util
             from pathlib import Path, PosixPath
-            from braid._adapter import Compiler, PackageFiles, TorchInstall, build_adapter, find_adapter
+            from braid._torch.adapter import Compiler, PackageFiles, TorchInstall, build_adapter, find_adapter
             torch, package, compiler = {install!r}, {package!r}, Compiler.find()
             path = find_adapter(torch, package, compiler) or build_adapter(torch, package, compiler)
             spec = importlib.util.spec_from_file_location("_c10d", path)

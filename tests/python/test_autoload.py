@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from braid import _autoload, _backend
+from braid._torch import autoload, backend
 
 pytestmark = pytest.mark.unit
 
@@ -32,7 +32,8 @@ import sys, torch
 assert "BRAID" in torch.distributed.Backend._plugins
 print(sorted(name for name in sys.modules if name.startswith("braid")))
 """
-    assert run_python(code).strip() == "['braid', 'braid._autoload']"
+    loaded = ["braid", "braid._torch", "braid._torch.autoload", "braid._torch.backend_name"]
+    assert run_python(code).strip() == repr(loaded)
 
 
 def test_import_braid_registers_where_autoloading_is_off() -> None:
@@ -49,8 +50,8 @@ def test_import_braid_alone_does_not_import_torch() -> None:
 
 
 def test_registers_for_both_devices_and_keeps_the_defaults() -> None:
-    _autoload.register()
-    _autoload.register()
+    autoload.register()
+    autoload.register()
     assert dist.Backend.backend_capability["braid"] == ["cpu", "cuda"]
     assert dist.Backend.default_device_backend_map["cpu"] == "gloo"
     assert dist.Backend.backend_list.count("braid") == 1
@@ -62,17 +63,18 @@ def test_never_raises_and_says_why_only_when_asked(monkeypatch, capsys) -> None:
 
     monkeypatch.setattr(dist.Backend, "_plugins", {})
     monkeypatch.setattr(dist.Backend, "register_backend", refuse)
-    _autoload.register()
+    autoload.register()
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("BRAID_DEBUG", "1")
-    _autoload.register()
+    autoload.register()
     assert capsys.readouterr().err == "braid: the backend was not registered: RuntimeError: not today\n"
 
 
 @pytest.mark.parametrize(("given", "expected"), [([], [0, 1, 2]), ([4, 0, 7], [4, 0, 7])])
 def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], expected: list[int]) -> None:
     adapter = SimpleNamespace(create_backend=lambda *args: args)
-    monkeypatch.setattr(_backend, "load_adapter", lambda: adapter)
+    monkeypatch.setattr(backend, "load_adapter", lambda: adapter)
+    monkeypatch.setattr(backend.ctrl_c, "watch", lambda adapter: None)
     options = SimpleNamespace(
         store="store",
         group_rank=1,
@@ -81,5 +83,5 @@ def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], ex
         group_id="7",
         global_ranks_in_group=given,
     )
-    made = _autoload._create(options, pg_options=object())  # type: ignore[arg-type]
+    made = autoload._create(options, pg_options=object())  # type: ignore[arg-type]
     assert made == ("store", 1, 3, "timeout", "7", expected, "braid", None, None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from braid._adapter import (
+from braid._torch.adapter import (
     AdapterError,
     Compiler,
     PackageFiles,
@@ -25,8 +25,8 @@ from braid._adapter import (
     find_adapter,
     load,
 )
-from braid._adapter import build as adapter_build
-from braid._adapter.cache import cache_dir
+from braid._torch.adapter import build as adapter_build
+from braid._torch.adapter.cache import cache_dir
 
 pytestmark = pytest.mark.unit
 

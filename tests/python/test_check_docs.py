@@ -10,6 +10,8 @@ pytestmark = pytest.mark.unit
 def problems(root: Path, text: str) -> list[str]:
     (root / "csrc" / "base").mkdir(parents=True)
     (root / "csrc" / "base" / "env.h").touch()
+    (root / "tests" / "cpp").mkdir(parents=True)
+    (root / "tests" / "cpp" / "env_test.cc").write_text("TEST(Env, Reads) {}\n")
     (root / "docs").mkdir()
     (root / "docs" / "errors.md").write_text("# Errors as values, of course\n")
     (root / "README.md").write_text(text)
@@ -24,6 +26,9 @@ def problems(root: Path, text: str) -> list[str]:
         "see [above](#nowhere)",
         "see `csrc/base/environment.h`",
         "see `csrc/base/*.cu`",
+        "see `env_test.cc::Missing`",
+        "see `env_test.cc::ReadsOther`",
+        "see `test_env.py::test_reads`",
     ],
 )
 def test_what_leads_nowhere_is_found(tmp_path: Path, text: str) -> None:
@@ -34,7 +39,7 @@ def test_what_leads_nowhere_is_found(tmp_path: Path, text: str) -> None:
     "text",
     [
         'see [errors](docs/errors.md "title") and [one](docs/errors.md#errors-as-values-of-course)',
-        "see [the title](#title), `csrc/base/env.h`, `csrc/base/`, `csrc/*/env.h`",
+        "see [the title](#title), `csrc/base/env.h`, `csrc/base/`, `csrc/*/env.h`, `env_test.cc::Reads`",
         "see [elsewhere](https://example.org/nothing), `a[0](x)`, `tests` and `a/b`",
         "```\n[not a link](nowhere) `csrc/nothing`\n```",
     ],

@@ -72,3 +72,28 @@ def test_the_table_has_no_cycle() -> None:
 
     for folder in check_layers.ALLOWED:
         below(folder)
+
+
+def test_two_types_of_one_name_are_told(tmp_path: Path) -> None:
+    text = "namespace braid {\nstruct Link {\n};\n}  // namespace braid\n"
+    hidden = "namespace braid {\nnamespace {\nstruct Link {\n};\n}  // namespace\n}  // namespace braid\n"
+    other = "namespace braid::shm {\nclass Link final : public Base {\n};\n}  // namespace braid::shm\n"
+    files = {"topology/a.h": text, "transport/b.h": other, "transport/c.cc": hidden}
+    for file, content in files.items():
+        path = tmp_path / "csrc" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert check_layers.check(tmp_path) == []
+    assert problems(tmp_path / "again", "base/a.h", text + text) == [
+        "braid::Link is two types: csrc/base/a.h and csrc/base/a.h"
+    ]
+
+
+def test_a_test_that_is_not_built_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "cpp" / "base"
+    folder.mkdir(parents=True)
+    (folder / "CMakeLists.txt").write_text("braid_cpp_test(base SOURCES built_test.cc)\n")
+    (folder / "built_test.cc").touch()
+    (folder / "left_out_test.cc").touch()
+    told = "tests/cpp/base/left_out_test.cc is not in the CMakeLists.txt beside it"
+    assert check_layers.check(tmp_path) == [told]

@@ -11,7 +11,7 @@ from typing import Any
 import braid
 import numpy as np
 import pytest
-from braid import _calls
+from braid._array import calls
 
 pytestmark = pytest.mark.unit
 
@@ -69,36 +69,36 @@ def test_operators(alone: braid.Communicator) -> None:
 
 
 def test_shapes_of_results() -> None:
-    def shape(call: _calls.Call) -> tuple[int, ...]:
+    def shape(call: calls.Call) -> tuple[int, ...]:
         assert call.output is not None
         return call.output.memory.shape
 
     block = np.ones((2, 5))
-    assert shape(_calls.all_gather(block, None, None, (1, 3))) == (3, 2, 5)
-    assert shape(_calls.all_gather(block, None, [0, 10, 1], (1, 3))) == (11,)
-    assert shape(_calls.scatter(np.ones((3, 4)), 0, None, None, (0, 3))) == (4,)
-    assert shape(_calls.reduce_scatter(np.ones(6), "sum", None, None, (0, 3))) == (2,)
-    assert shape(_calls.reduce_scatter(np.ones(6), "sum", None, [1, 2, 3], (2, 3))) == (3,)
-    assert shape(_calls.all_to_all(block, None, None, None, 5)) == (2, 5)
-    assert shape(_calls.all_to_all(block, None, [4, 6], [1, 2], 2)) == (3,)
-    assert shape(_calls.all_gather(block, np.ones((5, 6)), None, (0, 3))) == (5, 6)
+    assert shape(calls.all_gather(block, None, None, (1, 3))) == (3, 2, 5)
+    assert shape(calls.all_gather(block, None, [0, 10, 1], (1, 3))) == (11,)
+    assert shape(calls.scatter(np.ones((3, 4)), 0, None, None, (0, 3))) == (4,)
+    assert shape(calls.reduce_scatter(np.ones(6), "sum", None, None, (0, 3))) == (2,)
+    assert shape(calls.reduce_scatter(np.ones(6), "sum", None, [1, 2, 3], (2, 3))) == (3,)
+    assert shape(calls.all_to_all(block, None, None, None, 5)) == (2, 5)
+    assert shape(calls.all_to_all(block, None, [4, 6], [1, 2], 2)) == (3,)
+    assert shape(calls.all_gather(block, np.ones((5, 6)), None, (0, 3))) == (5, 6)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: _calls.all_gather(np.ones(3), np.ones(8), None, (0, 3)), "out has 8 elements, expected 9"),
-        (lambda: _calls.all_gather(np.ones(3), np.ones(9, int), None, (0, 3)), "out has dtype int64"),
-        (lambda: _calls.all_gather(np.ones(3), None, [3, 3], (0, 3)), "3 numbers of elements"),
-        (lambda: _calls.gather(np.ones(3), 1, None, [2, 3, 3], (0, 3)), "x has 3 elements, expected 2"),
-        (lambda: _calls.scatter(None, 1, None, None, (0, 3)), "must give out"),
-        (lambda: _calls.scatter(np.ones(7), 0, None, None, (0, 3)), "not a multiple of 3"),
-        (lambda: _calls.reduce_scatter(np.ones(6), "sum", None, [-1, 4, 3], (0, 3)), "3 numbers"),
-        (lambda: _calls.all_to_all(np.ones(6), None, [3, 3], None, 2), "both"),
-        (lambda: _calls.reduce(np.ones(6), "sum", 0, np.ones((6, 1)), (0, 1)), "shape"),
-        (lambda: _calls.scatter(np.ones(6), 3, None, None, (0, 3)), "scatter: root 3 is not in a group of 3"),
-        (lambda: _calls.broadcast(np.ones(6), -1, (0, 3)), "broadcast: root -1 is not in a group of 3"),
-        (lambda: _calls.gather(np.ones(6), 2**70, None, None, (0, 3)), "is not in a group of 3"),
+        (lambda: calls.all_gather(np.ones(3), np.ones(8), None, (0, 3)), "out has 8 elements, expected 9"),
+        (lambda: calls.all_gather(np.ones(3), np.ones(9, int), None, (0, 3)), "out has dtype int64"),
+        (lambda: calls.all_gather(np.ones(3), None, [3, 3], (0, 3)), "3 numbers of elements"),
+        (lambda: calls.gather(np.ones(3), 1, None, [2, 3, 3], (0, 3)), "x has 3 elements, expected 2"),
+        (lambda: calls.scatter(None, 1, None, None, (0, 3)), "must give out"),
+        (lambda: calls.scatter(np.ones(7), 0, None, None, (0, 3)), "not a multiple of 3"),
+        (lambda: calls.reduce_scatter(np.ones(6), "sum", None, [-1, 4, 3], (0, 3)), "3 numbers"),
+        (lambda: calls.all_to_all(np.ones(6), None, [3, 3], None, 2), "both"),
+        (lambda: calls.reduce(np.ones(6), "sum", 0, np.ones((6, 1)), (0, 1)), "shape"),
+        (lambda: calls.scatter(np.ones(6), 3, None, None, (0, 3)), "scatter: root 3 is not in a group of 3"),
+        (lambda: calls.broadcast(np.ones(6), -1, (0, 3)), "broadcast: root -1 is not in a group of 3"),
+        (lambda: calls.gather(np.ones(6), 2**70, None, None, (0, 3)), "is not in a group of 3"),
     ],
 )
 def test_counts_and_shapes(call: Any, message: str) -> None:

@@ -15,8 +15,9 @@ import braid.cuda
 import numpy as np
 import pytest
 import torch
-from braid import _core, _device_arrays, _kernels, _nvrtc
-from braid._adapter.toolchain import PackageFiles
+from braid import _core
+from braid._gpu import device_arrays, kernels, nvrtc
+from braid._torch.adapter.toolchain import PackageFiles
 
 CSRC = PackageFiles.installed().include
 KERNELS = set(re.findall(r"^BRAID_KERNEL\((\w+),", (CSRC / "cuda" / "kernels.cu").read_text(), re.MULTILINE))
@@ -85,13 +86,13 @@ class FakeGpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     fake = FakeGpu()
-    monkeypatch.setattr(_kernels, "loaded", lambda device: types.SimpleNamespace(gpu=fake))
-    monkeypatch.setattr(_device_arrays, "stream_of", lambda like: 77)
+    monkeypatch.setattr(kernels, "loaded", lambda device: types.SimpleNamespace(gpu=fake))
+    monkeypatch.setattr(device_arrays, "stream_of", lambda like: 77)
     monkeypatch.setattr(
-        _device_arrays, "fresh", lambda elements, dtype, like: FakeArray(np.zeros(elements, dtype), like.device)
+        device_arrays, "fresh", lambda elements, dtype, like: FakeArray(np.zeros(elements, dtype), like.device)
     )
     monkeypatch.setattr(
-        _device_arrays, "uploaded", lambda data, like: FakeArray(np.frombuffer(data, np.uint8).copy())
+        device_arrays, "uploaded", lambda data, like: FakeArray(np.frombuffer(data, np.uint8).copy())
     )
     return fake
 
@@ -128,7 +129,7 @@ def test_calls_reach_the_gpu_on_the_stream(gpu: FakeGpu) -> None:
 
 
 def test_a_wrong_message_is_told_unless_nobody_asks(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_device_arrays, "first_number", lambda flag: 1)
+    monkeypatch.setattr(device_arrays, "first_number", lambda flag: 1)
     message = FakeArray(np.zeros(288, np.uint8))
     with pytest.raises(ValueError, match="decode: the message is not one of int8 and 9 elements"):
         braid.cuda.decode("int8", message, floats(9))
@@ -183,7 +184,7 @@ def test_the_flags_that_make_the_hosts_bytes_are_the_same_everywhere() -> None:
     path = Path(__file__).parents[2] / "cmake" / "BraidCuda.cmake"
     flags = re.search(r"set\(BRAID_CUDA_FLAGS (.*)\)", path.read_text())
     assert flags is not None
-    assert set(_kernels.EXACT) <= set(flags[1].split())
+    assert set(kernels.EXACT) <= set(flags[1].split())
 
 
 def test_the_kernels_that_are_launched_are_in_the_source() -> None:
@@ -204,7 +205,7 @@ def _dense_codecs() -> list[str]:
 
 
 def test_the_fat_binary_has_every_kernel_for_every_architecture(tmp_path: Path) -> None:
-    path = _kernels.fat_binary()
+    path = kernels.fat_binary()
     if path is None:
         pytest.skip("braid was built without nvcc")
     tool = shutil.which("cuobjdump")
@@ -224,21 +225,21 @@ def kernels_in(image: bytes) -> set[str]:
 
 def test_nvrtc_compiles_every_kernel_once(tmp_path: Path) -> None:
     try:
-        _nvrtc.library()
-    except _nvrtc.NvrtcError as error:
+        nvrtc.library()
+    except nvrtc.NvrtcError as error:
         pytest.skip(str(error))
-    path = _kernels.compiled((9, 0), folder=tmp_path)
+    path = kernels.compiled((9, 0), folder=tmp_path)
     assert kernels_in(path.read_bytes()) == KERNELS
     written = path.stat().st_mtime_ns
-    assert _kernels.compiled((9, 0), folder=tmp_path) == path
+    assert kernels.compiled((9, 0), folder=tmp_path) == path
     assert path.stat().st_mtime_ns == written
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_nvrtc_says_what_does_not_compile() -> None:
     try:
-        nvrtc = _nvrtc.library()
-    except _nvrtc.NvrtcError as error:
+        compiler = nvrtc.library()
+    except nvrtc.NvrtcError as error:
         pytest.skip(str(error))
-    with pytest.raises(_nvrtc.NvrtcError, match=r"wrong.cu does not compile: (.|\n)*undefined_thing"):
-        _nvrtc.compile_text(nvrtc, "int x = undefined_thing;", "wrong.cu", [])
+    with pytest.raises(nvrtc.NvrtcError, match=r"wrong.cu does not compile: (.|\n)*undefined_thing"):
+        nvrtc.compile_text(compiler, "int x = undefined_thing;", "wrong.cu", [])

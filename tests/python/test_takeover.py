@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from braid._takeover import parse_names, translate
+from braid._torch.takeover import parse_names, translate
 
 ALL = "gloo,nccl,mpi,none"
 STAND_IN = """
@@ -20,7 +20,9 @@ def create_backend(store, rank, size, timeout, group_id, members, known_as, serv
     assert links is None and servers is None
     profiled.append(known_as)
     return dist.ProcessGroupGloo(store, rank, size, timeout)
-sys.modules["braid._c10d"] = types.SimpleNamespace(create_backend=create_backend)
+def next_signals(descriptor):
+    return False, None
+sys.modules["braid._c10d"] = types.SimpleNamespace(create_backend=create_backend, next_signals=next_signals)
 def carrier(group=None):
     # what torch was really told to make the group with
     return dist.distributed_c10d._world.pg_map[group or dist.group.WORLD][0]
@@ -106,7 +108,7 @@ from torch.distributed import init_process_group as one
 from torch.distributed.distributed_c10d import init_process_group as two
 import torch.distributed.device_mesh as mesh
 assert one is two is dist.init_process_group and mesh.new_group is dist.new_group
-from braid._autoload import register
+from braid._torch.autoload import register
 register()
 assert dist.init_process_group is one
 model = torch.nn.Linear(2, 2)

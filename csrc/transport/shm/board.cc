@@ -26,6 +26,7 @@ Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t sta
     : rank_(rank),
       stage_bytes_(stage_bytes),
       stage_(own + stage_offset(static_cast<int>(peers.size()))),
+      memory_(stage_, stage_bytes),
       header_(*reinterpret_cast<BoardHeader*>(own)),
       peers_(peers.size()) {
   const int ranks = static_cast<int>(peers.size());
@@ -77,6 +78,10 @@ std::optional<uint32_t> Board::stage(ConstBytes bytes) {
     if (begin + size - freed_ > stage_bytes_) return std::nullopt;
   }
   const auto place = static_cast<uint32_t>(begin % stage_bytes_);
+  if (!memory_.holds(place + size)) {
+    refusal_ = memory_.grow_to(place + size);
+    if (!refusal_.ok()) return std::nullopt;
+  }
   write(stage_ + place, bytes);
   staged_ = begin + size;
   return place;

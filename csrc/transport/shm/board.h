@@ -12,6 +12,7 @@
 
 #include "base/span.h"
 #include "base/status.h"
+#include "memory/reserve.h"
 #include "transport/frame.h"
 #include "transport/shm/board_layout.h"
 #include "transport/shm/link.h"
@@ -52,8 +53,9 @@ class Board {
   // What is staged until the next call is given up together, when everything posted meanwhile is taken.
   void begin_round() { round_ = staged_; }
   // Copies a message to where all peers can read it; its place, or none while there is no room. It may be posted to
-  // several peers. REQUIRES: a round stages at most stage_bytes() / 2, in whole cache lines.
+  // several peers. None, too, while the machine has no memory for it: then refusal() says so. REQUIRES: a round stages at most stage_bytes() / 2, in whole cache lines.
   std::optional<uint32_t> stage(ConstBytes bytes);
+  const Status& refusal() const { return refusal_; }
   // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
   // there is no room. Nobody is woken.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
@@ -110,6 +112,8 @@ class Board {
   const Node rank_;
   const size_t stage_bytes_;
   std::byte* const stage_;
+  ReservedPrefix memory_;  // of the stage
+  Status refusal_;
   BoardHeader& header_;
   std::vector<Side> peers_;
   // Bytes since the beginning; the place is the count modulo stage_bytes_.

@@ -10,7 +10,7 @@ namespace {
 // Kept free in every ring for the last words of close(), which cannot wait for room.
 constexpr size_t kReserveBytes = kSmallestRing / 4;
 
-bool is_known(FrameKind kind) { return kind >= FrameKind::kMessage && kind <= FrameKind::kAnnounce; }
+bool is_known(FrameKind kind) { return kind >= FrameKind::kMessage && kind <= kLastFrameKind; }
 
 }  // namespace
 
@@ -36,11 +36,12 @@ void ShmChannel::post(const Frame& frame, ConstBytes payload, Request* request) 
     if (request != nullptr) sink_.written(request);
     return;
   }
-  Queued& queued = queue_.emplace_back(Queued{sized, payload, request, {}});
+  Queued queued{sized, payload, request, {}};
   if (request == nullptr) {
     queued.copy.assign(payload.begin(), payload.end());
-    queued.payload = queued.copy;
+    queued.payload = queued.copy;  // which stays where it is when the vector moves
   }
+  queue_.push_back(std::move(queued));
 }
 
 // True when the frame is out. The doorbell is rung for each, so that the peer copies while we write the next.
@@ -48,9 +49,11 @@ bool ShmChannel::write(const Frame& frame, ConstBytes payload, size_t reserve) {
   switch (writer_.write(frame, payload, reserve)) {
     case RingWriter::Outcome::kWritten: ring(*link_.peer_bell); return true;
     case RingWriter::Outcome::kFull: return false;
-    case RingWriter::Outcome::kBroken: break;
+    case RingWriter::Outcome::kBroken:
+      broken_ = {Code::kPeerLost, link_.name() + " broke the ring it reads from", link_.peer};
+      break;
+    case RingWriter::Outcome::kRefused: broken_ = writer_.refusal().within("a message to " + link_.name()); break;
   }
-  broken_ = {Code::kPeerLost, link_.name() + " broke the ring it reads from", link_.peer};
   ring(*link_.my_bell);  // whoever sleeps must poll to hear of it
   return false;
 }
@@ -124,6 +127,12 @@ std::optional<uint64_t> ShmChannel::peer_stream() {
   // Relaxed: the number stands for itself, nothing is read through it.
   const uint64_t stream = link_.header->stream.load(std::memory_order_relaxed);
   return stream == kNoStream ? std::nullopt : std::optional(stream);
+}
+
+bool ShmChannel::heard() {
+  if (link_.peer_pulse == nullptr) return true;
+  const uint32_t pulse = link_.peer_pulse->load(std::memory_order_relaxed);
+  return std::exchange(pulse_, pulse) != pulse;
 }
 
 // ---- the end

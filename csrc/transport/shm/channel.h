@@ -20,6 +20,7 @@ class ShmChannel final : public Channel {
   bool poll() override;
   Status pull(uint64_t address, Bytes into) override;
   std::optional<uint64_t> peer_stream() override;
+  bool heard() override;
   void close() override;
 
  private:
@@ -42,7 +43,8 @@ class ShmChannel final : public Channel {
   RingReader reader_;
   RingWriter writer_;
   std::deque<Queued> queue_;
-  Status broken_;  // found while posting, to be reported by the next poll()
+  uint32_t pulse_ = 0;  // the peer's, when last looked at
+  Status broken_;       // found while posting, to be reported by the next poll()
   bool lost_ = false;
   bool closed_ = false;
 };

@@ -9,6 +9,7 @@ namespace {
 struct DoorbellPage {
   std::byte segment[Segment::kReservedBytes];
   DoorbellWord word;
+  alignas(64) std::atomic<uint32_t> pulse;
 };
 
 }  // namespace
@@ -29,5 +30,9 @@ Result<std::unique_ptr<ShmDoorbell>> ShmDoorbell::attach(std::string_view card) 
 }
 
 DoorbellWord& ShmDoorbell::word() const { return reinterpret_cast<DoorbellPage*>(segment_.data())->word; }
+
+std::atomic<uint32_t>& ShmDoorbell::pulse() const {
+  return reinterpret_cast<DoorbellPage*>(segment_.data())->pulse;
+}
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "memory/reserve.h"
 #include "transport/shm/channel.h"
 #include "transport/shm/group_card.h"
 #include "transport/shm/layout.h"
@@ -37,9 +38,13 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   Result<Segment> board =
       Segment::create("braid-board", shm::board_bytes(ranks, shm::stage_bytes_for(ranks, false)));
   if (!board.ok()) return board.status();
+  // What is written without asking again; rings and the stage are reserved as they fill.
+  for (const auto& [segment, bytes] : {std::pair(&inbox.value(), shm::rings_offset(ranks)),
+                                       std::pair(&board.value(), shm::stage_offset(ranks))}) {
+    if (Status refused = reserve(segment->data(), bytes); !refused.ok()) return refused;
+  }
   Result<Nonce> probe = Nonce::random();
   if (!probe.ok()) return probe.status();
-  if (options.single_copy) shm::permit_readers();
   return std::unique_ptr<ShmGroup>(new ShmGroup(rank, ranks, bell, watch, options, std::move(inbox).value(),
                                                 std::move(board).value(), probe.value()));
 }
@@ -66,6 +71,26 @@ ShmGroup::~ShmGroup() {
   for (const auto& peer : peers_) {
     if (peer && peer->watched) watch_.forget(*peer->watched);
   }
+}
+
+void ShmGroup::permit(const std::vector<std::string>& cards) {
+  if (!options_.single_copy) return;
+  std::vector<pid_t> pids;
+  for (const std::string& text : cards) {
+    const auto card = shm::GroupCard::parse(text);
+    const auto pid = card.ok() ? Segment::owner_of(card.value().inbox) : Result<pid_t>(card.status());
+    if (pid.ok() && pid.value() != ::getpid()) pids.push_back(pid.value());
+  }
+  readers_.set(std::move(pids));
+}
+
+void ShmGroup::permit_only(const std::vector<Node>& peers) {
+  if (!options_.single_copy) return;
+  std::vector<pid_t> pids;
+  for (const Node peer : peers) {
+    if (const pid_t pid = find(peer)->link.pid; pid != ::getpid()) pids.push_back(pid);
+  }
+  readers_.set(std::move(pids));
 }
 
 Status ShmGroup::connect(Node node, const std::string& card) {
@@ -101,6 +126,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
     return {Code::kInvalidArgument, "its segment is smaller than its card says"};
   }
   if (link.pid != ::getpid()) {
+    watch_.beat(bell_.pulse());
     DoorbellWord* my_bell = &bell_.word();
     Result<DeathWatch::Id> watched = watch_.watch(link.pid, [&died = link.died, my_bell] {
       died.store(true, std::memory_order_release);
@@ -131,6 +157,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   link.header = &shm::header_of(*peer.inbox);
   link.my_bell = &bell_.word();
   link.peer_bell = &peer.bell->word();
+  if (link.pid != ::getpid()) link.peer_pulse = &peer.bell->pulse();
 
   // Both sides must come to the same limits.
   const size_t largest = shm::payload_limit(std::min(options_.ring_bytes, card.ring_bytes));

@@ -23,7 +23,8 @@ struct Link {
   const GroupHeader* header = nullptr;  // the peer's
   DoorbellWord* my_bell = nullptr;
   DoorbellWord* peer_bell = nullptr;
-  std::atomic<bool> died{false};  // set by the death watch, which then rings my bell
+  const std::atomic<uint32_t>* peer_pulse = nullptr;  // none of this very process
+  std::atomic<bool> died{false};                      // set by the death watch, which then rings my bell
   ChannelTraits traits;
 
   std::string name() const { return "rank " + std::to_string(peer) + " (pid " + std::to_string(pid) + ")"; }

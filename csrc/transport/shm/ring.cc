@@ -26,6 +26,10 @@ RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, si
       if (!has_room(bytes + reserve)) return Outcome::kFull;
     }
   }
+  if (const size_t used = std::min<uint64_t>(written_ + bytes, ring_.bytes); !memory_.holds(used)) {
+    refusal_ = memory_.grow_to(used);
+    if (!refusal_.ok()) return Outcome::kRefused;
+  }
   std::memcpy(ring_.data + (written_ & (ring_.bytes - 1)), &frame, sizeof frame);
   if (!payload.empty()) copy_in(written_ + payload_offset(payload.size()), payload);
   written_ += bytes;

@@ -7,6 +7,7 @@
 
 #include "base/span.h"
 #include "base/status.h"
+#include "memory/reserve.h"
 #include "transport/frame.h"
 #include "transport/shm/layout.h"
 
@@ -14,15 +15,17 @@ namespace braid::shm {
 
 class RingWriter {
  public:
-  enum class Outcome { kWritten, kFull, kBroken };
+  enum class Outcome { kWritten, kFull, kBroken, kRefused };
 
-  explicit RingWriter(const Ring& ring) : ring_(ring) {}
+  explicit RingWriter(const Ring& ring) : ring_(ring), memory_(ring.data, ring.bytes) {}
 
   size_t payload_limit() const { return shm::payload_limit(ring_.bytes); }
 
   // Publishes one record. With kFull the reader knows that we wait and will ring when it has made room. `reserve`
   // bytes of the ring stay free for later. REQUIRES: payload.size() <= payload_limit().
   Outcome write(const Frame& frame, ConstBytes payload, size_t reserve);
+  // Why the machine has no memory for the ring, after kRefused.
+  const Status& refusal() const { return refusal_; }
 
   // Tells the reader that nothing will follow, and that memory it may be reading (pull(), link.h) is given back.
   void hang_up() {
@@ -36,6 +39,8 @@ class RingWriter {
   bool plausible() const { return written_ - read_ <= ring_.bytes && read_ % kLineBytes == 0; }
 
   const Ring ring_;
+  ReservedPrefix memory_;
+  Status refusal_;
   uint64_t written_ = 0;
   uint64_t read_ = 0;  // the reader's count when last looked at
 };

@@ -23,6 +23,7 @@
 #include "transport/death_watch.h"
 #include "transport/doorbell.h"
 #include "transport/shm/board.h"
+#include "transport/shm/peer_memory.h"
 
 namespace braid {
 
@@ -32,7 +33,8 @@ struct ShmOptions {
   bool single_copy = true;         // read peers' memory, and let them read mine
 };
 
-// This process's doorbell, in memory where peers can ring it. One per process, shared by all groups.
+// This process's doorbell, in memory where peers can ring it, and its pulse, which they read. One per process, shared
+// by all groups.
 class ShmDoorbell {
  public:
   static Result<std::unique_ptr<ShmDoorbell>> create();
@@ -40,6 +42,7 @@ class ShmDoorbell {
   static Result<std::unique_ptr<ShmDoorbell>> attach(std::string_view card);
 
   DoorbellWord& word() const;
+  std::atomic<uint32_t>& pulse() const;
   const std::string& card() const { return segment_.card(); }
   pid_t owner() const { return segment_.owner(); }
 
@@ -54,8 +57,7 @@ class ShmDoorbell {
 // Thread safety: by one thread at a time, while setting up.
 class ShmGroup {
  public:
-  // `bell` and `watch` outlive the group. With single_copy, and where the machine lets only a process's parents
-  // read it (Yama's ptrace_scope 1), this process permits other processes of its user to read it.
+  // `bell` outlives `watch`, which outlives the group.
   static Result<std::unique_ptr<ShmGroup>> create(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch,
                                                   const ShmOptions& options);
   // REQUIRES: all channels are closed.
@@ -63,6 +65,12 @@ class ShmGroup {
 
   // What peers need to reach me: one line of text.
   const std::string& card() const { return card_; }
+
+  // With single_copy: lets the processes that wrote these cards read this one, where the machine asks for that (Yama's
+  // ptrace_scope 1). Before they connect, as that tries it.
+  void permit(const std::vector<std::string>& cards);
+  // Of those, these alone from now on, until the group ends. REQUIRES: connect() succeeded for each.
+  void permit_only(const std::vector<Node>& peers);
 
   // Maps the peer's inbox and doorbell and watches its process: the probe of whether we share a host, at the end
   // of which we do. An error says what was refused; the pair then needs another wire.
@@ -99,6 +107,7 @@ class ShmGroup {
   Segment board_;
   const Nonce probe_;  // in private memory: peers that can read it can read all of mine
   std::string card_;
+  shm::Readers readers_;
   std::vector<std::unique_ptr<Peer>> peers_;  // those connected
 };
 

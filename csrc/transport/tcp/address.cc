@@ -7,9 +7,17 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 namespace braid {
+namespace {
+
+// An IPv6 address in brackets, the longest name of an interface, a port, and some to spare.
+constexpr size_t kLongestText = 96;
+
+}  // namespace
 
 Address::Address(const sockaddr* address, socklen_t bytes)
     : size_(std::min(bytes, static_cast<socklen_t>(sizeof storage_))) {
@@ -17,18 +25,27 @@ Address::Address(const sockaddr* address, socklen_t bytes)
 }
 
 Result<Address> Address::parse(const std::string& text) {
-  const Status wrong(Code::kInvalidArgument, "'" + text + "' is no address like 10.0.0.1:4711 or [::1]:4711");
+  const auto wrong = [&] {
+    std::string shown = text.substr(0, kLongestText);
+    for (char& c : shown) c = c < ' ' || c > '~' ? '?' : c;
+    return Status(Code::kInvalidArgument, "'" + shown + "' is no address like 10.0.0.1:4711 or [::1]:4711");
+  };
   const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return wrong;
+  // What the system's parser would read differently: it stops at a zero, and takes any number for a port.
+  const bool readable = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (colon == std::string::npos || text.size() > kLongestText || !readable) return wrong();
   std::string host = text.substr(0, colon);
   const std::string port = text.substr(colon + 1);
+  uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc() || end != port.data() + port.size()) return wrong();
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
 
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (host.empty() || port.empty() || ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return wrong;
+  if (host.empty() || ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return wrong();
   const Address address(found->ai_addr, found->ai_addrlen);
   ::freeaddrinfo(found);
   return address;

@@ -31,7 +31,7 @@ void CardMeter::start() {
 
 void CardMeter::look_later() {
   group_.reactor.at(looked_at_ + kInterval, [group = group_.shared_from_this(), this] {
-    if (const auto lock = group->enter()) look();
+    group->guarded("looking at what the card passes", [this] { look(); });
   });
 }
 

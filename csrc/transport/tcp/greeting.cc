@@ -4,33 +4,31 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
+#include "base/barrier.h"
 #include "base/random.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/membership.h"
 
 namespace braid {
 
-Greeting::Greeting(std::shared_ptr<Listener> listener, Fd socket, std::string source)
-    : listener_(std::move(listener)), source_(std::move(source)), socket_(std::move(socket)) {}
+Greeting::Greeting(std::shared_ptr<Listener> listener, Fd socket, const Address& source)
+    : listener_(std::move(listener)), source_(source), socket_(std::move(socket)) {}
 
 void Greeting::start() {
-  tune_connection(socket_.get());
-  const Result<Nonce> nonce = Nonce::random();
-  if (!nonce.ok()) {
-    refuse(nonce.status().message());
-    return;
-  }
-  challenge_.nonce = nonce.value();
-  // The first bytes on a fresh socket always fit.
-  if (::send(socket_.get(), &challenge_, sizeof challenge_, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof challenge_)) {
-    refuse("");
-    return;
-  }
+  GuestList& crowd = listener_->crowd();
+  // An older version waits for our challenge before it says anything. A crowd is not worth that.
+  const bool challenge_first = crowd.calm();
+  place_ = crowd.enter(shared_from_this());
+  in_crowd_ = true;
+  // A member's opening is here by now, as a rule; its proof cannot be.
+  if ((receive() && !proceed()) || !socket_) return;
+  if (challenge_first && !challenge()) return;
   const auto watch = listener_->reactor.add(socket_.get(), EPOLLIN, shared_from_this());
   if (!watch.ok()) {
     refuse(watch.status().message());
@@ -40,7 +38,11 @@ void Greeting::start() {
   const milliseconds limit = listener_->options.handshake_timeout;
   deadline_ = listener_->reactor.at(begun_ + limit, [self = shared_from_this(), limit] {
     const std::lock_guard lock(self->listener_->mutex());
-    if (self->socket_) self->refuse("it did not say who it is within " + std::to_string(limit.count()) + " ms");
+    if (!self->socket_) return;
+    const Status thrown = caught("refusing a connection", [&] {
+      self->refuse("it did not say who it is within " + std::to_string(limit.count()) + " ms");
+    });
+    if (!thrown.ok()) self->refuse("");
   });
 }
 
@@ -50,34 +52,54 @@ void Greeting::close() {
   socket_.reset();
 }
 
+void Greeting::leave_crowd() {
+  if (std::exchange(in_crowd_, false)) listener_->crowd().leave(place_, was_heard_);
+}
+
 // An empty reason means that nobody needs to know.
 void Greeting::refuse(const std::string& why) {
+  const auto self = shared_from_this();
+  // So that thousands who come and go leave nothing behind in the system either. Who was told anything shall read it.
+  if (!challenged_) close_abruptly(socket_.get());
   close();
-  if (!why.empty()) listener_->complain(source_, why);
-  listener_->done(shared_from_this());
+  leave_crowd();
+  listener_->turned_away();
+  if (!why.empty()) listener_->complain(source_.host(), why);
 }
 
 void Greeting::on_events(uint32_t) {
+  const Status thrown = caught("greeting a connection", [this] { greet(); });
+  if (thrown.ok()) return;
+  const std::lock_guard lock(listener_->mutex());
+  listener_->complain(source_.host(), thrown.message());
+  refuse("");
+}
+
+void Greeting::greet() {
   std::shared_ptr<Membership> membership;
   Fd socket;
   {
     const std::lock_guard lock(listener_->mutex());
-    if (!socket_ || !receive_claim()) return;
-    membership = check_claim();
+    if (!socket_ || !receive() || !proceed() || received_bytes_ < sizeof(Claim)) return;
+    membership = check_opening();
     if (!membership) return;
+    if (!equal_in_constant_time(claim_.proof, prove_connect(membership->secret, challenge_, claim_.opening))) {
+      refuse("it could not prove that it belongs to the group");
+      return;
+    }
     socket = std::move(socket_);
-    listener_->reactor.remove(std::exchange(watch_, 0));
-    listener_->reactor.cancel(std::exchange(deadline_, {}));
-    listener_->done(shared_from_this());
+    close();
+    leave_crowd();
+    listener_->made_room();
   }
-  const Status admitted = membership->admit(challenge_, claim_, std::move(socket));
+  const Status admitted = membership->admit(challenge_, claim_.opening, std::move(socket));
   if (admitted.ok() || admitted.code() == Code::kAborted) return;
   const std::lock_guard lock(listener_->mutex());
-  listener_->complain(source_, admitted.message());
+  listener_->complain_of_member(source_.host(), admitted.message());
 }
 
-// True when the whole claim is there.
-bool Greeting::receive_claim() {
+// True when there is something new; otherwise nothing came, or the connection was refused.
+bool Greeting::receive() {
   const ssize_t got =
       ::recv(socket_.get(), received_.data() + received_bytes_, received_.size() - received_bytes_, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -86,42 +108,75 @@ bool Greeting::receive_claim() {
     return false;
   }
   received_bytes_ += static_cast<size_t>(got);
-  if (received_bytes_ > sizeof(Claim)) {
-    refuse("it sent more than a handshake");
-    return false;
-  }
+  return true;
+}
+
+// Looks at what was received so far. False when the connection was refused.
+bool Greeting::proceed() {
   // Whoever speaks another protocol need not be waited for.
   if (std::memcmp(received_.data(), kMagic.data(), std::min(received_bytes_, kMagic.size())) != 0) {
     refuse(check_greeting({}, kWireVersion));
     return false;
   }
-  if (received_bytes_ < sizeof(Claim)) return false;
-  std::memcpy(&claim_, received_.data(), sizeof claim_);
+  // Nobody can answer a challenge that it was not sent.
+  if (received_bytes_ > (challenged_ ? sizeof(Claim) : sizeof(Opening))) {
+    refuse("it sent more than a handshake");
+    return false;
+  }
+  std::memcpy(&claim_, received_.data(), received_bytes_);
+  const Opening& opening = claim_.opening;
+  const bool other_version = received_bytes_ >= offsetof(Opening, from_rank) && opening.version != kWireVersion;
+  if ((received_bytes_ < sizeof opening && !other_version) || was_heard_) return true;
+  // Also to those who are refused then: another version learns ours, and a member that it should not come again.
+  if (!challenge() || !check_opening()) return false;
+  listener_->crowd().hear(place_);
+  was_heard_ = true;
+  tune_connection(socket_.get());
   return true;
 }
 
-// The group that the claim is good for; otherwise the connection was refused.
-std::shared_ptr<Membership> Greeting::check_claim() {
-  if (const std::string wrong = check_greeting(claim_.magic, claim_.version); !wrong.empty()) {
+// The group that the opening names, if it may; otherwise the connection was refused.
+std::shared_ptr<Membership> Greeting::check_opening() {
+  const Opening& opening = claim_.opening;
+  if (const std::string wrong = check_greeting(opening.magic, opening.version); !wrong.empty()) {
     refuse(wrong);
     return nullptr;
   }
-  const std::shared_ptr<Membership> membership = listener_->find(claim_.group, claim_.to_rank);
+  const std::shared_ptr<Membership> membership = listener_->find(opening.group, opening.to_rank);
   if (!membership) {
-    refuse(listener_->was_left(claim_.group) ? "" : "it named a group or rank that is not here");
+    refuse(listener_->was_left(opening.group) ? "" : "it named a group or rank that is not here");
     return nullptr;
   }
-  const bool in_range = claim_.from_rank >= 0 && claim_.from_rank < membership->ranks &&
-                        claim_.from_rank != membership->rank && claim_.index < kMaxTcpConnections;
+  const bool in_range =
+      opening.from_rank >= 0 && opening.from_rank < membership->ranks && opening.from_rank != membership->rank;
   if (!in_range) {
     refuse("it named a rank that the group does not have");
     return nullptr;
   }
-  if (!equal_in_constant_time(claim_.proof, prove_connect(membership->secret, challenge_, claim_))) {
-    refuse("it could not prove that it belongs to the group");
+  if (opening.index >= static_cast<uint32_t>(membership->options.connections)) {
+    refuse("it named connection " + std::to_string(opening.index) + ", but ranks of the group have " +
+           std::to_string(membership->options.connections) + " to each peer");
     return nullptr;
   }
   return membership;
+}
+
+// False when the connection was refused.
+bool Greeting::challenge() {
+  if (std::exchange(challenged_, true)) return true;
+  const Result<Nonce> nonce = Nonce::random();
+  if (!nonce.ok()) {
+    refuse(nonce.status().message());
+    return false;
+  }
+  challenge_.nonce = nonce.value();
+  // The first bytes on a fresh socket always fit.
+  if (::send(socket_.get(), &challenge_, sizeof challenge_, MSG_NOSIGNAL) ==
+      static_cast<ssize_t>(sizeof challenge_)) {
+    return true;
+  }
+  refuse("");
+  return false;
 }
 
 }  // namespace braid

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "transport/reactor.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/guest_list.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/socket.h"
 
@@ -14,12 +16,14 @@ namespace braid {
 class Listener;
 class Membership;
 
-// A connection from somebody who has not yet proved who it is. Guarded by the listener's mutex.
+// A connection from somebody who has not yet proved who it is. Guarded by the listener's mutex. What is thrown on its
+// behalf costs it this one connection.
 class Greeting final : public EventHandler, public std::enable_shared_from_this<Greeting> {
  public:
-  Greeting(std::shared_ptr<Listener> listener, Fd socket, std::string source);
+  Greeting(std::shared_ptr<Listener> listener, Fd socket, const Address& source);
 
   // All but on_events() REQUIRE the listener's mutex.
+  // Takes its place in the crowd, and what has been said already.
   void start();
   void refuse(const std::string& why);
   void close();
@@ -28,15 +32,23 @@ class Greeting final : public EventHandler, public std::enable_shared_from_this<
   void on_events(uint32_t events) override;
 
  private:
-  bool receive_claim();
-  std::shared_ptr<Membership> check_claim();
+  void greet();
+  bool proceed();
+  bool receive();
+  std::shared_ptr<Membership> check_opening();
+  bool challenge();
+  void leave_crowd();
 
   const std::shared_ptr<Listener> listener_;
-  const std::string source_;
+  const Address source_;
   const Deadline begun_ = Clock::now();
+  GuestList::Place place_;
+  bool in_crowd_ = false;
   Fd socket_;
   Reactor::WatchId watch_ = 0;
   Reactor::Timer deadline_;
+  bool challenged_ = false;
+  bool was_heard_ = false;
   Challenge challenge_;
   Claim claim_;
   std::array<std::byte, sizeof(Claim) + 1> received_;  // one more, to see who sends too much

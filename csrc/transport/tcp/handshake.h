@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How two strangers find out that both know a group's secret, before either believes the other:
+//   connecting -> accepting   Opening: who I am, nonce_b
 //   accepting -> connecting   Challenge: nonce_a
-//   connecting -> accepting   Claim: who I am, nonce_b, HMAC(secret, "braid connect" | nonce_a | nonce_b | claim)
-//   accepting -> connecting   HMAC(secret, "braid accept" | nonce_b | nonce_a | claim)
-// Fresh nonces on both sides make a recorded handshake worthless. The structs travel as they lie in memory.
+//   connecting -> accepting   HMAC(secret, "braid connect" | both versions | nonce_a | nonce_b | who)
+//   accepting -> connecting   HMAC(secret, "braid accept" | both versions | nonce_b | nonce_a | who)
+// The opening goes out at once, so that a member is told from the silent before anything is spent on it. The versions
+// are proved, so that nobody between can make two newer sides speak an older protocol. Fresh nonces on both sides
+// make a recorded handshake worthless. The structs travel as they lie in memory.
 #pragma once
 
 #include <bit>
@@ -21,7 +24,7 @@ namespace braid {
 static_assert(std::endian::native == std::endian::little, "the wire format is that of little-endian machines");
 
 inline constexpr std::array<char, 8> kMagic = {'b', 'r', 'a', 'i', 'd', 't', 'c', 'p'};
-inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint32_t kWireVersion = 2;
 inline constexpr size_t kSecretBytes = 32;
 // After the handshake, accepting -> connecting: the one who accepted leaves in good order.
 inline constexpr std::byte kFarewell{'L'};
@@ -33,7 +36,7 @@ struct Challenge {
   Nonce nonce;
 };
 
-struct Claim {
+struct Opening {
   std::array<char, 8> magic = kMagic;
   uint32_t version = kWireVersion;
   Node from_rank = -1;
@@ -41,13 +44,20 @@ struct Claim {
   uint32_t index = 0;  // of the connection
   Nonce nonce;
   Digest group{};  // SHA-256 of the group's name
+};
+
+// All that the connecting side says.
+struct Claim {
+  Opening opening;
   Digest proof{};
 };
 
-static_assert(sizeof(Challenge) == 32 && sizeof(Claim) == 104);
+static_assert(sizeof(Challenge) == 32 && sizeof(Opening) == 72 && sizeof(Claim) == 104);
 
-Digest prove_connect(const std::string& secret, const Challenge& challenge, const Claim& claim);
-Digest prove_accept(const std::string& secret, const Challenge& challenge, const Claim& claim);
+Digest prove_connect(const std::string& secret, const Challenge& challenge, const Opening& opening);
+// The accepting side's answer: you are admitted; or: somebody holds this connection of your rank's already.
+Digest prove_accept(const std::string& secret, const Challenge& challenge, const Opening& opening);
+Digest prove_taken(const std::string& secret, const Challenge& challenge, const Opening& opening);
 
 // "" or what is wrong.
 std::string check_greeting(const std::array<char, 8>& magic, uint32_t version);

@@ -27,7 +27,10 @@ std::string check(const Frame& frame, const ChannelTraits& traits) {
     case FrameKind::kLeave:
     case FrameKind::kAsk:
     case FrameKind::kTell:
-    case FrameKind::kAnnounce: break;
+    case FrameKind::kAnnounce:
+    case FrameKind::kCredit:
+    case FrameKind::kWant:
+    case FrameKind::kForget: break;
     case FrameKind::kOffer:  // no memory is read over this wire
     case FrameKind::kTaken:
     default: return "it sent a frame of kind " + std::to_string(int(frame.kind));
@@ -54,6 +57,8 @@ void Incoming::watch() {
   }
 }
 
+std::string Incoming::source() const { return socket_ ? remote_address_of(socket_.get()).text() : "?"; }
+
 void Incoming::say_farewell() {
   if (socket_) (void)::send(socket_.get(), &kFarewell, sizeof kFarewell, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -69,12 +74,13 @@ void Incoming::stop() {
 }
 
 void Incoming::on_events(uint32_t) {
-  const auto lock = group_->enter();
-  if (!lock || !open()) return;
-  read_slice();
-  if (!open() || frames_left_ > 0 || staged_begin_ == staged_end_) return;
-  // The socket calls again while it holds anything, but what is staged is known to us only.
-  group_->reactor.run([self = shared_from_this()] { self->on_events(0); });
+  group_->guarded("reading from a peer", [this] {
+    if (!open()) return;
+    read_slice();
+    if (!open() || frames_left_ > 0 || staged_begin_ == staged_end_) return;
+    // The socket calls again while it holds anything, but what is staged is known to us only.
+    group_->reactor.run([self = shared_from_this()] { self->on_events(0); });
+  });
 }
 
 void Incoming::read_slice() {

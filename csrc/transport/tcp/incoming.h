@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "transport/channel.h"
 #include "transport/reactor.h"
@@ -29,6 +30,7 @@ class Incoming final : public EventHandler, public std::enable_shared_from_this<
   // No more frames will come; the link was told why.
   bool ended() const { return ended_; }
   uint32_t index() const { return index_; }
+  std::string source() const;  // the address it comes from
   void on_events(uint32_t events) override;
 
  private:

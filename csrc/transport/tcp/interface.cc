@@ -7,7 +7,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -23,11 +25,12 @@ struct LocalAddress {
   bool loopback = false;
 };
 
-std::vector<LocalAddress> local_addresses() {
+Result<std::vector<LocalAddress>> local_addresses() {
   std::vector<LocalAddress> found;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return found;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return system_error("cannot list the network interfaces", errno);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, ::freeifaddrs);
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
@@ -35,7 +38,6 @@ std::vector<LocalAddress> local_addresses() {
     found.push_back({entry->ifa_name, Address(entry->ifa_addr, bytes), (entry->ifa_flags & IFF_UP) != 0,
                      (entry->ifa_flags & IFF_LOOPBACK) != 0});
   }
-  ::freeifaddrs(list);
   return found;
 }
 
@@ -68,38 +70,51 @@ Status no_such_interface(const std::string& name, const std::vector<LocalAddress
           "no network interface or local address is named '" + name + "'; there are " + list};
 }
 
-std::optional<Address> routed_from(const std::string& reach) {
+// Nothing where there is no route. An error where the system could not even be asked: another address would do then,
+// but not the one that the peers can reach.
+Result<std::optional<Address>> routed_from(const std::string& reach) {
+  std::optional<Address> from;
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(reach.c_str(), "9", &hints, &list) != 0) return std::nullopt;
+  addrinfo* first = nullptr;
+  const int failed = ::getaddrinfo(reach.c_str(), "9", &hints, &first);
+  if (failed == EAI_SYSTEM) return system_error("cannot look up " + reach, errno);
+  if (failed != 0) return from;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(first, ::freeaddrinfo);
   in6_addr number;
   const bool literal = ::inet_pton(AF_INET, reach.c_str(), &number) == 1 ||
                        ::inet_pton(AF_INET6, reach.c_str(), &number) == 1 || reach == "localhost";
-  std::optional<Address> from;
-  for (const addrinfo* entry = list; entry != nullptr && !from; entry = entry->ai_next) {
+  Status refused;
+  for (const addrinfo* entry = first; entry != nullptr && !from; entry = entry->ai_next) {
     const Address to(entry->ai_addr, entry->ai_addrlen);
     if (to.is_loopback() && !literal) continue;
     // Connecting a datagram socket sends nothing; it only looks the route up.
     const Fd probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!probe && errno != EAFNOSUPPORT) refused = system_error("cannot open a socket", errno);
     if (!probe || ::connect(probe.get(), to.get(), to.size()) != 0) continue;
     from = local_address_of(probe.get());
   }
-  ::freeaddrinfo(list);
+  if (!from && !refused.ok()) return refused;
   return from;
 }
 
 }  // namespace
 
 Result<Address> choose_local_address(const std::string& interface, const std::string& reach) {
-  const std::vector<LocalAddress> all = local_addresses();
+  const auto listed = local_addresses();
+  if (!listed.ok()) return listed.status();
+  const std::vector<LocalAddress>& all = listed.value();
   std::optional<Address> choice;
   if (!interface.empty()) {
     choice = best(all, [&](const LocalAddress& l) { return l.interface == interface; });
     if (!choice) choice = best(all, [&](const LocalAddress& l) { return l.address.host() == interface; });
     if (!choice) return no_such_interface(interface, all);
   }
-  if (!choice && !reach.empty()) choice = routed_from(reach);
+  if (!choice && !reach.empty()) {
+    const auto routed = routed_from(reach);
+    if (!routed.ok()) return routed.status();
+    choice = routed.value();
+  }
   if (!choice) choice = best(all, [](const LocalAddress& l) { return l.up && !l.loopback; });
   if (!choice) choice = best(all, [](const LocalAddress& l) { return l.loopback; });
   if (!choice) return Status(Code::kUnsupported, "this machine has no network interface, not even loopback");

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "base/barrier.h"
 #include "base/log.h"
 #include "transport/tcp/greeting.h"
 #include "transport/tcp/membership.h"
@@ -14,11 +16,10 @@
 namespace braid {
 namespace {
 
-// How long a stranger may keep others waiting when there are too many.
-constexpr milliseconds kPatience{1000};
 constexpr milliseconds kOutOfDescriptorsPause{100};
+constexpr milliseconds kHoldSilent{60'000};  // after the last time that there was a crowd
+constexpr int kAcceptedInOneGo = 64;         // then others of this thread have their turn
 constexpr size_t kRememberedGroups = 256;
-constexpr size_t kRememberedSources = 1024;
 
 }  // namespace
 
@@ -42,8 +43,7 @@ void Listener::close() {
   reactor.remove(std::exchange(watch_, 0));
   reactor.cancel(pause_timer_);
   socket_.reset();
-  for (const auto& greeting : greetings_) greeting->close();
-  greetings_.clear();
+  for (const auto& greeting : crowd_.take_all()) greeting->close();
 }
 
 // ---- members
@@ -55,6 +55,8 @@ Status Listener::enroll(const std::shared_ptr<Membership>& membership) {
     return {Code::kInvalidArgument, "rank " + std::to_string(membership->rank) + " is in this group already"};
   }
   place = membership;
+  crowd_.hurry(Clock::now());  // its members will come now
+  if (pause_ == Pause::kForTime) resume();
   return {};
 }
 
@@ -63,7 +65,7 @@ void Listener::forget(const Membership& membership) {
   const auto found = members_.find({membership.group, membership.rank});
   if (found == members_.end() || found->second.lock().get() != &membership) return;
   members_.erase(found);
-  left_.push_back(membership.group);
+  static_cast<void>(caught("remembering a group", [&] { left_.push_back(membership.group); }));
   if (left_.size() > kRememberedGroups) left_.pop_front();
 }
 
@@ -80,62 +82,124 @@ bool Listener::was_left(const Digest& group) const {
 
 void Listener::on_events(uint32_t) {
   const std::lock_guard lock(mutex_);
-  while (socket_ && !paused_) {
-    if (greetings_.size() >= kMaxGreetings) {
-      pause_until(greetings_.front()->begun() + kPatience);
-      return;
+  for (int i = 0; i < kAcceptedInOneGo && socket_ && pause_ == Pause::kNone; ++i) {
+    bool more = false;
+    const Status thrown = caught("accepting a connection", [&] { more = make_room() && accept_one(); });
+    if (!thrown.ok()) {
+      complain("", thrown.message());
+      pause_until(Clock::now() + kOutOfDescriptorsPause, Pause::kForRoom);
     }
-    if (!accept_one()) return;
+    if (!more) return;
   }
+}
+
+// While there is a crowd the system keeps the silent; so members, who speak at once, pass them. Not at other times:
+// older versions of the protocol wait for our first word, and shall hear it.
+void Listener::mind_the_silent(Deadline now) {
+  if (!crowd_.calm()) hold_until_ = now + kHoldSilent;
+  const bool hold = now < hold_until_;
+  if (std::exchange(holds_silent_, hold) != hold) hold_silent(socket_.get(), hold);
+}
+
+// False when nobody may be accepted for now.
+bool Listener::make_room() {
+  const Deadline now = Clock::now();
+  mind_the_silent(now);
+  if (const Deadline rest = crowd_.rests_until(now); rest > now) {
+    pause_until(rest, Pause::kForTime);
+    return false;
+  }
+  if (!crowd_.full()) return true;
+  auto goes = crowd_.oldest_unheard();
+  if (!goes) {
+    goes = crowd_.oldest_heard();
+    const Deadline had_its_time = goes->begun() + GuestList::kPatience;
+    if (had_its_time > now) {
+      pause_until(had_its_time, Pause::kForRoom);
+      return false;
+    }
+  }
+  goes->refuse("it kept others waiting");
+  return true;
 }
 
 bool Listener::accept_one() {
   sockaddr_storage storage;
   socklen_t bytes = sizeof storage;
   Fd socket(::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&storage), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!socket) {
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      complain("", "cannot accept connections: " + describe_loss(errno));
-      pause_until(Clock::now() + kOutOfDescriptorsPause);
-    }
-    return errno == EINTR || errno == ECONNABORTED;
-  }
-  const std::string source = Address(reinterpret_cast<const sockaddr*>(&storage), bytes).host();
+  if (!socket) return bear(errno);
+  const Address source(reinterpret_cast<const sockaddr*>(&storage), bytes);
   const auto greeting = std::make_shared<Greeting>(shared_from_this(), std::move(socket), source);
-  greetings_.push_back(greeting);
-  greeting->start();
+  if (const Status thrown = caught("greeting a connection", [&] { greeting->start(); }); !thrown.ok()) {
+    greeting->refuse(thrown.message());
+  }
   return true;
 }
 
-void Listener::pause_until(Deadline when) {
-  paused_ = true;
-  (void)reactor.modify(watch_, 0);
-  pause_timer_ = reactor.at(when, [self = shared_from_this()] {
-    const std::lock_guard lock(self->mutex_);
-    if (!self->paused_ || !self->socket_) return;
-    if (self->greetings_.size() >= kMaxGreetings) {
-      self->greetings_.front()->refuse("it kept others waiting");
-    } else {
-      self->resume();
-    }
+// After an accept that failed: true when the next may go better.
+bool Listener::bear(int error_number) {
+  switch (error_number) {
+    case EAGAIN: return false;
+    case EINTR:
+    case ECONNABORTED:  // these tell of the connection, which is gone now
+    case EPROTO:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENOPROTOOPT:
+    case EOPNOTSUPP: return true;
+    default: break;
+  }
+  // Out of descriptors or memory, most likely. The connection waits in the system's queue.
+  complain("", "cannot accept connections: " + describe_loss(error_number));
+  if (const auto silent = crowd_.oldest_unheard()) {
+    silent->refuse("");
+    return true;
+  }
+  pause_until(Clock::now() + kOutOfDescriptorsPause, Pause::kForRoom);
+  return false;
+}
+
+void Listener::pause_until(Deadline when, Pause why) {
+  // Without memory for the timer there is no pause: nobody would end it.
+  const Status thrown = caught("pausing", [&] {
+    pause_timer_ = reactor.at(when, [self = shared_from_this()] {
+      const std::lock_guard lock(self->mutex_);
+      if (self->pause_ != Pause::kNone && self->socket_) self->resume();
+    });
   });
+  if (!thrown.ok()) return;
+  pause_ = why;
+  (void)reactor.modify(watch_, 0);
 }
 
 void Listener::resume() {
-  paused_ = false;
+  pause_ = Pause::kNone;
   reactor.cancel(pause_timer_);
   (void)reactor.modify(watch_, EPOLLIN);
 }
 
-void Listener::done(const std::shared_ptr<Greeting>& greeting) {
-  greetings_.remove(greeting);
-  if (paused_ && socket_) resume();
+void Listener::turned_away() {
+  crowd_.turned_away(Clock::now());
+  made_room();
+}
+
+void Listener::made_room() {
+  if (pause_ == Pause::kForRoom && socket_) resume();
 }
 
 void Listener::complain(const std::string& source, const std::string& what) {
-  if (known_sources_.size() >= kRememberedSources || !known_sources_.insert(source).second) return;
-  log(LogLevel::kWarning,
-      source.empty() ? what : "closed a connection from " + source + ": " + what + " (said once for each source)");
+  // Without memory for the line nothing is said.
+  static_cast<void>(caught("complaining", [&] {
+    if (const std::string line = of_strangers_.about(source, what); !line.empty()) log(LogLevel::kWarning, line);
+  }));
+}
+
+void Listener::complain_of_member(const std::string& source, const std::string& what) {
+  static_cast<void>(caught("complaining", [&] {
+    if (const std::string line = of_members_.about(source, what); !line.empty()) log(LogLevel::kWarning, line);
+  }));
 }
 
 }  // namespace braid

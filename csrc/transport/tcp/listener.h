@@ -2,15 +2,15 @@
 #pragma once
 
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "transport/reactor.h"
+#include "transport/tcp/complaints.h"
+#include "transport/tcp/guest_list.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp.h"
@@ -19,12 +19,10 @@ namespace braid {
 
 class Greeting;
 
-// Accepts connections and hands those that have proved their membership to their group. At most kMaxGreetings
-// strangers are talked to at a time; the others wait in the system's queue until one is through or has had its time.
+// Accepts connections and hands those that have proved their membership to their group. So many strangers are talked
+// to at a time (guest_list.h); the others wait in the system's queue until one is through or has had its time.
 class Listener final : public EventHandler, public std::enable_shared_from_this<Listener> {
  public:
-  static constexpr size_t kMaxGreetings = 64;
-
   Listener(TcpOptions options, Reactor& reactor, Fd socket);
 
   // Immutable.
@@ -43,24 +41,36 @@ class Listener final : public EventHandler, public std::enable_shared_from_this<
   std::mutex& mutex() { return mutex_; }
   std::shared_ptr<Membership> find(const Digest& group, Node rank) const;
   bool was_left(const Digest& group) const;
-  void done(const std::shared_ptr<Greeting>& greeting);
-  // A warning, the first time something is wrong with this source.
+  GuestList& crowd() { return crowd_; }
+  // A stranger's place is free: it was refused, or has become a member's.
+  void turned_away();
+  void made_room();
+  // A warning, once in a while, that something is wrong with this source; or with one who has proved its membership,
+  // which is not drowned by what strangers do.
   void complain(const std::string& source, const std::string& what);
+  void complain_of_member(const std::string& source, const std::string& what);
 
  private:
-  void pause_until(Deadline when);
+  enum class Pause { kNone, kForRoom, kForTime };
+
+  void pause_until(Deadline when, Pause why);
   void resume();
+  void mind_the_silent(Deadline now);
+  bool make_room();
   bool accept_one();
+  bool bear(int error_number);
 
   std::mutex mutex_;  // may not be held while a sink's mutex is taken
   Fd socket_;
   Reactor::WatchId watch_ = 0;
-  bool paused_ = false;
+  Pause pause_ = Pause::kNone;
   Reactor::Timer pause_timer_;
-  std::list<std::shared_ptr<Greeting>> greetings_;  // oldest first
+  GuestList crowd_;
+  bool holds_silent_ = false;  // the system does
+  Deadline hold_until_{};
   std::map<std::pair<Digest, Node>, std::weak_ptr<Membership>> members_;
   std::deque<Digest> left_;  // groups left lately: latecomers are no reason to worry anybody
-  std::set<std::string> known_sources_;
+  Complaints of_strangers_, of_members_;
 };
 
 }  // namespace braid

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/membership.h"
 
+#include <sys/socket.h>
+
 #include <utility>
 
 #include "transport/tcp/listener.h"
@@ -19,7 +21,7 @@ Membership::Membership(std::shared_ptr<Listener> listener, TcpOptions options_, 
       listener_(std::move(listener)),
       sink_(sink),
       mutex_(sink.mutex()) {
-  for (Node peer = 0; peer < ranks; ++peer) links_.push_back(std::make_unique<Link>(*this, peer));
+  for (Node peer = 0; peer < ranks; ++peer) links_.push_back(std::make_unique<TcpLink>(*this, peer));
 }
 
 Membership::~Membership() = default;
@@ -32,10 +34,24 @@ std::unique_lock<std::mutex> Membership::enter() {
   return lock;
 }
 
-Status Membership::admit(const Challenge& challenge, const Claim& claim, Fd socket) {
+Status Membership::admit(const Challenge& challenge, const Opening& opening, Fd socket) {
   const auto lock = enter();
   if (!lock) return {Code::kAborted, "the group was left"};
-  return link(claim.from_rank).admit(claim.index, std::move(socket), prove_accept(secret, challenge, claim));
+  Status admitted;
+  const Status thrown = caught("admitting a connection", [&] {
+    TcpLink& peer = link(opening.from_rank);
+    admitted = peer.has_place(opening.index);
+    if (admitted.ok()) {
+      admitted = peer.admit(opening.index, std::move(socket), prove_accept(secret, challenge, opening));
+    } else if (admitted.code() == Code::kInvalidArgument) {
+      // Of two who know the secret, the second may be the honest one: it shall know why it is not let in.
+      const Digest taken = prove_taken(secret, challenge, opening);
+      (void)::send(socket.get(), taken.data(), taken.size(), MSG_NOSIGNAL);
+    }
+  });
+  if (thrown.ok()) return admitted;
+  sink_.broke(thrown);  // the peer counts on this connection
+  return thrown;
 }
 
 void Membership::leave() {

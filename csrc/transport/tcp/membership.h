@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "base/barrier.h"
 #include "base/clock.h"
 #include "transport/reactor.h"
 #include "transport/tcp/card_meter.h"
 #include "transport/tcp/handshake.h"
-#include "transport/tcp/link.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_link.h"
 
 namespace braid {
 
@@ -37,14 +38,21 @@ class Membership : public std::enable_shared_from_this<Membership> {
 
   // REQUIRES: the gate is open and the mutex held; as for everything a link does.
   FrameSink& sink() { return sink_; }
-  Link& link(Node peer) { return *links_[static_cast<size_t>(peer)]; }
+  TcpLink& link(Node peer) { return *links_[static_cast<size_t>(peer)]; }
   CardMeter& meter() { return meter_; }
   std::mutex& mutex() { return mutex_; }
 
   // For callbacks: the sink's mutex, or an empty lock when the group was left and the sink may be gone.
   std::unique_lock<std::mutex> enter();
+  // Runs body() in a callback under the sink's mutex, unless the group was left. What it throws fails the group.
+  template <class Body>
+  void guarded(const char* doing, Body&& body) {
+    const auto lock = enter();
+    if (!lock) return;
+    if (const Status thrown = caught(doing, body); !thrown.ok()) sink_.broke(thrown);
+  }
   // On the reactor's thread: an accepted connection has proved who it is. An error says why it is not wanted.
-  Status admit(const Challenge& challenge, const Claim& claim, Fd socket);
+  Status admit(const Challenge& challenge, const Opening& opening, Fd socket);
   // See TcpGroup.
   void leave();
   void wait_for_last_words(Deadline deadline);
@@ -57,7 +65,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   FrameSink& sink_;
   std::mutex& mutex_;  // the sink's
   std::atomic<bool> open_{true};
-  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<std::unique_ptr<TcpLink>> links_;
   CardMeter meter_{*this};
   std::mutex farewell_mutex_;
   std::condition_variable farewell_ended_;

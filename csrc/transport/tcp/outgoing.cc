@@ -15,7 +15,8 @@
 namespace braid {
 namespace {
 
-// A listener with a full backlog may refuse for a moment; a dead one refuses for ever. Together about 1 s.
+// A listener with a full backlog may refuse for a moment; a dead one refuses for ever. Together about 1 s. One that
+// has too many strangers may close a connection before it says anything: then we come again until the deadline.
 constexpr std::array<milliseconds, 5> kRetryDelays = {milliseconds(20), milliseconds(80), milliseconds(200),
                                                       milliseconds(300), milliseconds(400)};
 constexpr milliseconds kFarewellTime{2000};
@@ -33,26 +34,33 @@ Frame leaving() {
 Outgoing::Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index)
     : group_(std::move(group)), peer_(peer), index_(index) {}
 
-// Runs body() in the reactor's thread under the rules of this class.
+// Runs body() in the reactor's thread under the rules of this class. What it throws fails the group, if that is there.
 template <class Body>
 void Outgoing::guarded(Body body) {
   if (!detached_.load(std::memory_order_acquire)) {
     const auto lock = group_->enter();
     if (!detached_.load(std::memory_order_acquire)) {
-      if (lock && state_ != State::kClosed) body();
+      if (!lock || state_ == State::kClosed) return;
+      if (const Status thrown = caught("writing to a peer", body); !thrown.ok()) group_->sink().broke(thrown);
       return;
     }
   }
-  if (state_ != State::kClosed) body();
+  if (state_ != State::kClosed && !caught("saying the last words to a peer", body).ok()) close();
 }
 
 // ---- connecting
 
 void Outgoing::start() {
-  const milliseconds limit = group_->options.handshake_timeout;
-  deadline_ = group_->reactor.at(Clock::now() + limit, [self = shared_from_this(), limit] {
-    self->guarded([&] { self->lose("no connection within " + std::to_string(limit.count()) + " ms"); });
-  });
+  // A quarter longer, so that who needs the peer says why (Mailbox::look_for_silence).
+  const milliseconds limit = group_->options.peer_timeout + group_->options.peer_timeout / 4;
+  if (limit.count() > 0) {
+    deadline_ = group_->reactor.at(Clock::now() + limit, [self = shared_from_this(), limit] {
+      self->guarded([&] {
+        self->lose("no connection within " + std::to_string(limit.count()) + " ms" +
+                   (self->last_trouble_.empty() ? "" : ", at last " + self->last_trouble_));
+      });
+    });
+  }
   connect();
 }
 
@@ -64,6 +72,7 @@ void Outgoing::connect() {
     return;
   }
   state_ = State::kConnecting;
+  limit_silence(socket_.get(), group_->options.peer_timeout);
   if (pace_bytes_per_s_ > 0) pace_socket(socket_.get(), pace_bytes_per_s_);
   received_bytes_ = 0;
   // Edges, so that a socket that is always writable costs nothing while there is nothing to write.
@@ -77,14 +86,16 @@ void Outgoing::connect() {
 }
 
 void Outgoing::retry(const std::string& what) {
+  const bool turned_away = std::exchange(state_, State::kIdle) == State::kChallenge;
   group_->reactor.remove(std::exchange(watch_, 0));
   socket_.reset();
-  state_ = State::kIdle;
-  if (attempts_ == kRetryDelays.size()) {
+  last_trouble_ = what;
+  if (!turned_away && attempts_ == kRetryDelays.size()) {
     lose(what);
     return;
   }
-  retry_timer_ = group_->reactor.at(Clock::now() + kRetryDelays[attempts_++],
+  const size_t delay = turned_away ? std::min(turned_away_++, kRetryDelays.size() - 1) : attempts_++;
+  retry_timer_ = group_->reactor.at(Clock::now() + kRetryDelays[delay],
                                     [self = shared_from_this()] { self->guarded([&] { self->connect(); }); });
 }
 
@@ -104,6 +115,7 @@ void Outgoing::proceed(uint32_t events) {
       return;
     }
     state_ = State::kChallenge;
+    send_opening();
   }
   if (state_ == State::kChallenge && receive(sizeof(Challenge))) on_challenge();
   if (state_ == State::kProof && receive(sizeof(Digest))) on_proof();
@@ -129,6 +141,23 @@ bool Outgoing::receive(size_t wanted_bytes) {
   }
 }
 
+// At once: an acceptor that has too many strangers keeps those who say who they are.
+void Outgoing::send_opening() {
+  const Result<Nonce> nonce = Nonce::random();
+  if (!nonce.ok()) {
+    lose(nonce.status().message());
+    return;
+  }
+  opening_.from_rank = group_->rank;
+  opening_.to_rank = peer_;
+  opening_.index = index_;
+  opening_.group = group_->group;
+  opening_.nonce = nonce.value();
+  if (::send(socket_.get(), &opening_, sizeof opening_, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof opening_)) {
+    retry("connection closed during the handshake");
+  }
+}
+
 void Outgoing::on_challenge() {
   Challenge challenge;
   std::memcpy(&challenge, received_.data(), sizeof challenge);
@@ -136,27 +165,21 @@ void Outgoing::on_challenge() {
     lose(wrong);
     return;
   }
-  Claim claim;
-  claim.from_rank = group_->rank;
-  claim.to_rank = peer_;
-  claim.index = index_;
-  claim.group = group_->group;
-  const Result<Nonce> nonce = Nonce::random();
-  if (!nonce.ok()) {
-    lose(nonce.status().message());
-    return;
-  }
-  claim.nonce = nonce.value();
-  claim.proof = prove_connect(group_->secret, challenge, claim);
-  expected_proof_ = prove_accept(group_->secret, challenge, claim);
-  if (::send(socket_.get(), &claim, sizeof claim, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof claim)) {
-    retry("connection closed during the handshake");
-    return;
-  }
   state_ = State::kProof;
+  const Digest proof = prove_connect(group_->secret, challenge, opening_);
+  expected_proof_ = prove_accept(group_->secret, challenge, opening_);
+  expected_refusal_ = prove_taken(group_->secret, challenge, opening_);
+  if (::send(socket_.get(), proof.data(), proof.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(proof.size())) {
+    retry("connection closed during the handshake");
+  }
 }
 
 void Outgoing::on_proof() {
+  if (equal_in_constant_time(received_, expected_refusal_)) {
+    lose("it has a connection of " + rank_text(group_->rank) + " from another process already; is " +
+         rank_text(group_->rank) + " started twice?");
+    return;
+  }
   if (!equal_in_constant_time(received_, expected_proof_)) {
     lose("it could not prove that it belongs to the group");
     return;
@@ -204,6 +227,7 @@ bool Outgoing::flush_slice() {
   std::vector<Request*> finished = std::exchange(finished_, {});
   const SendQueue::Outcome outcome = queue_.write(socket_.get(), finished);
   direct_bytes_ += outcome.bytes;
+  written_bytes_ += outcome.bytes;
   unpassed_bytes_ += outcome.bytes;
   if (!detached_.load(std::memory_order_relaxed)) group_->meter().wrote(outcome.bytes);
   if (outcome.full) writable_ = false;
@@ -224,6 +248,11 @@ Passage Outgoing::passage() {
   const uint64_t left =
       unpassed_bytes_ == 0 ? 0 : std::min<uint64_t>(unpassed_bytes_, unacknowledged_bytes(socket_.get()));
   return {std::exchange(unpassed_bytes_, left) - left, left + queue_.bytes()};
+}
+
+uint64_t Outgoing::acknowledged_bytes() const {
+  if (state_ != State::kReady || written_bytes_ == 0) return 0;
+  return written_bytes_ - std::min<uint64_t>(written_bytes_, unacknowledged_bytes(socket_.get()));
 }
 
 // On the reactor's thread.
@@ -273,13 +302,16 @@ void Outgoing::detach(std::vector<Fd> companions) {
   group_->reactor.at(Clock::now() + kFarewellTime, [self] { self->guarded([&] { self->close(); }); });
   group_->begin_farewell();
   detached_.store(true, std::memory_order_release);
-  // The flush may be due without any further event; a connection on its way flushes by itself.
-  group_->reactor.run([self] {
-    self->guarded([&] {
-      self->flush_queued_ = false;
-      if (self->state_ == State::kReady) self->flush();
+  // The flush may be due without any further event; a connection on its way flushes by itself. From here on only the
+  // reactor's thread may close: without memory for the task that is left to the timer.
+  static_cast<void>(caught("saying the last words to a peer", [&] {
+    group_->reactor.run([self] {
+      self->guarded([&] {
+        self->flush_queued_ = false;
+        if (self->state_ == State::kReady) self->flush();
+      });
     });
-  });
+  }));
 }
 
 void Outgoing::close() {
@@ -289,7 +321,7 @@ void Outgoing::close() {
   group_->reactor.cancel(retry_timer_);
   group_->reactor.cancel(deadline_);
   socket_.reset();
-  queue_ = {};
+  queue_.clear();
   companions_.clear();
   if (detached_.load(std::memory_order_relaxed)) group_->end_farewell();
 }

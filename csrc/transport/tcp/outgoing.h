@@ -32,13 +32,16 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   // No more than so many bytes per second; 0: as many as the system thinks right.
   void pace(double bytes_per_s);
   void close();
-  // The link is closed: forgets what has a request, sends the rest, closes `companions` after that.
+  // The link is closed: forgets what has a request, sends the rest, closes `companions` after that. Who throws must be
+  // closed instead.
   void detach(std::vector<Fd> companions);
 
   bool ready() const { return state_ == State::kReady; }
   size_t queued_bytes() const { return queue_.bytes(); }
   // Since the last call.
   Passage passage();
+  // Of all that was ever written.
+  uint64_t acknowledged_bytes() const;
 
   void on_events(uint32_t events) override;
 
@@ -50,6 +53,7 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   void connect();
   void proceed(uint32_t events);
   bool receive(size_t wanted_bytes);
+  void send_opening();
   void on_challenge();
   void on_proof();
   void check_for_end();
@@ -70,15 +74,20 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   Reactor::WatchId watch_ = 0;
   Reactor::Timer retry_timer_;
   Reactor::Timer deadline_;
-  size_t attempts_ = 0;
+  size_t attempts_ = 0;       // that count against the peer
+  size_t turned_away_ = 0;    // and those that do not
+  std::string last_trouble_;  // what became of the attempt before this one
+  Opening opening_;
   std::array<std::byte, sizeof(Challenge)> received_;  // of the handshake; a proof is as long as a challenge
   size_t received_bytes_ = 0;
   Digest expected_proof_{};
+  Digest expected_refusal_{};
 
   SendQueue queue_;
   double pace_bytes_per_s_ = 0;
   bool writable_ = false;  // as far as the last write told
   bool flush_queued_ = false;
+  uint64_t written_bytes_ = 0;
   uint64_t unpassed_bytes_ = 0;  // written, and not acknowledged as far as passage() has told
   size_t direct_bytes_ = 0;      // written by post() since others had the mutex
   std::vector<Request*> finished_;

@@ -13,11 +13,18 @@
 namespace braid {
 
 void SendQueue::push(const Frame& frame, ConstBytes payload, Request* request) {
-  Entry& entry = entries_.emplace_back(Entry{frame, payload, request, {}});
+  Entry entry{frame, payload, request, {}};
+  if (request == nullptr) {
+    entry.owned.assign(payload.begin(), payload.end());
+    entry.payload = entry.owned;  // which stays where it is when the vector moves
+  }
+  entries_.push_back(std::move(entry));
   bytes_ += sizeof frame + payload.size();
-  if (request != nullptr || payload.empty()) return;
-  entry.owned.assign(payload.begin(), payload.end());
-  entry.payload = entry.owned;
+}
+
+void SendQueue::clear() {
+  entries_.clear();
+  written_ = bytes_ = 0;
 }
 
 SendQueue::Outcome SendQueue::write(int socket, std::vector<Request*>& finished) {
@@ -32,6 +39,7 @@ SendQueue::Outcome SendQueue::write(int socket, std::vector<Request*>& finished)
     asked += bytes.size();
   };
   const size_t frames = std::min(entries_.size(), kSliceFrames);
+  finished.reserve(finished.size() + frames);  // once bytes have gone the queue must follow
   for (size_t i = 0; i < frames && asked < kSliceBytes; ++i) {
     add(std::as_bytes(std::span(&entries_[i].frame, 1)));
     add(entries_[i].payload);

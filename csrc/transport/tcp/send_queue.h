@@ -41,6 +41,8 @@ class SendQueue {
   Outcome write(int socket, std::vector<Request*>& finished);
   // Forgets the frames with a request, but finishes a half-written one from a copy.
   void drop_requests();
+  // Forgets all. Takes no memory.
+  void clear();
 
   bool empty() const { return entries_.empty(); }
   size_t bytes() const { return bytes_; }

@@ -6,30 +6,45 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 #include <system_error>
 
 namespace braid {
 namespace {
 
+constexpr milliseconds kShortestSilence{10'000};
+constexpr milliseconds kLongestSilence{32'000'000};  // the system knows no longer pause before it probes
+constexpr int kProbes = 3;
+
 void set_option(int socket, int level, int option, int value) {
   (void)::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-}  // namespace
+constexpr int kSilentSeconds = 8;
 
-void Fd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+// How the system takes newcomers although it has many connections that are not complete.
+bool has_syn_cookies() {
+  int value = 0;
+  return std::ifstream("/proc/sys/net/ipv4/tcp_syncookies") >> value && value > 0;
 }
+
+}  // namespace
 
 Address local_address_of(int socket) {
   sockaddr_storage storage{};
   socklen_t bytes = sizeof storage;
   (void)::getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &bytes);
+  return {reinterpret_cast<const sockaddr*>(&storage), bytes};
+}
+
+Address remote_address_of(int socket) {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  (void)::getpeername(socket, reinterpret_cast<sockaddr*>(&storage), &bytes);
   return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
@@ -40,6 +55,10 @@ Result<Fd> listen_at(const Address& address) {
     return system_error("cannot listen at " + address.host(), errno);
   }
   return fd;
+}
+
+void hold_silent(int listener, bool hold) {
+  set_option(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, hold && has_syn_cookies() ? kSilentSeconds : 0);
 }
 
 Fd begin_connect(const Address& address, int* error_number) {
@@ -55,11 +74,24 @@ Fd begin_connect(const Address& address, int* error_number) {
 
 void tune_connection(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
-  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  limit_silence(socket, milliseconds(16'000));
+}
+
+void limit_silence(int socket, milliseconds peer_timeout) {
+  const bool limited = peer_timeout.count() > 0;
+  const milliseconds most = std::clamp(peer_timeout + peer_timeout / 4, kShortestSilence, kLongestSilence);
+  const int probes_s = static_cast<int>(most.count() / 1000 / (kProbes + 1));
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, limited ? static_cast<int>(most.count()) : 0);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, limited ? 1 : 0);
+  if (!limited) return;
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, probes_s);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, probes_s);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
+
+void close_abruptly(int socket) {
+  const linger at_once{1, 0};
+  (void)::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 void pace_socket(int socket, double bytes_per_s) {

@@ -26,11 +26,12 @@ class TcpChannel final : public Channel {
   void prepare() override { link_.prepare(); }
   bool connected() override { return link_.connected(); }
   void pace(double bytes_per_s) override { link_.pace(bytes_per_s); }
+  bool heard() override { return link_.heard(); }
   void close() override { link_.close(); }
 
  private:
   const std::shared_ptr<Membership> group_;
-  Link& link_;
+  TcpLink& link_;
 };
 
 }  // namespace

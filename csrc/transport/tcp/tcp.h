@@ -25,11 +25,12 @@ struct TcpOptions {
   std::string interface;  // interface name or local address to listen on; "": see choose_local_address()
   std::string reach;      // a host that all ranks reach, say the store's; used when `interface` is ""
   // Per peer and direction, 1..kMaxTcpConnections. Of several the first carries short frames alone, which so never
-  // wait behind long ones.
+  // wait behind long ones. The same on all ranks: more of a peer's than this are not admitted.
   int connections = 3;
   size_t eager_bytes = 32 * 1024;
   size_t piece_bytes = 512 * 1024;
-  milliseconds handshake_timeout{10'000};  // to connect and prove membership
+  milliseconds handshake_timeout{10'000};  // for a stranger to prove membership
+  milliseconds peer_timeout{20'000};       // to connect, and for the system to give up on a silent peer; 0: never
 };
 inline constexpr int kMaxTcpConnections = 16;
 

@@ -228,7 +228,7 @@ def _measure(
     plan = request.plan(command, places, servers)
     old = outputs.check(plan)
     if plan.setting.api == "torch":
-        from braid._adapter import ensure_adapter
+        from braid._torch.adapter import ensure_adapter
 
         ensure_adapter()  # here, rather than by all ranks at once
     with Progress() as progress:

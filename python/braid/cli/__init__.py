@@ -5,8 +5,8 @@ import sys
 
 import typer
 
-from braid._adapter import AdapterError
 from braid._notices import tell
+from braid._torch.adapter import AdapterError
 from braid.cli import bench, build, explain, info, lab, run, server, topo
 from braid.cli.errors import CommandError
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from braid._adapter import Compiler, PackageFiles, TorchInstall, build_adapter, export_adapter, find_adapter
+from braid._torch.adapter import Compiler, PackageFiles, TorchInstall, build_adapter, export_adapter, find_adapter
 from braid.cli.errors import CommandError
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from braid import _core, _machine
-from braid._adapter import AdapterError, Compiler, PackageFiles, TorchInstall, adapter_place, find_adapter
+from braid._torch.adapter import AdapterError, Compiler, PackageFiles, TorchInstall, adapter_place, find_adapter
 
 
 def info(

@@ -110,8 +110,9 @@ def _happening(cluster: Lab, events: list[Event]) -> Iterator[None]:
             try:
                 event.do(cluster)
                 tell(f"{event.at_s:g} s: {event.text}")
-            except (LabError, OSError) as error:
-                tell(f"{event.at_s:g} s: {event.text}: {error}")
+            except Exception as error:  # the events after it must happen all the same
+                kind = "" if isinstance(error, (LabError, OSError)) else f"{type(error).__name__}: "
+                tell(f"{event.at_s:g} s: {event.text}: {kind}{error}")
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from argparse import Namespace
 from types import TracebackType
 from typing import Self
 
+from braid._notices import tell
 from braid.cli.errors import CommandError
 
 MOST = 64
@@ -66,7 +68,11 @@ class OwnServers:
         ]
 
     def close(self) -> None:
-        """End them: asked first, then made to."""
+        """End them: asked first, then made to. Of one that ended before, by an error or a signal, it is told."""
+        for server in self._servers:
+            if code := server.poll():
+                how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
+                tell(f"an aggregator (process {server.pid}) {how} before the job's end; the ranks went on")
         for server in self._servers:
             server.terminate()
         deadline = time.monotonic() + _GRACE_S

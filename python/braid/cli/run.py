@@ -13,8 +13,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from braid._adapter import ensure_adapter
 from braid._notices import tell
+from braid._torch.adapter import ensure_adapter
 from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError
 from braid.cli.own_servers import OwnServers, settle_store, tell_ranks

@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from braid import _core
+from braid._array.rendezvous import join_store
 from braid._errors import CommunicatorError
 from braid._links import stated_links
 from braid._notices import tell
-from braid._rendezvous import join_store
 from braid.cli.errors import CommandError
 
 _WHO = "braid server"
+_LONGEST_CAUSE = 200
 
 
 def server(
@@ -73,7 +74,10 @@ def server(
     except Exception as error:
         if not joined and not stop.is_set():
             raise CommandError(f"--join {join}: {error}", 1) from error
-        tell("the job's store is gone; so is this server", _WHO)
+        # Any other error would look the same without its words.
+        words = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
+        cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
+        tell(f"the job's store is gone; so is this server ({cause})", _WHO)
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)

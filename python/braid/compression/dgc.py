@@ -31,8 +31,9 @@ from braid.compression.operations import (
 )
 from braid.compression.parameters import Parameters
 from braid.compression.plans import Plans, Row
-from braid.compression.policy import CompressionPolicy, Rule
+from braid.compression.policy import CompressionPolicy
 from braid.compression.prediction import Decision, decide_on_one_host
+from braid.compression.rule import Rule
 
 if TYPE_CHECKING:
     from torch import nn

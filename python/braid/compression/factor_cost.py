@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from braid._lossy import predict_all_reduce
+from braid._torch.lossy import predict_all_reduce
 from braid.compression.operations import compute_alike
 
 _MEASURED_EXTENT = 384  # of the square matrices that are multiplied to see how fast that goes

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from braid._lossy import lossy_reduce_scatter
+from braid._torch.lossy import lossy_reduce_scatter
 from braid.compression import codecs
 from braid.compression.operations import is_on_one_host, reduce_scatter
 

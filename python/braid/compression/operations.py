@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from braid._lossy import is_on_several_hosts, lossy_all_reduce, predict_all_reduce
+from braid._torch.lossy import is_on_several_hosts, lossy_all_reduce, predict_all_reduce
 from braid.compression import codecs
 from braid.compression.layout import Part
 

@@ -13,7 +13,7 @@ from braid.compression.layout import Piece
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from braid.compression.policy import Rule
+    from braid.compression.rule import Rule
 
 
 class Parameters:

@@ -2,10 +2,11 @@
 """What a user allows to be done to gradients: a default, rules by name and size, an error budget."""
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from braid.compression import codecs
 from braid.compression.kinds import PLAIN
+from braid.compression.rule import Rule
+from braid.compression.text import settings_from_text
 
 # What "auto" may pick, the most exact first. A codec further right loses more and sends less.
 BUDGETS: dict[str, tuple[str, ...]] = {
@@ -15,39 +16,6 @@ BUDGETS: dict[str, tuple[str, ...]] = {
 }
 
 LEAST_TRIAL = 8  # steps
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Parameters of a name and size get a codec, whatever they are.
-
-    Args:
-        pattern: of names as named_parameters() has them; ``*``, ``?`` and ``[...]`` as in file names.
-        codec: a codec, "exact", or "auto".
-        at_least_bytes: the rule is for parameters of at least so many bytes.
-        below_bytes: and of fewer than these; None for no limit.
-    """
-
-    pattern: str
-    codec: str
-    at_least_bytes: int = 0
-    below_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for what makes no sense."""
-        if not self.pattern:
-            raise ValueError("a rule needs a pattern of names; * is for all")
-        object.__setattr__(self, "codec", codecs.checked(self.codec))
-        if self.at_least_bytes < 0 or (self.below_bytes is not None and self.below_bytes <= self.at_least_bytes):
-            raise ValueError(
-                f"rule {self.pattern!r}: no parameter has at least {self.at_least_bytes} bytes "
-                f"and fewer than {self.below_bytes}"
-            )
-
-    def covers(self, name: str, size_bytes: int) -> bool:
-        """Tell whether a parameter falls under this rule."""
-        fits = self.at_least_bytes <= size_bytes and (self.below_bytes is None or size_bytes < self.below_bytes)
-        return fits and fnmatchcase(name, self.pattern)
 
 
 @dataclass(frozen=True)
@@ -126,9 +94,10 @@ class CompressionPolicy:
         Raises:
             ValueError: says which part is wrong, and what there is.
         """
-        from braid.compression.text import policy_from_text
-
-        return policy_from_text(text)
+        try:
+            return CompressionPolicy(**settings_from_text(text))
+        except ValueError as error:
+            raise ValueError(f"compression {text!r}: {error}") from None
 
     @property
     def is_exact(self) -> bool:

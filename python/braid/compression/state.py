@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from braid._lossy import predict_all_reduce
+from braid._torch.lossy import predict_all_reduce
 from braid.compression import codecs, low_rank
 from braid.compression.carried import Carried, fitting
 from braid.compression.layout import Part, Piece

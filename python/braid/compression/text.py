@@ -1,38 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a policy from one line of text."""
+"""Reads the settings of a policy from one line of text."""
 
 import re
 from typing import Any
 
 from braid.compression import codecs
-from braid.compression.policy import CompressionPolicy, Rule
+from braid.compression.rule import Rule
 
 _SIZE = re.compile(r"(\d+)([KMG]?)B?", re.IGNORECASE)
 _OFF = ("", "off", "none")
 
 
-def policy_from_text(text: str) -> CompressionPolicy:
-    """Return the policy that a line asks for: see CompressionPolicy.from_text.
+def settings_from_text(text: str) -> dict[str, Any]:
+    """Return the arguments of the CompressionPolicy that a line asks for: see CompressionPolicy.from_text.
 
     Raises:
         ValueError: says which part is wrong.
     """
-    if text.strip().lower() in _OFF:
-        return CompressionPolicy()
-    rules: list[Rule] = []
     settings: dict[str, Any] = {}
+    if text.strip().lower() in _OFF:
+        return settings
+    rules: list[Rule] = []
     for part in text.split(","):
         part = part.strip()
-        try:
-            if not part:
-                raise ValueError("nothing between two commas")
-            if "=" in part:
-                rules.append(_rule(part))
-            else:
-                _settle(settings, part)
-        except ValueError as error:
-            raise ValueError(f"compression {text!r}: {error}") from None
-    return CompressionPolicy(rules=tuple(rules), **settings)
+        if not part:
+            raise ValueError("nothing between two commas")
+        if "=" in part:
+            rules.append(_rule(part))
+        else:
+            _settle(settings, part)
+    return {"rules": tuple(rules), **settings}
 
 
 def _settle(settings: dict[str, Any], part: str) -> None:
@@ -45,10 +42,8 @@ def _settle(settings: dict[str, Any], part: str) -> None:
     elif name == "trial":
         if not argument.isdecimal():
             raise ValueError(f"{part!r}: say a number of steps, as in trial:24, or 0 for none")
-        CompressionPolicy(trial_steps=int(argument))  # says what is wrong with it
         new = {"trial_steps": int(argument)}
     elif name == codecs.AUTO and argument:
-        CompressionPolicy(budget=argument)  # says what is wrong with it
         new = {"default": codecs.AUTO, "budget": argument}
     else:
         new = {"default": codecs.checked(part)}

@@ -104,8 +104,8 @@ def _before_first_call(model: Any, inputs: Any) -> None:
     policy = _policy()
     if policy.is_exact or model._comm_hooks or model._use_python_reducer or model.process_group.size() == 1:
         return
+    from braid.compression.hook import auto
     from braid.compression.state import AutoState
-    from braid.hooks import auto
 
     try:
         state = AutoState(model, policy)

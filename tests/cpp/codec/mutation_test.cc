@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/inputs.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "fuzz/targets.h"
 
 namespace braid::testing {
 namespace {
@@ -34,7 +33,7 @@ TEST(CodecMutation, DecodersHoldOut) {
       }
       if (below(8) == 0) input.resize(3 + below(input.size()));
     }
-    LLVMFuzzerTestOneInput(input.data(), input.size());
+    ASSERT_NO_THROW(fuzz::codec_target(input)) << "round " << round;
   }
 }
 

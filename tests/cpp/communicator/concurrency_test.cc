@@ -3,8 +3,8 @@
 #include <atomic>
 #include <thread>
 
-#include "communicator/engine_impl.h"
 #include "communicator/ranks.h"
+#include "engine/engine_impl.h"
 
 namespace braid::testing {
 namespace {

@@ -28,6 +28,7 @@ TEST_P(CreationOn, SettingsThatDifferAreNamedWithTheRank) {
     if (place.rank == 2) {
       here.options.chunk_bytes = 64 * 1024;
       here.options.window = 8;
+      here.options.tcp_connections = 4;
     }
     const auto group = here.form("test");
     ASSERT_FALSE(group.ok());
@@ -36,6 +37,7 @@ TEST_P(CreationOn, SettingsThatDifferAreNamedWithTheRank) {
     EXPECT_TRUE(says(group.status(), "BRAID_CHUNK_BYTES=65536")) << group.status().message();
     EXPECT_TRUE(says(group.status(), "BRAID_CHUNK_BYTES=0")) << group.status().message();
     EXPECT_TRUE(says(group.status(), "BRAID_WINDOW=8")) << group.status().message();
+    EXPECT_TRUE(says(group.status(), "BRAID_TCP_CONNECTIONS=4")) << group.status().message();
   });
 }
 

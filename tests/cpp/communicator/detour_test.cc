@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first rank tells an aggregator; tests/cpp/server has what they then do.
+// What the first rank tells an aggregator; tests/cpp/aggregator has what they then do.
 #include "communicator/detour.h"
 
 #include <gtest/gtest.h>
@@ -9,10 +9,11 @@
 namespace braid::testing {
 namespace {
 
-constexpr Order kOrder{static_cast<uint8_t>(CollectiveKind::kAllReduce), static_cast<uint8_t>(DType::kBFloat16),
-                       static_cast<uint8_t>(ReduceOp::kMax), (uint64_t{1} << 40) + 2, 30'000};
+constexpr AggregationOrder kOrder{static_cast<uint8_t>(CollectiveKind::kAllReduce),
+                                  static_cast<uint8_t>(DType::kBFloat16), static_cast<uint8_t>(ReduceOp::kMax),
+                                  (uint64_t{1} << 40) + 2, 30'000};
 
-TEST(Order, RoundTrips) {
+TEST(AggregationOrder, RoundTrips) {
   const auto read = order_from_bytes(to_bytes(kOrder));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->kind, kOrder.kind);
@@ -22,20 +23,20 @@ TEST(Order, RoundTrips) {
   EXPECT_EQ(read->timeout_ms, kOrder.timeout_ms);
 }
 
-TEST(Order, OfWhatDoesNotExistIsNone) {
+TEST(AggregationOrder, OfWhatDoesNotExistIsNone) {
   const auto is_read = [](const auto& change) {
-    Order order = kOrder;
+    AggregationOrder order = kOrder;
     change(order);
     return order_from_bytes(to_bytes(order)).has_value();
   };
-  EXPECT_TRUE(is_read([](Order& order) { order.kind = kCollectiveKindCount - 1; }));
-  EXPECT_TRUE(is_read([](Order& order) { order.dtype = kDTypeCount - 1; }));
-  EXPECT_TRUE(is_read([](Order& order) { order.op = kReduceOpCount - 1; }));
-  EXPECT_TRUE(is_read([](Order& order) { order.timeout_ms = 0; }));
-  EXPECT_FALSE(is_read([](Order& order) { order.kind = kCollectiveKindCount; }));
-  EXPECT_FALSE(is_read([](Order& order) { order.dtype = kDTypeCount; }));
-  EXPECT_FALSE(is_read([](Order& order) { order.op = kReduceOpCount; }));
-  EXPECT_FALSE(is_read([](Order& order) { order.timeout_ms = -1; }));
+  EXPECT_TRUE(is_read([](AggregationOrder& order) { order.kind = kCollectiveKindCount - 1; }));
+  EXPECT_TRUE(is_read([](AggregationOrder& order) { order.dtype = kDTypeCount - 1; }));
+  EXPECT_TRUE(is_read([](AggregationOrder& order) { order.op = kReduceOpCount - 1; }));
+  EXPECT_TRUE(is_read([](AggregationOrder& order) { order.timeout_ms = 0; }));
+  EXPECT_FALSE(is_read([](AggregationOrder& order) { order.kind = kCollectiveKindCount; }));
+  EXPECT_FALSE(is_read([](AggregationOrder& order) { order.dtype = kDTypeCount; }));
+  EXPECT_FALSE(is_read([](AggregationOrder& order) { order.op = kReduceOpCount; }));
+  EXPECT_FALSE(is_read([](AggregationOrder& order) { order.timeout_ms = -1; }));
   std::array<std::byte, kOrderBytes> garbage;
   garbage.fill(std::byte{0xff});
   EXPECT_FALSE(order_from_bytes(garbage).has_value());

@@ -6,7 +6,7 @@
 
 #include "communicator/checks.h"
 #include "communicator/ranks.h"
-#include "communicator/tuning.h"
+#include "links/tuning.h"
 
 namespace braid::testing {
 namespace {

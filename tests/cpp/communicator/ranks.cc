@@ -65,6 +65,7 @@ void on_all_ranks(int ranks, const Options& options, const std::function<void(Co
 
 Status outcome(const Result<std::shared_ptr<Work>>& started) {
   if (!started.ok()) return started.status();
+  if (started.value() == nullptr) return {};  // Communicator::run() is done already
   return started.value()->wait(deadline_after(milliseconds(60'000)));
 }
 

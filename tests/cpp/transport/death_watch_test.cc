@@ -126,5 +126,19 @@ TEST(DeathWatchTest, WatchersCanComeAndGoFromManyThreads) {
   EXPECT_TRUE(becomes(died, 16));
 }
 
+TEST(DeathWatchTest, BeatsFromTheFirstWatchOn) {
+  std::atomic<uint32_t> pulse{0};
+  Sleeper sleeper;
+  const auto watch = make_death_watch();
+  watch->beat(pulse);
+  EXPECT_EQ(pulse, 0u) << "nobody reads it yet";
+  ASSERT_TRUE(watch->watch(sleeper.pid(), [] {}).ok());
+  const auto began = Clock::now();
+  while (pulse < 4 && Clock::now() - began < milliseconds(10'000)) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_GE(pulse, 4u);
+  // Not more often than it must: an idle process is woken for each.
+  EXPECT_GT(Clock::now() - began, kPulseTime);
+}
+
 }  // namespace
 }  // namespace braid

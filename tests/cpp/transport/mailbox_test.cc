@@ -148,5 +148,19 @@ TEST(PackedStatus, KeepsWholeCharacters) {
   }
 }
 
+// Python would fail with an error of its own, and the reason be lost.
+TEST(PackedStatus, IsReadableWhateverThePeerWrote) {
+  const auto read = [](const std::string& text) {
+    return unpack_status(pack_status({Code::kTimeout, text, 3})).message();
+  };
+  EXPECT_EQ(read("a\xff z"), "a? z");
+  EXPECT_EQ(read("\x80\x80"), "??");
+  EXPECT_EQ(read("\xc0\x80z"), "??z");            // a zero in two bytes
+  EXPECT_EQ(read("\xed\xa0\x80z"), "???z");       // half of a pair
+  EXPECT_EQ(read("\xf4\x90\x80\x80z"), "????z");  // beyond the last character
+  EXPECT_EQ(read("\xe2\x82z"), "??z");
+  EXPECT_EQ(read("\xff\xff\xff"), "???");
+}
+
 }  // namespace
 }  // namespace braid::testing

@@ -32,7 +32,11 @@ std::string read_line(int socket) {
 Status meet(ShmSide& side, int socket) {
   const Node peer = 1 - side.rank;
   write_line(socket, side.group->card());
-  if (Status status = side.group->connect(peer, read_line(socket)); !status.ok()) return status;
+  const std::string card = read_line(socket);
+  side.group->permit({card});
+  write_line(socket, "permitted");
+  (void)read_line(socket);
+  if (Status status = side.group->connect(peer, card); !status.ok()) return status;
   write_line(socket, side.group->can_read(peer) ? "reads" : "connected");
   side.attach(peer, read_line(socket) == "reads");
   return {};

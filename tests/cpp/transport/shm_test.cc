@@ -192,6 +192,10 @@ TEST(ShmTest, CardsThatCannotBeAreRefused) {
   EXPECT_EQ(a.group->connect(0, card).code(), Code::kInvalidArgument);
   EXPECT_EQ(a.group->connect(3, card).code(), Code::kInvalidArgument);
 
+  std::string respelt = card;
+  respelt.insert(respelt.find(' ') + 1, "0");  // "00", or "01": the same number
+  EXPECT_FALSE(shm::GroupCard::parse(respelt).ok()) << respelt;
+
   auto larger = shm::GroupCard::parse(card).value();
   larger.ring_bytes *= 2;
   EXPECT_EQ(a.group->connect(1, larger.text()).code(), Code::kInvalidArgument);

@@ -48,23 +48,32 @@ class Stranger {
     return false;
   }
 
-  // The honest claim of a member, for the challenge that was heard.
+  // The honest claim of a member: says who it is, and proves it for the challenge that comes.
   Claim claim(const std::string& group, const std::string& secret, Node from, Node to, uint32_t index = 0) {
-    EXPECT_TRUE(hear(&challenge_, sizeof challenge_));
-    Claim claim;
-    claim.from_rank = from;
-    claim.to_rank = to;
-    claim.index = index;
-    claim.nonce = {7, 7};
-    claim.group = sha256(bytes_of(group));
-    claim.proof = prove_connect(secret, challenge_, claim);
-    return claim;
+    Opening opening;
+    opening.from_rank = from;
+    opening.to_rank = to;
+    opening.index = index;
+    opening.nonce = {7, 7};
+    opening.group = sha256(bytes_of(group));
+    return claim(opening, opening, secret);
   }
+  // Says one thing and proves another.
+  Claim claim(const Opening& said, const Opening& proved, const std::string& secret) {
+    say(&said, sizeof said);
+    heard_challenge_ = hear(&challenge_, sizeof challenge_);
+    return {said, prove_connect(secret, challenge_, proved)};
+  }
+  bool heard_challenge() const { return heard_challenge_; }
+  const Challenge& challenge() const { return challenge_; }
   // True when the other side proves the same.
   bool is_accepted(const Claim& claim, const std::string& secret) {
-    say(&claim, sizeof claim);
-    Digest proof{};
-    return hear(&proof, sizeof proof) && proof == prove_accept(secret, challenge_, claim);
+    say(&claim.proof, sizeof claim.proof);
+    return hear(&answer_, sizeof answer_) && answer_ == prove_accept(secret, challenge_, claim.opening);
+  }
+  // After that: were we told that somebody has our place?
+  bool is_told_of_another(const Claim& claim, const std::string& secret) const {
+    return answer_ == prove_taken(secret, challenge_, claim.opening);
   }
   void send_frame(const Frame& frame, ConstBytes payload = {}) {
     say(&frame, sizeof frame);
@@ -79,6 +88,8 @@ class Stranger {
 
   Fd socket_;
   Challenge challenge_;
+  bool heard_challenge_ = false;
+  Digest answer_{};
 };
 
 class KeptLog {
@@ -91,7 +102,7 @@ class KeptLog {
     });
   }
   ~KeptLog() { set_log_sink(nullptr); }
-  std::vector<std::string> take() {
+  std::vector<std::string> take() const {
     const std::lock_guard lock(mutex());
     return lines();
   }

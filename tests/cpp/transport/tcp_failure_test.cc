@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that die, refuse, leave in the middle, or break the protocol.
-#include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <thread>
 
+#include "transport/descriptors.h"
 #include "transport/stranger.h"
 #include "transport/tcp_group.h"
 
 namespace braid::testing {
 namespace {
-
-size_t open_descriptors() {
-  size_t count = 0;
-  DIR* directory = ::opendir("/proc/self/fd");
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
 
 // Rank 0 of two; what its peer is is up to the test.
 class Half final : public TestGroup {
@@ -57,8 +50,9 @@ std::string get(int fd) {
   return padded.c_str();
 }
 
-// The other process: joins as rank 1, sends one message, then waits for its death.
-[[noreturn]] void be_rank_one(int from_parent, int to_parent) {
+// The other process: joins as rank 1, sends one message, then waits for its death. With `forks_worker` it has forked a child
+// by then, which lives on, and tells its number.
+[[noreturn]] void be_rank_one(int from_parent, int to_parent, bool forks_worker = false) {
   TcpNet net(1, tcp_options());
   DoorbellWord bell;
   Mailbox mailbox(1, 2, bell);
@@ -69,6 +63,11 @@ std::string get(int fd) {
   const auto data = pattern(100, 1);
   Request request;
   mailbox.send(0, {1, 0}, data, &request);
+  while (!request.done()) std::this_thread::sleep_for(milliseconds(1));
+  if (forks_worker) {
+    const pid_t worker = ::fork();
+    if (worker != 0) put(to_parent, std::to_string(worker));
+  }
   for (;;) ::pause();
 }
 
@@ -100,6 +99,44 @@ TEST(TcpFailureTest, AKilledProcessIsSeenAtOnceAfterWhatItHadSent) {
     EXPECT_NE(status.message().find("connection closed"), std::string::npos) << status.message();
   }
   ::waitpid(child, nullptr, 0);
+  for (const int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) ::close(fd);
+}
+
+// A worker that loads data is forked from a rank, and outlives it for a while.
+TEST(TcpFailureTest, AKilledProcessIsSeenAtOnceThoughItsChildLivesOn) {
+  int to_child[2], to_parent[2];
+  ASSERT_EQ(::pipe(to_child), 0);
+  ASSERT_EQ(::pipe(to_parent), 0);
+  const pid_t child = ::fork();  // before this process has any thread
+  if (child == 0) be_rank_one(to_child[0], to_parent[1], true);
+  pid_t worker = 0;
+  {
+    Half half;
+    const std::string address = get(to_parent[0]);
+    half.attach(address);
+    put(to_child[1], half.endpoint().address());
+    std::vector<std::byte> first(100);
+    Request got_first, got_second;
+    half.mailbox(0).recv(1, {1, 0}, first, &got_first);
+    EXPECT_TRUE(wait(half, 0, got_first).ok());
+    worker = std::stoi(get(to_parent[0]));
+
+    half.mailbox(0).recv(1, {1, 1}, first, &got_second);
+    const Deadline killed = Clock::now();
+    ::kill(child, SIGKILL);
+    const Status status = wait(half, 0, got_second);
+    EXPECT_LT(Clock::now() - killed, milliseconds(1000));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(::kill(worker, 0), 0) << "the worker should be there still";
+
+    // Nor does the worker listen where its parent did.
+    ::waitpid(child, nullptr, 0);
+    int error_number = 0;
+    const Fd late = begin_connect(Address::parse(address).value(), &error_number);
+    pollfd refused{late.get(), POLLOUT, 0};
+    EXPECT_TRUE(!late || (::poll(&refused, 1, 5000) == 1 && (refused.revents & POLLERR) != 0));
+  }
+  ::kill(worker, SIGKILL);
   for (const int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) ::close(fd);
 }
 
@@ -157,6 +194,57 @@ TEST(TcpFailureTest, AListenerThatIsNotOfTheGroupIsNotBelieved) {
   EXPECT_NE(status.message().find("connection closed during the handshake"), std::string::npos)
       << status.message();
   group.value()->leave();
+}
+
+// A listener of the first version of the protocol spoke first, and knew what it would say.
+TEST(TcpFailureTest, AListenerOfAnotherVersionIsNamed) {
+  const Fd listener = listen_at(Address::parse("127.0.0.1:0").value()).value();
+  Half half;
+  half.attach(local_address_of(listener.get()).text());
+  std::vector<std::byte> data(10);
+  Request request;
+  half.mailbox(0).send(1, {1, 0}, data, &request);
+  pollfd readable{listener.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&readable, 1, 5000), 1);
+  const Fd accepted(::accept(listener.get(), nullptr, nullptr));
+  Challenge older;
+  older.version = 1;
+  EXPECT_EQ(::send(accepted.get(), &older, sizeof older, 0), static_cast<ssize_t>(sizeof older));
+  const Status status = wait(half, 0, request);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("it speaks version 1 of the protocol, not 2"), std::string::npos)
+      << status.message();
+}
+
+// One that closes before it has said anything has too many strangers, and is asked again; what it says at last counts.
+TEST(TcpFailureTest, WhoIsTurnedAwayComesAgain) {
+  Request request;  // outlives the mailbox, which finishes it
+  const auto data = pattern(10, 1);
+  Half half(tcp_options("127.0.0.1", 1));
+  const Fd listener = listen_at(Address::parse("127.0.0.1:0").value()).value();
+  half.attach(local_address_of(listener.get()).text());
+  half.mailbox(0).send(1, {1, 0}, data, &request);
+  const auto next = [&] {
+    pollfd readable{listener.get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&readable, 1, 5000), 1);
+    return Fd(::accept(listener.get(), nullptr, nullptr));
+  };
+  for (int i = 0; i < 7; ++i) next();  // more often than a refusal is taken for an answer
+  const Fd accepted = next();
+  const Challenge challenge;
+  Claim claim;
+  EXPECT_EQ(::recv(accepted.get(), &claim.opening, sizeof claim.opening, MSG_WAITALL),
+            ssize_t{sizeof claim.opening});
+  EXPECT_EQ(::send(accepted.get(), &challenge, sizeof challenge, 0), ssize_t{sizeof challenge});
+  EXPECT_EQ(::recv(accepted.get(), &claim.proof, sizeof claim.proof, MSG_WAITALL), ssize_t{sizeof claim.proof});
+  EXPECT_EQ(claim.proof, prove_connect(kSecret, challenge, claim.opening));
+  // And that a place is taken is an answer, too.
+  const Digest taken = prove_taken(kSecret, challenge, claim.opening);
+  EXPECT_EQ(::send(accepted.get(), &taken, sizeof taken, 0), ssize_t{sizeof taken});
+  const Status status = wait(half, 0, request);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("it has a connection of rank 0 from another process already"), std::string::npos)
+      << status.message();
 }
 
 // A raw member's connection to rank 0, with a receive waiting there.

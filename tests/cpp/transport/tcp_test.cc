@@ -140,9 +140,16 @@ TEST(TcpTest, AddressesRoundTrip) {
     ASSERT_TRUE(address.ok()) << text;
     EXPECT_EQ(address.value().text(), text);
   }
-  for (const std::string text : {"", "10.0.0.1", "host:80", "10.0.0.1:", ":80", "10.0.0.1:http", "[::1]"}) {
+  for (const std::string text : {"", "10.0.0.1", "host:80", "10.0.0.1:", ":80", "10.0.0.1:http", "[::1]",
+                                 "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:+80", "10.0.0.1: 80", " 10.0.0.1:80",
+                                 "10.0.0.1:80\n", "10.0.0.1\n:80", "[fe80::1%nowhere]:80"}) {
     EXPECT_EQ(Address::parse(text).status().code(), Code::kInvalidArgument) << text;
   }
+  EXPECT_FALSE(Address::parse(std::string("10.0.0.1\0.example:80", 20)).ok());
+  // What a peer left in the store is not repeated at any length, nor with what would drive a terminal.
+  const Status huge = Address::parse("\033[2J" + std::string(1 << 20, 'x') + ":80").status();
+  EXPECT_LT(huge.message().size(), 200u);
+  EXPECT_EQ(huge.message().find('\033'), std::string::npos);
 }
 
 TEST(TcpTest, ListensWhereItIsTold) {

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.text import Text
 
 from braid import _machine
-from braid._adapter import ensure_adapter
 from braid._bench.ddp import measure
 from braid._bench.ddp.models import MODEL_NAMES, model
 from braid._bench.ddp.results import DdpReport, DdpSettings
@@ -20,6 +19,7 @@ from braid._bench.ranks.teams import teams_for
 from braid._bench.results import REFERENCE
 from braid._bench.show.progress import Progress
 from braid._bench.workload import UsageError
+from braid._torch.adapter import ensure_adapter
 
 # What a rank takes: a parameter and its gradient, and torch itself.
 _BYTES_PER_PARAMETER = 8

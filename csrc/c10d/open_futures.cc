@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c10d/open_futures.h"
+
+#include <torch/csrc/Exceptions.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "c10d/completion.h"
+#include "communicator/process.h"
+
+namespace braid::adapter {
+namespace {
+
+// torch asks for the Python type in the thread that meets the error, with the GIL.
+struct Interrupted final : torch::PyTorchError {
+  Interrupted() : PyTorchError("braid: Ctrl-C ended the wait for a future; its operation goes on") {}
+
+  // Python must not raise the same Ctrl-C again later, so the signal is taken here. Another thread than the main one
+  // cannot take it, nor can who meets the error after the main thread has.
+  PyObject* python_type() override {
+    if (PyErr_CheckSignals() == 0) return PyExc_RuntimeError;
+    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+    PyErr_Fetch(&type, &value, &traceback);  // the type's reference is never given back: the caller borrows it
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return type;
+  }
+};
+
+class OpenFutures {
+ public:
+  void add(const std::weak_ptr<Completion>& completion) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (all_.size() >= enough_) {
+      std::erase_if(all_, [](const auto& one) { return one.expired(); });
+      enough_ = std::max(kFew, 2 * all_.size());
+    }
+    all_.push_back(completion);
+  }
+
+  std::vector<std::weak_ptr<Completion>> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(all_, {});
+  }
+
+ private:
+  static constexpr size_t kFew = 64;
+
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Completion>> all_;
+  size_t enough_ = kFew;  // when to look for those that nobody holds
+};
+
+}  // namespace
+
+void remember_open_future(const std::weak_ptr<Completion>& completion) {
+  of_this_process<OpenFutures>().add(completion);
+}
+
+void interrupt_open_futures() {
+  const auto error = std::make_exception_ptr(Interrupted());
+  for (const auto& open : of_this_process<OpenFutures>().take()) {
+    if (const auto completion = open.lock()) completion->interrupt(error);
+  }
+}
+
+}  // namespace braid::adapter

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A meeting's store that says, now and then, who has not come.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/store.h"
+#include "schedule/collective.h"
+
+namespace braid {
+
+// Writes a line when the meeting has lasted `first`, twice as long, and so on; 0: none. One more when it ends after
+// that. The store must outlive it.
+class MeetingNotice final : public Store {
+ public:
+  MeetingNotice(Store& store, Node rank, int ranks, std::string name, milliseconds first);
+  ~MeetingNotice() override;
+
+  Status set(const std::string& key, const std::string& value) override { return store_.set(key, value); }
+  Result<std::string> get(const std::string& key, milliseconds timeout) override;
+
+ private:
+  void tell(const std::string& key);
+  bool has_come(Node node);
+
+  Store& store_;
+  const Node rank_;
+  const int ranks_;
+  const std::string name_;
+  const Clock::time_point begun_ = Clock::now();
+  Clock::duration notice_after_;  // 0: none
+  int notices_ = 0;
+};
+
+}  // namespace braid

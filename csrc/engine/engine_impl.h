@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "engine/progress.h"
+#include "links/link_memory.h"
+#include "memory/pool.h"
+#include "transport/death_watch.h"
+#include "transport/reactor.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace braid {
+
+// What communicators see of their engine. Members are destroyed from the last to the first: the progress thread
+// stops before the wires it polls go away.
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options);
+
+  DoorbellWord& bell() { return bell_->word(); }
+  ShmDoorbell& shm_bell() { return *bell_; }
+  DeathWatch& deaths() { return *deaths_; }
+  Pool& pool() { return pool_; }
+  LinkMemory& links() { return links_; }
+  ProgressThread& progress() { return progress_; }
+  Reactor& reactor() { return reactor_; }
+  // The listener, opened when first asked for.
+  Result<std::shared_ptr<TcpEndpoint>> tcp();
+  // Waiting lets others run unless every group has a core for each of its ranks on this machine.
+  void expect_local_ranks(size_t ranks, size_t cores);
+
+ private:
+  static constexpr int64_t kAwakeNs = 200'000;
+
+  const Options options_;
+  const std::unique_ptr<ShmDoorbell> bell_;
+  const std::unique_ptr<DeathWatch> deaths_;
+  Reactor reactor_;
+  Pool pool_;
+  LinkMemory links_;
+  std::mutex mutex_;
+  std::shared_ptr<TcpEndpoint> tcp_;
+  bool crowded_ = false;
+  ProgressThread progress_;
+};
+
+}  // namespace braid

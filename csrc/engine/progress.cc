@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/progress.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/barrier.h"
+
+namespace braid {
+
+Task::Step take_turn(Task& task, bool before_sleep) {
+  Task::Step step = Task::Step::kMoved;
+  const Status thrown = caught("carrying an operation", [&] { step = task.advance(before_sleep); });
+  if (thrown.ok()) return step;
+  return task.fail(thrown) ? Task::Step::kDone : Task::Step::kMoved;
+}
+
+bool carry(Task& task, DoorbellWord& bell, Deadline until) {
+  Waiter waiter(bell);
+  for (unsigned turn = 1;; ++turn) {
+    const Task::Step step = take_turn(task, waiter.before_sleep());
+    if (step == Task::Step::kDone) return true;
+    // Now and then: the clock takes longer than a turn.
+    if (turn % 16 == 0 && until != kNoDeadline && Clock::now() >= until) return false;
+    if (step == Task::Step::kMoved) {
+      waiter.moved();
+    } else {
+      waiter.idle(std::min(task.deadline(), until), step == Task::Step::kAfar);
+    }
+  }
+}
+
+ProgressThread::~ProgressThread() {
+  if (!thread_.joinable()) return;
+  if (pid_ != ::getpid()) {
+    thread_.detach();  // the thread stayed in the parent
+    return;
+  }
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+    state_->changed.notify_all();
+  }
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+    return;
+  }
+  ring(bell_);
+  thread_.join();
+}
+
+Status ProgressThread::add(std::shared_ptr<Task> task) {
+  std::list<std::shared_ptr<Task>> added;
+  Status bad = caught("giving a task to the progress thread", [&] { added.push_back(std::move(task)); });
+  if (!bad.ok()) return bad;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (bad = start_locked(); !bad.ok()) return bad;
+    state_->added.splice(state_->added.end(), added);
+    state_->changed.notify_all();
+  }
+  ring(bell_);
+  return {};
+}
+
+Status ProgressThread::start_locked() {
+  if (thread_.joinable()) return {};
+  pid_ = ::getpid();
+  // Signals are for the threads of the program that we are a guest of.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status started = caught("starting the progress thread", [&] {
+    thread_ = std::thread([state = state_, &bell = bell_] { loop(state, bell); });
+    ::pthread_setname_np(thread_.native_handle(), "braid-progress");
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bell) {
+  std::list<std::shared_ptr<Task>> tasks;
+  Waiter waiter(bell);
+  while (!state->is_stopping()) {
+    {
+      std::unique_lock lock(state->mutex);
+      // With nothing to carry it must not sleep on the bell: everybody would ring for it.
+      if (tasks.empty()) {
+        waiter.moved();
+        state->changed.wait(lock, [&] { return state->stopping || !state->added.empty(); });
+      }
+      tasks.splice(tasks.end(), state->added);
+    }
+    bool moved = false;
+    bool afar = true;  // all that is waited for
+    Deadline earliest = kNoDeadline;
+    for (auto& task : tasks) {
+      const Task::Step step = take_turn(*task, waiter.before_sleep());
+      moved |= step == Task::Step::kMoved || step == Task::Step::kDone;
+      afar &= step == Task::Step::kAfar;
+      if (step == Task::Step::kDone) {
+        waiter.moved();
+        task.reset();  // may destroy the engine, and with it the bell: the waiter must be done with it
+      } else {
+        earliest = std::min(earliest, task->deadline());
+      }
+    }
+    tasks.remove(nullptr);
+    if (moved) {
+      waiter.moved();
+    } else if (!state->is_stopping()) {
+      waiter.idle(earliest, afar);
+    }
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank tells the others about itself when they meet.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "options/options.h"
+
+namespace braid {
+
+struct Card {
+  std::string settings;  // what must be equal on all ranks, in words
+  std::string host;      // equal for ranks that may share memory
+  std::string cores;     // that it may run on, as cores.h writes them
+  std::string shm;       // how to reach its shared memory; empty: not offered
+  std::string tcp;       // its listener; empty: not offered
+  std::string nonce;     // random, of this meeting alone
+  std::string rates;     // of its host's network card, where a file states the links; else empty
+  std::string place;     // host and process, for whoever reads of this rank: "node7 (pid 4711)"
+  std::string secret;    // rank 0's card: what members prove to know when they connect
+
+  bool operator==(const Card&) const = default;
+};
+
+std::string to_text(const Card& card);
+Result<Card> card_from_text(const std::string& text);
+
+// Boot id and IPC namespace of this machine, or the override.
+Result<std::string> host_identity(const Options& options);
+// The host by its name, or by the override, and the process.
+std::string own_place(const Options& options);
+// The settings marked (*) in options.h, and the version of the wire format.
+std::string shared_settings(const Options& options);
+
+}  // namespace braid

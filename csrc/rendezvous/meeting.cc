@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/meeting.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/random.h"
+#include "base/sha256.h"
+#include "rendezvous/cores.h"
+#include "rendezvous/introductions.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kNonceBytes = 16;
+constexpr size_t kSecretBytes = 16;  // 32 digits, which is what the wire takes
+
+bool offers(const Options& options, const std::string& wire) {
+  return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
+}
+
+// One meeting: the parts of meet() share these.
+struct Meeting {
+  Store& store;
+  const Node rank;
+  const int ranks;
+  const std::string prefix;
+  const Options& options;
+  Mailbox& mailbox;
+  const Deadline deadline;
+};
+
+Result<std::string> random_hex(size_t bytes) {
+  std::vector<std::byte> random(bytes);
+  if (Status bad = fill_random(random); !bad.ok()) return bad;
+  return hex(random);
+}
+
+// The card of this rank; makes what it tells of.
+Result<Card> make_card(const Meeting& m, EngineImpl& engine, Wires& wires) {
+  Card card;
+  card.settings = shared_settings(m.options);
+  auto host = host_identity(m.options);
+  if (!host.ok()) return host.status();
+  card.host = std::move(host).value();
+  card.place = own_place(m.options);
+  card.cores = usable_cores();
+  if (m.options.stated) card.rates = to_text(m.options.stated->card);
+  auto nonce = random_hex(kNonceBytes);
+  if (!nonce.ok()) return nonce.status();
+  card.nonce = std::move(nonce).value();
+  if (m.rank == 0) {
+    auto secret = random_hex(kSecretBytes);
+    if (!secret.ok()) return secret.status();
+    card.secret = std::move(secret).value();
+  }
+  if (offers(m.options, "shm")) {
+    ShmOptions shm;
+    shm.single_copy = m.options.single_copy;
+    auto group = ShmGroup::create(m.rank, m.ranks, engine.shm_bell(), engine.deaths(), shm);
+    if (!group.ok()) return group.status();
+    wires.shm = std::move(group).value();
+    card.shm = wires.shm->card();
+  }
+  if (offers(m.options, "tcp")) {
+    auto endpoint = engine.tcp();
+    if (!endpoint.ok()) return endpoint.status();
+    card.tcp = endpoint.value()->address();
+  }
+  return card;
+}
+
+// Becomes reachable for members that know the secret on rank 0's card.
+Status join_tcp(const Meeting& m, EngineImpl& engine, const std::string& name, const Card& first, Wires& wires) {
+  if (!offers(m.options, "tcp")) return {};
+  auto endpoint = engine.tcp();
+  if (!endpoint.ok()) return endpoint.status();
+  if (wires.tcp) wires.tcp->leave();
+  auto joined = endpoint.value()->join(name + "/" + first.nonce, first.secret, m.rank, m.ranks, m.mailbox);
+  if (!joined.ok()) return joined.status();
+  wires.tcp = std::move(joined).value();
+  return {};
+}
+
+std::vector<int> number_hosts(const std::vector<Card>& cards) {
+  std::vector<int> hosts;
+  std::vector<std::string> seen;
+  for (const Card& card : cards) {
+    auto found = std::find(seen.begin(), seen.end(), card.host);
+    if (found == seen.end()) found = seen.insert(seen.end(), card.host);
+    hosts.push_back(static_cast<int>(found - seen.begin()));
+  }
+  return hosts;
+}
+
+// A host has another way to the others behind each of its addresses. The port is another each time.
+std::string address_of(const Card& card) { return card.host + " " + card.tcp.substr(0, card.tcp.rfind(':')); }
+
+// What each rank has stated of its host's card; settings are equal, so that all have stated something or none.
+Result<std::vector<Topology::Card>> stated_rates(const Options& options, const std::vector<Card>& cards) {
+  std::vector<Topology::Card> rates;
+  for (size_t rank = 0; options.stated && rank < cards.size(); ++rank) {
+    auto one = network_card_from_text(cards[rank].rates);
+    if (!one.ok()) return one.status().within("the card of rank " + std::to_string(rank));
+    rates.push_back(one.value());
+  }
+  return rates;
+}
+
+// How many share a core. Nodes of other hosts count, too, where those are containers of one machine.
+void expect_neighbours(EngineImpl& engine, const std::vector<Card>& cards, Node rank, Wires& wires) {
+  std::vector<Place> places;
+  for (const Card& card : cards) places.push_back({card.host, card.cores});
+  const auto crowds = crowds_of(places);
+  const Crowd& own = crowds.at(machine_of(cards[static_cast<size_t>(rank)].host));
+  engine.expect_local_ranks(own.ranks, own.cores.size());
+  wires.ranks_per_core = own.ranks_per_core();
+  wires.most_ranks_per_core = most_ranks_per_core(crowds);
+}
+
+// What this rank found out about sharing memory with each peer, as one character per rank.
+enum class Reach : char { kNone = '-', kMapped = 'm', kReadable = 'r' };
+
+struct Reaches {
+  std::string mine;                 // of this rank, by peer
+  std::vector<std::string> theirs;  // of each peer on this host, by peer
+  std::vector<std::string> refusals;
+};
+
+// They find out whether they can read this process as soon as all ranks have confirmed the cards.
+void permit_neighbours(const Meeting& m, const std::vector<Card>& cards, Wires& wires) {
+  if (!wires.shm) return;
+  std::vector<std::string> neighbours;
+  for (size_t i = 0; i < cards.size(); ++i) {
+    const bool near = cards[i].host == cards[static_cast<size_t>(m.rank)].host;
+    if (near && static_cast<Node>(i) != m.rank && !cards[i].shm.empty()) neighbours.push_back(cards[i].shm);
+  }
+  wires.shm->permit(neighbours);
+}
+
+// A rank's row, and a line for each peer whose memory it could not map: that peer's number, and why.
+std::string to_text(const Reaches& reaches) {
+  std::string text = reaches.mine;
+  for (size_t peer = 0; peer < reaches.refusals.size(); ++peer) {
+    if (!reaches.refusals[peer].empty()) text += "\n" + std::to_string(peer) + " " + reaches.refusals[peer];
+  }
+  return text;
+}
+
+// Puts a peer's row in its place, and its reason where this rank has none of its own. False when there is no row.
+bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches) {
+  const size_t n = reaches.mine.size();
+  if (text.size() < n || (text.size() > n && text[n] != '\n')) return false;
+  reaches.theirs[static_cast<size_t>(from)] = text.substr(0, n);
+  std::string& refusal = reaches.refusals[static_cast<size_t>(from)];
+  const std::string lead = "\n" + std::to_string(rank) + " ";
+  if (const size_t found = text.find(lead, n); refusal.empty() && found != std::string::npos) {
+    const size_t begin = found + lead.size();
+    refusal = rank_text(from) + " says: " + text.substr(begin, text.find('\n', begin) - begin);
+  }
+  return true;
+}
+
+// The locality probe: who is on this host is decided by really mapping its memory, on both sides.
+Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, ShmGroup* shm) {
+  const std::vector<Card>& cards = introduction.cards;
+  const auto n = static_cast<size_t>(m.ranks);
+  Reaches reaches{std::string(n, static_cast<char>(Reach::kNone)), std::vector<std::string>(n),
+                  std::vector<std::string>(n)};
+  const Card& own = cards[static_cast<size_t>(m.rank)];
+  std::vector<Node> neighbours;
+  for (Node node = 0; node < m.ranks; ++node) {
+    const Card& card = cards[static_cast<size_t>(node)];
+    if (node == m.rank || shm == nullptr || card.shm.empty() || card.host != own.host) continue;
+    neighbours.push_back(node);
+    if (const Status bad = shm->connect(node, card.shm); !bad.ok()) {
+      reaches.refusals[static_cast<size_t>(node)] = bad.message();
+    } else {
+      reaches.mine[static_cast<size_t>(node)] =
+          static_cast<char>(shm->can_read(node) ? Reach::kReadable : Reach::kMapped);
+    }
+  }
+  if (neighbours.empty()) return reaches;
+  const std::string prefix = m.prefix + introduction.token + "/";
+  if (Status bad = m.store.set(prefix + "reach/" + std::to_string(m.rank), to_text(reaches)); !bad.ok())
+    return bad;
+  for (const Node node : neighbours) {
+    auto theirs = await(m.store, prefix, "reach", node, m.deadline);
+    if (!theirs.ok()) return theirs.status();
+    if (!take_reach(theirs.value(), node, m.rank, reaches)) {
+      return Status(Code::kMismatch, "rank " + std::to_string(node) + " left no reach for this group's size",
+                    node);
+    }
+  }
+  return reaches;
+}
+
+// What every rank can do with the memory of every other, at least. All ranks see the same rows, and so decide alike.
+Reach common_reach(const Meeting& m, const std::vector<Card>& cards, const Reaches& reaches) {
+  Reach common = Reach::kReadable;
+  for (Node node = 0; node < m.ranks; ++node) {
+    const auto i = static_cast<size_t>(node);
+    const std::string& row = node == m.rank ? reaches.mine : reaches.theirs[i];
+    if (cards[i].host != cards[0].host || cards[i].shm.empty() || row.empty()) return Reach::kNone;
+    for (size_t peer = 0; peer < row.size(); ++peer) {
+      if (peer == i) continue;
+      if (row[peer] == static_cast<char>(Reach::kNone)) return Reach::kNone;
+      if (row[peer] != static_cast<char>(Reach::kReadable)) common = Reach::kMapped;
+    }
+  }
+  return common;
+}
+
+// Those that will.
+void permit_readers_only(const Meeting& m, const Reaches& reaches, Wires& wires) {
+  std::vector<Node> readers;
+  for (Node node = 0; node < m.ranks; ++node) {
+    const std::string& theirs = reaches.theirs[static_cast<size_t>(node)];
+    const bool reads_me =
+        !theirs.empty() && theirs[static_cast<size_t>(m.rank)] == static_cast<char>(Reach::kReadable);
+    if (reads_me && reaches.mine[static_cast<size_t>(node)] != static_cast<char>(Reach::kNone))
+      readers.push_back(node);
+  }
+  if (wires.shm) wires.shm->permit_only(readers);
+}
+
+Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches& reaches, Wires& wires) {
+  const auto i = static_cast<size_t>(node);
+  const auto reach_of = [](const std::string& row, Node of) {
+    return row.empty() ? Reach::kNone : static_cast<Reach>(row[static_cast<size_t>(of)]);
+  };
+  const Reach mine = reach_of(reaches.mine, node);
+  const Reach theirs = reach_of(reaches.theirs[i], m.rank);
+  std::string line = "rank " + std::to_string(node) + ": ";
+  if (mine != Reach::kNone && theirs != Reach::kNone) {
+    m.mailbox.attach(node, wires.shm->channel(node, m.mailbox, theirs == Reach::kReadable));
+    line += mine == Reach::kReadable ? "shm, single copy" : "shm, copied through a ring";
+  } else if (wires.tcp && !card.tcp.empty()) {
+    auto channel = wires.tcp->channel(node, card.tcp);
+    if (!channel.ok()) return channel.status();
+    m.mailbox.attach(node, std::move(channel).value());
+    line += "tcp " + card.tcp;
+    if (!reaches.refusals[i].empty()) line += " (no shared memory: " + reaches.refusals[i] + ")";
+  } else {
+    return {Code::kUnsupported,
+            "no wire joins ranks " + std::to_string(m.rank) + " and " + std::to_string(node) + ": " +
+                (reaches.refusals[i].empty() ? "they are not on one host" : reaches.refusals[i]) +
+                ", and tcp is not allowed by BRAID_TRANSPORTS=" + m.options.transports,
+            node};
+  }
+  wires.descriptions[i] = line;
+  return {};
+}
+
+}  // namespace
+
+Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+            const Options& options, Mailbox& mailbox, Wires& wires) {
+  wires.descriptions.assign(static_cast<size_t>(ranks), "");
+  wires.descriptions[static_cast<size_t>(rank)] = "rank " + std::to_string(rank) + ": this process";
+  wires.hosts.assign(static_cast<size_t>(ranks), 0);
+  if (ranks == 1) return {};
+
+  const Meeting m{store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
+  auto mine = make_card(m, engine, wires);
+  if (!mine.ok()) return mine.status();
+  auto introduction =
+      introduce(store, m.prefix, rank, ranks, mine.value(), m.deadline, [&](const std::vector<Card>& cards) {
+        permit_neighbours(m, cards, wires);
+        return join_tcp(m, engine, name, cards[0], wires);
+      });
+  if (!introduction.ok()) return introduction.status();
+  const std::vector<Card>& cards = introduction.value().cards;
+  wires.hosts = number_hosts(cards);
+  for (const Card& card : cards) {
+    wires.host_addresses.push_back(address_of(card));
+    wires.places.push_back(card.place);
+  }
+  auto rates = stated_rates(options, cards);
+  if (!rates.ok()) return rates.status();
+  wires.rates = std::move(rates).value();
+  expect_neighbours(engine, cards, rank, wires);
+
+  auto reaches = probe_host(m, introduction.value(), wires.shm.get());
+  if (!reaches.ok()) return reaches.status();
+  permit_readers_only(m, reaches.value(), wires);
+  for (Node node = 0; node < ranks; ++node) {
+    if (node == rank) continue;
+    mailbox.set_name(node, rank_text(node) + " on " + cards[static_cast<size_t>(node)].place);
+    if (Status bad = attach_peer(m, node, cards[static_cast<size_t>(node)], reaches.value(), wires); !bad.ok()) {
+      return bad;
+    }
+  }
+  const Reach common = common_reach(m, cards, reaches.value());
+  if (common != Reach::kNone) wires.board = wires.shm->board(wires.ranks_per_core > 1);
+  wires.readable = common == Reach::kReadable;
+  return {};
+}
+
+}  // namespace braid

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key-value server without its sockets: bytes in, bytes out, and a clock that the caller reads.
+
+All that a client can make the server keep is bounded here: connections, unfinished requests, keys and values,
+answers that nobody takes, and the time for each of them. `Limits` has the numbers. This file is longer than most,
+for the rules of one conversation are best read in one place.
+"""
+
+import heapq
+import hmac
+import itertools
+import math
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from braid._array.rendezvous.crowds import Crowd
+from braid._array.rendezvous.protocol import (
+    FAMILY,
+    GET,
+    GREETING,
+    LONGEST_WAIT_S,
+    MOST_KEY_BYTES,
+    MOST_VALUE_BYTES,
+    NONE,
+    REFUSED,
+    REPLY,
+    REQUEST,
+    SET,
+    TOKEN_BYTES,
+    VALUE,
+)
+
+_HELLO_BYTES = len(GREETING) + TOKEN_BYTES
+_STALE_TIMERS = 64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server keeps at most, and for how long it waits."""
+
+    clients: int = 4096  # connections, strangers among them
+    strangers: int = 256  # connections that have not yet greeted
+    value_bytes: int = 256 << 20  # all keys and values, and `key_cost_bytes` for each of them
+    key_cost_bytes: int = 256
+    unfinished_bytes: int = 64 << 20  # all requests that are only half there
+    greeting_s: float = 10.0
+    request_s: float = 30.0  # from the first byte of a request to its last
+    answer_s: float = 30.0  # until the client has taken the whole answer
+
+
+class Phase(Enum):
+    """Where a conversation stands."""
+
+    GREETING = auto()
+    ASKING = auto()  # no request, or a part of its head
+    BODY = auto()  # the head is there; key and value are not
+    WAITING = auto()  # for a key that nobody has set
+    ANSWERING = auto()  # the client has not taken all of the answer
+    CLOSED = auto()
+
+
+class Session:
+    """One client's conversation. Whoever owns the connection reads `output`, `wanted` and `phase`."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.phase = Phase.GREETING
+        self.wanted = _HELLO_BYTES  # so many bytes may be given to take(); one more than none tells of a hang-up
+        self.output: list[memoryview] = []
+        self.held = bytearray()  # of what is only half there
+        self.head: tuple[bytes, int, float] = (b"", 0, 0.0)  # which, length of the key, seconds to wait
+        self.key = b""  # waited for
+        self.deadline = math.inf
+        self.timer = math.inf  # when the earliest timer rings that is not stale
+        self.greeted = False  # we have answered its greeting
+        self.leaves = False  # after this answer
+        self.crowd: Crowd[Session] | None = None
+
+
+class Board:
+    """All keys and all conversations of a server. For one thread."""
+
+    def __init__(self, token: bytes, limits: Limits) -> None:
+        """Begin with no key and no client; `token` is what clients must know."""
+        self._hello = GREETING + token
+        self.limits = limits
+        self.values: dict[bytes, bytes] = {}
+        self.value_bytes = 0  # as `Limits.value_bytes` counts them
+        self.unfinished_bytes = 0
+        self.evicted = 0  # how many strangers had to go for others
+        self.refused = 0  # how many values found no room
+        self._strangers: Crowd[Session] = Crowd()
+        self._idle: Crowd[Session] = Crowd()
+        self._busy: Crowd[Session] = Crowd()
+        self._waiting: dict[bytes, dict[Session, None]] = {}
+        self._timers: list[tuple[float, int, Session]] = []
+        self._numbers = itertools.count()
+        self._touched: dict[Session, None] = {}
+
+    @property
+    def clients(self) -> int:
+        """How many conversations are open."""
+        return self._strangers.count + self._idle.count + self._busy.count
+
+    @property
+    def strangers(self) -> int:
+        """How many of them have not yet greeted."""
+        return self._strangers.count
+
+    def crowded_source(self) -> str:
+        """Return the source of most strangers."""
+        oldest = self._strangers.oldest()
+        return oldest.source if oldest is not None else ""
+
+    # ---- what the owner of the connections tells
+
+    def open(self, source: str, now: float) -> Session:
+        """Begin a conversation. When there is no room, another one ends for it."""
+        while self._strangers.count >= self.limits.strangers or self.clients >= self.limits.clients:
+            self.evict()
+        session = Session(source)
+        self._move(session, self._strangers)
+        self._due(session, now + self.limits.greeting_s)
+        self._touched[session] = None
+        return session
+
+    def evict(self, *, strangers_only: bool = False) -> bool:
+        """End the conversation that is missed least; False when there is none.
+
+        Strangers go first, then those who ask nothing now. A client of ours that is hung up on comes back when it
+        needs to, and asks again. So even those who wait may go: with more ranks than connections, all get on.
+        """
+        for crowd in (self._strangers,) if strangers_only else (self._strangers, self._idle, self._busy):
+            session = crowd.oldest()
+            if session is not None:
+                self.evicted += crowd is self._strangers
+                self.close(session)
+                return True
+        return False
+
+    def close(self, session: Session) -> None:
+        """End a conversation, for whatever reason. Harmless when it has ended."""
+        if session.phase is Phase.CLOSED:
+            return
+        self._forget_held(session)
+        self._stop_waiting(session)
+        if session.crowd is not None:
+            session.crowd.remove(session.source, session)
+            session.crowd = None
+        session.phase, session.wanted, session.output = Phase.CLOSED, 0, []
+        session.deadline = session.timer = math.inf  # its timer is stale
+        self._touched[session] = None
+
+    def take(self, session: Session, data: bytes, now: float) -> None:
+        """Accept what a client has sent. REQUIRES: 0 < len(data) <= session.wanted."""
+        if session.phase is Phase.WAITING:
+            self.close(session)  # it speaks before it was answered
+            return
+        if session.phase is Phase.ASKING and not session.held:
+            self._move(session, self._busy)
+            self._due(session, now + self.limits.request_s)
+        session.held += data
+        self.unfinished_bytes += len(data)
+        session.wanted -= len(data)
+        if session.phase is Phase.GREETING:
+            self._greet(session, now)
+        elif session.wanted == 0:
+            if session.phase is Phase.ASKING:
+                self._read_head(session)
+            if session.phase is Phase.BODY and session.wanted == 0:
+                self._answer(session, now)
+        while self.unfinished_bytes > self.limits.unfinished_bytes:
+            victim = next((other for other in self._busy if other.held), None)
+            if victim is None:
+                break  # only greetings, which are short
+            self.close(victim)
+
+    def sent(self, session: Session, count: int, now: float) -> None:
+        """Note that so many bytes of `output` are on their way."""
+        while session.output and count >= len(session.output[0]):
+            count -= len(session.output.pop(0))
+        if session.output:
+            session.output[0] = session.output[0][count:]
+            return
+        if session.leaves:
+            self.close(session)
+        elif session.phase is Phase.ANSWERING:
+            session.phase, session.wanted, session.deadline = Phase.ASKING, REQUEST.size, math.inf
+            self._move(session, self._idle)
+            self._touched[session] = None
+
+    def expire(self, now: float) -> None:
+        """Do what is due by now: end those who are late, and answer those who have waited long enough."""
+        while self._timers and self._timers[0][0] <= now:
+            when, _, session = heapq.heappop(self._timers)
+            if when != session.timer:
+                continue  # stale
+            session.timer = math.inf
+            if session.deadline > now:
+                self._due(session, session.deadline)
+            elif session.phase is Phase.WAITING:
+                self._stop_waiting(session)
+                self._reply(session, NONE, b"", now)
+            else:
+                self.close(session)
+
+    def next_timer(self) -> float:
+        """Return when expire() may have something to do; infinity for never."""
+        return self._timers[0][0] if self._timers else math.inf
+
+    def touched(self) -> list[Session]:
+        """Return, once, the conversations that have something to send, or that ended or changed otherwise."""
+        touched, self._touched = list(self._touched), {}
+        return touched
+
+    # ---- one conversation
+
+    def _greet(self, session: Session, now: float) -> None:
+        greeting = bytes(session.held[: len(GREETING)])
+        if not greeting.startswith(FAMILY[: len(greeting)]):
+            self.close(session)
+        elif session.wanted == 0:
+            foreign = greeting != GREETING
+            if not foreign and not hmac.compare_digest(bytes(session.held), self._hello):
+                self.close(session)
+                return
+            session.greeted = True
+            session.leaves = foreign  # after it has seen which version this is
+            self._send(session, [GREETING], now)
+
+    def _read_head(self, session: Session) -> None:
+        kind, key_bytes, value_bytes, wait_s = REQUEST.unpack(session.held)
+        wrong = kind not in (SET, GET) or key_bytes > MOST_KEY_BYTES or value_bytes > MOST_VALUE_BYTES
+        if wrong or (kind == GET and value_bytes) or math.isnan(wait_s):
+            self.close(session)
+            return
+        self._forget_held(session)
+        session.head = kind, key_bytes, min(max(0.0, wait_s), LONGEST_WAIT_S)
+        session.phase, session.wanted = Phase.BODY, key_bytes + value_bytes
+
+    def _answer(self, session: Session, now: float) -> None:
+        kind, key_bytes, wait_s = session.head
+        key, value = bytes(session.held[:key_bytes]), bytes(session.held[key_bytes:])
+        if kind == SET:
+            self._set(session, key, value, now)
+        elif key in self.values:
+            self._reply(session, VALUE, self.values[key], now)
+        elif wait_s == 0:
+            self._reply(session, NONE, b"", now)
+        else:
+            self._forget_held(session)
+            session.phase, session.wanted, session.key = Phase.WAITING, 1, key
+            self._waiting.setdefault(key, {})[session] = None
+            self._due(session, now + wait_s)
+
+    def _set(self, session: Session, key: bytes, value: bytes, now: float) -> None:
+        old = self.values.get(key)
+        more = len(value) - len(old) if old is not None else self.limits.key_cost_bytes + len(key) + len(value)
+        if self.value_bytes + more > self.limits.value_bytes:
+            self.refused += 1
+            reason = f"it is full: it keeps {self.limits.value_bytes >> 20} MiB of keys and values at most"
+            self._reply(session, REFUSED, reason.encode(), now)
+            return
+        self.values[key] = value
+        self.value_bytes += more
+        self._reply(session, NONE, b"", now)
+        for other in list(self._waiting.get(key, ())):
+            self._stop_waiting(other)
+            self._reply(other, VALUE, value, now)
+
+    def _reply(self, session: Session, which: int, value: bytes, now: float) -> None:
+        self._send(session, [REPLY.pack(which, len(value)), value], now)
+
+    def _send(self, session: Session, parts: list[bytes], now: float) -> None:
+        # The value is not copied: however many clients do not take it, it is there once.
+        self._forget_held(session)
+        session.output = [memoryview(part) for part in parts if part]
+        session.phase, session.wanted = Phase.ANSWERING, 0
+        self._move(session, self._busy)
+        self._due(session, now + self.limits.answer_s)
+        self._touched[session] = None
+
+    # ---- what is kept about it
+
+    def _forget_held(self, session: Session) -> None:
+        self.unfinished_bytes -= len(session.held)
+        session.held = bytearray()
+
+    def _stop_waiting(self, session: Session) -> None:
+        if session.phase is not Phase.WAITING:
+            return
+        waiting = self._waiting[session.key]
+        del waiting[session]
+        if not waiting:
+            del self._waiting[session.key]
+        session.key = b""
+
+    def _move(self, session: Session, crowd: Crowd[Session]) -> None:
+        if session.crowd is crowd:
+            return
+        if session.crowd is not None:
+            session.crowd.remove(session.source, session)
+        crowd.add(session.source, session)
+        session.crowd = crowd
+
+    def _due(self, session: Session, when: float) -> None:
+        # A timer that rings too early is set again by expire(), so that most requests need no timer of their own.
+        session.deadline = when
+        if when >= session.timer:
+            return
+        session.timer = when
+        heapq.heappush(self._timers, (when, next(self._numbers), session))
+        if len(self._timers) > 2 * self.clients + _STALE_TIMERS:
+            self._timers = [entry for entry in self._timers if entry[0] == entry[2].timer]
+            heapq.heapify(self._timers)

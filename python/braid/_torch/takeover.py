@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs unchanged scripts on braid: wraps init_process_group and new_group to change the name they get.
+
+The script goes on to see the name it asked for: names.
+"""
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from braid._notices import tell
+from braid._torch import names
+from braid._torch.backend_name import BACKEND_NAME
+
+NO_NAME = "none"  # in BRAID_TAKEOVER: calls that name no backend
+_MARK = "_braid_takeover"
+_OURS = ("cpu", "cuda")  # what the plain name "braid" covers
+
+
+def parse_names(text: str) -> frozenset[str]:
+    """Read a comma-separated list of backend names: "gloo,nccl,none"."""
+    return frozenset(name for part in text.split(",") if (name := part.strip().lower()))
+
+
+def translate(backend: str | None, taken: frozenset[str]) -> str | None:
+    """Replace the names taken over, in a plain name, in None, or in "cpu:gloo,cuda:nccl".
+
+    A device string of which nothing else is left becomes the plain name: torch gives a group made from a
+    device string no default backend, and then DDP cannot use it.
+    """
+    if backend is None or backend.lower() == "undefined":
+        return BACKEND_NAME if NO_NAME in taken else backend
+    if ":" not in backend:
+        return BACKEND_NAME if backend.strip().lower() in taken else backend
+    parts = [part.split(":", 1) if ":" in part else [part, ""] for part in backend.lower().split(",")]
+    parts = [[device.strip(), name.strip()] for device, name in parts]
+    if not any(name in taken for _, name in parts):
+        return backend
+    parts = [[device, BACKEND_NAME if name in taken else name] for device, name in parts]
+    if all(name == BACKEND_NAME and device in _OURS for device, name in parts):
+        return BACKEND_NAME
+    return ",".join(f"{device}:{name}" for device, name in parts)
+
+
+def install(backends: str) -> None:
+    """Wrap torch's functions wherever torch has already imported them; again does nothing.
+
+    Args:
+        backends: those to take over, comma separated, as in BRAID_TAKEOVER.
+    """
+    import torch.distributed.distributed_c10d as c10d
+    from torch.nn.parallel import DistributedDataParallel
+
+    taken = parse_names(backends) - {BACKEND_NAME}
+    if not taken or hasattr(c10d.init_process_group, _MARK):
+        return
+    _replace(c10d.init_process_group, _wrap_init(c10d.init_process_group, taken))
+    _replace(c10d.new_group, _wrap_new_group(c10d.new_group, taken))
+    _replace(c10d.get_backend, names.wrap_get_backend(c10d.get_backend))
+    told = DistributedDataParallel._get_ddp_logging_data
+    DistributedDataParallel._get_ddp_logging_data = names.wrap_logging_data(told)
+
+
+def _replace(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
+    # torch.distributed re-exports both, and device_mesh, among others, holds them under their own names.
+    for name, module in list(sys.modules.items()):
+        held = getattr(module, "__dict__", {})
+        if name.startswith("torch.") and held.get(original.__name__) is original:
+            setattr(module, original.__name__, wrapper)
+
+
+def _wrap_init(original: Callable[..., Any], taken: frozenset[str]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        asked = call.arguments.get("backend")
+        given = translate(asked, taken)
+        if given == asked:
+            result = original(*args, **kwargs)
+            names.remember(_default_group(), BACKEND_NAME, is_default=True)
+            return result
+        call.arguments["backend"] = given
+        if str(asked).lower() == "mpi" and "RANK" in os.environ and not call.arguments.get("store"):
+            # With MPI, torch documents that these are ignored, and scripts pass anything.
+            call.arguments.pop("rank", None)
+            call.arguments.pop("world_size", None)
+        name = _shown(asked)
+        with names.asking(name):
+            result = original(*call.args, **call.kwargs)
+        names.remember(_default_group(), name, is_default=True)
+        _announce(asked)
+        return result
+
+    setattr(init_process_group, _MARK, True)
+    return init_process_group
+
+
+def _wrap_new_group(original: Callable[..., Any], taken: frozenset[str]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        asked = call.arguments.get("backend")
+        name = names.inherited()
+        if asked:  # without a name a group inherits, and what it inherits was translated before
+            call.arguments["backend"] = given = translate(asked, taken)
+            name = BACKEND_NAME if given == asked else _shown(asked)
+        with names.asking(name):
+            group = original(*call.args, **call.kwargs)
+        if hasattr(group, "group_name"):  # this rank is a member
+            names.remember(group, name)
+        return group
+
+    setattr(new_group, _MARK, True)
+    return new_group
+
+
+def _shown(asked: str | None) -> str:
+    named = asked is not None and asked.lower() != "undefined"
+    return str(asked).lower() if named else BACKEND_NAME
+
+
+def _default_group() -> Any:
+    import torch.distributed as dist
+
+    return dist.group.WORLD
+
+
+def _announce(asked: str | None) -> None:
+    import torch.distributed as dist
+
+    if dist.get_rank() == 0:
+        name = f'"{asked}"' if asked else "the default backend"
+        tell(f"carrying {name} (taken over; unset BRAID_TAKEOVER to stop)")

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks and aggregators read of each other: cards, addresses, orders, appointments, reasons. Whatever the bytes are,
+// each reader accepts or refuses; and what it accepts comes back the same from its own text.
+//
+//   byte 0    which reader
+//   the rest  what it reads
+#include <array>
+#include <cstring>
+#include <map>
+
+#include "base/random.h"
+#include "codec/codec.h"
+#include "communicator/detour.h"
+#include "communicator/registry.h"
+#include "fuzz/targets.h"
+#include "rendezvous/card.h"
+#include "rendezvous/cores.h"
+#include "rendezvous/introductions.h"
+#include "topology/topology.h"
+#include "transport/frame.h"
+#include "transport/shm/group_card.h"
+#include "transport/tcp/address.h"
+
+namespace braid::fuzz {
+namespace {
+
+void read_card(const std::string& text) {
+  const auto card = card_from_text(text);
+  if (!card.ok()) return require(card.status().code() == Code::kMismatch, "a refused card is a mismatch");
+  const auto again = card_from_text(to_text(card.value()));
+  require(again.ok() && again.value() == card.value(), "a card comes back the same");
+}
+
+void read_group_card(const std::string& text) {
+  const auto card = shm::GroupCard::parse(text);
+  if (!card.ok()) return require(card.status().code() == Code::kInvalidArgument, "an invalid argument");
+  require(card.value().text() == text, "only what text() writes is read as a group's card: " + text);
+  require(card.value().rank >= 0 && card.value().rank < card.value().ranks, "the rank is one of the group");
+}
+
+void read_address(const std::string& text) {
+  const auto address = Address::parse(text);
+  if (!address.ok()) return require(address.status().code() == Code::kInvalidArgument, "an invalid argument");
+  const std::string written = address.value().text();
+  const auto again = Address::parse(written);
+  require(again.ok() && again.value().text() == written, "an address comes back the same: " + written);
+  const std::string port = text.substr(text.rfind(':') + 1);
+  require(written.ends_with(":" + std::to_string(std::stoul(port))) &&
+              port.find_first_not_of("0123456789") == std::string::npos,
+          "the port is the number that stands there: " + text + " became " + written);
+  (void)address.value().is_loopback();
+  (void)address.value().is_link_local();
+}
+
+void read_order(const std::string& text) {
+  std::array<std::byte, kOrderBytes> bytes{};
+  std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size()));
+  const auto order = order_from_bytes(bytes);
+  if (!order) return;
+  const auto again = order_from_bytes(to_bytes(*order));
+  require(again && again->kind == order->kind && again->dtype == order->dtype && again->op == order->op &&
+              again->bytes == order->bytes && again->timeout_ms == order->timeout_ms,
+          "an order comes back the same");
+}
+
+void read_appointment(const std::string& text) {
+  const auto place = appointment_from_text(text);
+  if (!place) return;
+  require(place->index >= 0 && place->index < place->aggregators && place->ranks > 0, "the place exists");
+  const auto again = appointment_from_text(to_text(*place));
+  require(again && *again == *place, "an appointment comes back the same");
+}
+
+void read_reason(const std::string& text) {
+  const Status reason = unpack_status(text);
+  require(!reason.ok(), "a reason is never good news");
+  const Status again = unpack_status(pack_status(reason));
+  require(again.code() == reason.code() && again.rank() == reason.rank() && again.message() == reason.message(),
+          "a reason comes back the same");
+}
+
+void read_intent(const std::string& text) {
+  Intent intent;
+  std::memcpy(static_cast<void*>(&intent), text.data(), std::min(text.size(), sizeof intent));
+  require(!describe(intent).empty(), "every intent has a description");
+}
+
+void read_network_card(const std::string& text) {
+  const auto card = network_card_from_text(text);
+  if (!card.ok()) return require(card.status().code() == Code::kInvalidArgument, "an invalid argument");
+  const auto again = network_card_from_text(to_text(card.value()));
+  require(again.ok() && again.value() == card.value(), "a network card comes back the same");
+}
+
+void read_codec(const std::string& text) {
+  const auto codec = codec_from_text(text);
+  if (!codec.ok()) return require(codec.status().code() == Code::kInvalidArgument, "an invalid argument");
+  const auto again = codec_from_text(to_text(codec.value()));
+  require(again.ok() && again.value() == codec.value(), "a codec comes back the same");
+}
+
+void read_nonce(const std::string& text) {
+  const auto nonce = Nonce::parse(text);
+  if (nonce) require(Nonce::parse(nonce->text()) == nonce, "a nonce comes back the same: " + text);
+}
+
+void read_cores(const std::string& text) {
+  const auto crowds = crowds_of({{text, text}, {text.substr(text.size() / 2), text}});
+  require(most_ranks_per_core(crowds) >= 1, "there is a rank per core at least");
+}
+
+// Rank 1 of a group of two is the input: its card, and what it confirms.
+class StoreOfAStranger final : public Store {
+ public:
+  explicit StoreOfAStranger(const std::string& said) {
+    const size_t end = said.find('\0');
+    values_["/card/1"] = said.substr(0, end);
+    if (end != std::string::npos) values_["/agree/1"] = said.substr(end + 1);
+  }
+  Status set(const std::string& key, const std::string& value) override {
+    values_[key] = value;
+    return {};
+  }
+  Result<std::string> get(const std::string& key, milliseconds) override {
+    if (key == "/agree/1" && !values_.contains(key)) return get("/agree/0", milliseconds(1));  // confirms anything
+    const auto found = values_.find(key);
+    if (found == values_.end()) return Status(Code::kTimeout, "no " + key);
+    return found->second;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+void meet(const std::string& text) {
+  StoreOfAStranger store(text);
+  Card mine;
+  mine.settings = "wire format";
+  mine.host = "here";
+  int prepared = 0;
+  const auto met = introduce(store, "/", 0, 2, mine, Clock::now(), [&](const std::vector<Card>& cards) {
+    require(cards.size() == 2 && cards[0] == mine, "the cards are those of the ranks, in order");
+    ++prepared;
+    return Status();
+  });
+  if (met.ok())
+    require(prepared > 0 && met.value().cards[1].settings == mine.settings, "who meets has equal settings");
+}
+
+using Read = void (*)(const std::string&);
+constexpr std::array<Read, 12> kReaders = {read_card,        read_group_card, read_address, read_order,
+                                           read_appointment, read_reason,     read_intent,  read_network_card,
+                                           read_codec,       read_nonce,      read_cores,   meet};
+
+}  // namespace
+
+void cards_target(Input input) {
+  Reader reader(input);
+  const Read read = kReaders[reader.one_of(kReaders.size())];
+  read(reader.text());
+}
+
+}  // namespace braid::fuzz
