@@ -56,7 +56,7 @@ class Rank:
         import torch.distributed as dist
 
         ranks = sorted(members) or list(range(self.size))
-        # torch's FileStore ends the process if no descriptor is free when it is destroyed. So it outlives its group.
+        # Without a free descriptor torch's FileStore ends the process when it is destroyed. So we keep it.
         self.store = dist.FileStore(str(self.folder / "store"))
         dist.init_process_group(
             "braid",
