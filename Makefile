@@ -12,6 +12,8 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
   $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 # Pinned and installed before anything else asks for torch: another build may be gigabytes.
 TORCH ?= torch==2.13.0
+# Tests side by side. Most of them wait, or start Python.
+WORKERS ?= 2
 ARGS ?=
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -65,7 +67,7 @@ quick: setup
 	$(BIN)/python -m pytest -q -m 'unit and not slow' $(ARGS)
 
 pytest: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # $(call ctest,PRESET,WRAPPER): configures, builds and runs the C++ tests of one preset.
 define ctest

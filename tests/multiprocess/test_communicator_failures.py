@@ -15,6 +15,7 @@ import braid
 import numpy as np
 import pytest
 from arrays import join
+from leftovers import nothing_left_behind
 from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
@@ -175,9 +176,8 @@ def abort_for_all(rank: Rank) -> None:
 
 @pytest.mark.parametrize(("victim", "started_only"), [(0, True), (2, False)])
 def test_death(wire: str, victim: int, started_only: bool) -> None:
-    before = set(os.listdir("/dev/shm"))
-    run_ranks(die_in_the_middle, 3, victim, started_only, wire=wire, join=False, killed=[victim])
-    assert not {name for name in set(os.listdir("/dev/shm")) - before if "braid" in name}
+    with nothing_left_behind():
+        run_ranks(die_in_the_middle, 3, victim, started_only, wire=wire, join=False, killed=[victim])
 
 
 def test_absence(wire: str) -> None:

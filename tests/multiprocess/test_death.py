@@ -9,29 +9,18 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from leftovers import nothing_left_behind
 from ranks import Rank, error_of, run_ranks
 
 pytestmark = pytest.mark.multiprocess
 
 SOON_S = 2.0
 BIG = 4_000_000
-# Of other programs on this machine.
-FOREIGN = ("torch_", "sem.", "pym-", "psm_", "vader_", "mpich", "nccl-", "gloo")
-
-
-@contextmanager
-def nothing_left_behind() -> Iterator[None]:
-    before = set(os.listdir("/dev/shm"))
-    yield
-    left = {name for name in set(os.listdir("/dev/shm")) - before if not name.startswith(FOREIGN)}
-    assert not left, f"left in /dev/shm: {left}"
 
 
 def die(rank: Rank) -> None:

@@ -13,6 +13,7 @@ from braid.cli import main
 from braid.lab import Job, Lab, environments, unavailable
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.multiprocess,
     pytest.mark.slow,
     pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}"),

@@ -15,6 +15,7 @@ from braid.lab import Job, Lab, LabError, environments, unavailable
 from braid.lab.namespaces import children_of
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.multiprocess,
     pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}"),
 ]

@@ -18,7 +18,7 @@ from braid.cli import main
 from braid.lab import Job, Lab, environments, unavailable
 from ranks import Rank, error_of, run_ranks
 
-pytestmark = pytest.mark.multiprocess
+pytestmark = [pytest.mark.alone, pytest.mark.multiprocess]
 
 in_lab = pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}")
 BYTES = 16 << 20

@@ -9,6 +9,7 @@ from braid.lab import Lab, unavailable
 from steps import Steps
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.multiprocess,
     pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}"),
 ]

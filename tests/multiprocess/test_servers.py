@@ -48,6 +48,7 @@ def has_gone_on_alone(steps: Steps) -> bool:
 
 
 @in_lab
+@pytest.mark.alone
 @pytest.mark.parametrize("count", [1, 2])
 def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
     repetitions = 4
