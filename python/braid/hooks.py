@@ -5,12 +5,12 @@ state = braid.hooks.AutoState(ddp, "auto")
 ddp.register_comm_hook(state, braid.hooks.auto)
 """
 
+from braid.compression.automatic import state_of
 from braid.compression.dgc import DGCState
 from braid.compression.factors import SufficientFactors, sufficient_factors
 from braid.compression.fsdp import compress_fsdp, fsdp_reduce_scatter
 from braid.compression.hook import auto
 from braid.compression.state import AutoState
-from braid.compression.unasked import state_of
 
 __all__ = [
     "AutoState",

@@ -12,13 +12,13 @@ import torch.distributed as dist
 from hooked import (
     attach,
     batch,
-    carried_by,
     make,
     mean_of,
     must_be_equal_everywhere,
     reduce,
     state_of,
     step,
+    stored_by,
     sum_of,
     train,
 )
@@ -262,7 +262,7 @@ def feed_back(rank: Rank) -> None:
         broken = gradient.clone()
         broken[3, 5] = torch.inf if rank.rank else 1.0
         assert not reduce(state, parameters, [broken]).isfinite().all(), codec
-        assert all(lost.isfinite().all() for lost in carried_by(state)), codec
+        assert all(lost.isfinite().all() for lost in stored_by(state)), codec
         assert reduce(state, parameters, [gradient]).isfinite().all(), codec
 
 

@@ -4,10 +4,10 @@
 import pytest
 import torch
 from braid.compression import CompressionPolicy, Rule
-from braid.compression.carried import Carried
-from braid.compression.kinds import kind_of, owners
+from braid.compression.error_feedback import ErrorFeedbackStore
 from braid.compression.layout import LONG_ELEMENTS, Part, Piece, parts_of
 from braid.compression.low_rank import element_s, is_worth, matrix_shape
+from braid.compression.parameter_kinds import kind_of, owners
 from braid.compression.policy import Wish
 from braid.compression.prediction import Decision, decide, decide_on_one_host
 from torch import nn
@@ -100,7 +100,7 @@ def test_first_rule_wins_and_is_taken_at_its_word() -> None:
     assert policy.wish("other.weight", 64 << 10, "").codec == "int8"
 
 
-def test_kinds() -> None:
+def test_parameter_kinds() -> None:
     model = nn.ModuleDict(
         {
             "embed": nn.Embedding(3, 4),
@@ -193,21 +193,21 @@ def test_a_rider_is_brought_back() -> None:
         assert buffer.tolist() == [-at if at in moved else at for at in range(6)]
 
 
-def test_carried_follows_the_name() -> None:
-    carried, cpu = Carried(), torch.device("cpu")
-    carried.flat(["a", "b", "c"], [2, 3, 1], cpu).copy_(torch.arange(6.0))
-    again = carried.flat(["c", "a"], [1, 2], cpu)
+def test_error_feedback_follows_the_name() -> None:
+    store, cpu = ErrorFeedbackStore(), torch.device("cpu")
+    store.flat(["a", "b", "c"], [2, 3, 1], cpu).copy_(torch.arange(6.0))
+    again = store.flat(["c", "a"], [1, 2], cpu)
     assert again.tolist() == [5, 0, 1]
     again += 10
-    assert carried.flat(["c", "a"], [1, 2], cpu) is again
-    assert {name: value.tolist() for name, value in carried.state_dict().items()} == {
+    assert store.flat(["c", "a"], [1, 2], cpu) is again
+    assert {name: value.tolist() for name, value in store.state_dict().items()} == {
         "a": [10, 11],
         "b": [2, 3, 4],
         "c": [15],
     }
-    assert carried.flat(["b"], [4], cpu).tolist() == [0] * 4  # another size: another parameter
-    other = Carried()
-    other.load(carried.state_dict())
+    assert store.flat(["b"], [4], cpu).tolist() == [0] * 4  # another size: another parameter
+    other = ErrorFeedbackStore()
+    other.load(store.state_dict())
     assert other.flat(["a"], [2], cpu).tolist() == [10, 11]
     other.clear()
     assert other.flat(["a"], [2], cpu).tolist() == [0, 0]

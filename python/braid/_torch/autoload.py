@@ -38,9 +38,9 @@ def _register() -> None:
 
         takeover.install(os.environ["BRAID_TAKEOVER"])
     if os.environ.get("BRAID_COMPRESSION", "").strip():
-        from braid.compression import unasked
+        from braid.compression import automatic
 
-        unasked.install(os.environ["BRAID_COMPRESSION"])
+        automatic.install(os.environ["BRAID_COMPRESSION"])
 
 
 def _create(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":

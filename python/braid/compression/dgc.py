@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from braid.compression import codecs
-from braid.compression.carried import Carried, fitting
+from braid.compression.error_feedback import ErrorFeedbackStore, fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     exact_mean,
@@ -104,8 +104,8 @@ class DGCState:
         must_carry(self.policy.codecs, self.process_group)
         self._parameters.warn_of_idle(self.policy.rules)
         self._plans = Plans(self._parameters, self.process_group)
-        self._momenta = Carried()
-        self._residuals = Carried()
+        self._momenta = ErrorFeedbackStore()
+        self._residuals = ErrorFeedbackStore()
 
     @property
     def codec(self) -> str:
@@ -152,8 +152,8 @@ class DGCState:
             raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
         self._are_steps_agreed = False
-        for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
-            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
+        for store, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
+            store.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the update of a bucket; the future's value is its buffer."""

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from braid import _core
-from braid.compression.carried import Carried
+from braid.compression.error_feedback import ErrorFeedbackStore
 from braid.compression.layout import Part
 
 LEAST_RATE = 2.0  # a matrix that does not shrink by this factor is sent as it is
@@ -140,7 +140,9 @@ class Factors:
 class Matrices:
     """The matrices of one part of a bucket in one step: what is computed before, between and after two means."""
 
-    def __init__(self, part: Part, rank: int, buffer: Tensor, errors: Carried, factors: Factors) -> None:
+    def __init__(
+        self, part: Part, rank: int, buffer: Tensor, errors: ErrorFeedbackStore, factors: Factors
+    ) -> None:
         """Compute the factors that are sent first; `buffer` has the gradients, of 32 or 16 bits."""
         self._part, self._buffer, self._factors = part, buffer, factors
         shapes = [matrix_shape(piece.shape) for piece in part.pieces]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from braid.compression.kinds import kind_of, opacity, owners
 from braid.compression.layout import Piece
+from braid.compression.parameter_kinds import kind_of, opacity, owners
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

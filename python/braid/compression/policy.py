@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from braid.compression import codecs
-from braid.compression.kinds import PLAIN
+from braid.compression.parameter_kinds import PLAIN
 from braid.compression.rule import Rule
 from braid.compression.text import settings_from_text
 
@@ -122,7 +122,7 @@ class CompressionPolicy:
         return tuple(codec for codec in may if codec not in (codecs.EXACT, codecs.AUTO))
 
     def wish(self, name: str, size_bytes: int, kind: str) -> Wish:
-        """Return what is wanted for a parameter of a kind (kinds.kind_of)."""
+        """Return what is wanted for a parameter of a kind (parameter_kinds.kind_of)."""
         for rule in self.rules:
             if rule.covers(name, size_bytes):
                 return Wish(rule.codec, f"rule {rule.pattern}", by_rule=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.policy import CompressionPolicy, Wish
-from braid.compression.rounds import is_long
+from braid.compression.power_sgd_rounds import is_long
 
 # Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included; for the
 # arithmetic alone by low rank.
@@ -39,7 +39,7 @@ def decide(
     Args:
         policy: what is allowed.
         pieces: the parameters.
-        kinds: of each, from kinds.kind_of().
+        kinds: of each, from parameter_kinds.kind_of().
         predict: says how long operations take.
         agree: gives every rank the choice of the same one. Predictions follow from links that are measured anew at
             times, and another rank may have asked before.

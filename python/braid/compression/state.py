@@ -12,7 +12,7 @@ from torch.futures import Future
 
 from braid._torch.lossy import predict_all_reduce
 from braid.compression import codecs, low_rank
-from braid.compression.carried import Carried, fitting
+from braid.compression.error_feedback import ErrorFeedbackStore, fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     choice_of_first,
@@ -29,6 +29,7 @@ from braid.compression.operations import (
 from braid.compression.parameters import Parameters
 from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy
+from braid.compression.power_sgd_rounds import PowerSGDRound
 from braid.compression.prediction import (
     Decision,
     Predict,
@@ -37,7 +38,6 @@ from braid.compression.prediction import (
     decide_without_auto,
     time_s,
 )
-from braid.compression.rounds import Round
 from braid.compression.trial import Trial
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ class AutoState:
         self._trial = self._new_trial(None)
         self._plans = Plans(self._parameters, self.process_group)
         self._plans_without_auto = Plans(self._parameters, self.process_group)
-        self._residuals = Carried()
-        self._errors = Carried()  # those of low_rank, which are in other units
+        self._residuals = ErrorFeedbackStore()
+        self._errors = ErrorFeedbackStore()  # those of low_rank, which are in other units
         self._factors = low_rank.Factors()
-        self._rounds: list[Round] = []
+        self._rounds: list[PowerSGDRound] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the group, which cannot be copied: a copy is for the default one, and for the copied model."""
@@ -182,8 +182,8 @@ class AutoState:
         self._trial = self._new_trial(state.get("trial") if is_same else None)
         self._plans.clear()
         self._plans_without_auto.clear()
-        for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
-            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
+        for store, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
+            store.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
         self._factors.clear()
         self._factors.q = {name: factor.clone() for name, factor in state["factors"].items()}
 
@@ -227,7 +227,7 @@ class AutoState:
         rank = codecs.low_rank(part.codec)
         if rank:
             if not (self._rounds and self._rounds[-1].is_open):
-                self._rounds.append(Round(self.process_group))
+                self._rounds.append(PowerSGDRound(self.process_group))
             return self._rounds[-1].add(low_rank.Matrices(part, rank, buffer, self._errors, self._factors))
         flat = part.take(buffer)
         if part.codec == codecs.EXACT:
@@ -240,7 +240,7 @@ class AutoState:
     def _send_open(self) -> None:
         self._advance([round_ for round_ in self._rounds if round_.is_open])
 
-    def _advance(self, rounds: list[Round]) -> None:
+    def _advance(self, rounds: list[PowerSGDRound]) -> None:
         # Those that have the longest way to go first: the others' operations are under way meanwhile.
         for round_ in sorted(rounds, key=lambda one: -one.stages_left):
             round_.advance()

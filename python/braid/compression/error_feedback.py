@@ -13,7 +13,7 @@ from torch import Tensor
 from braid.compression.parameters import Parameters
 
 
-class Carried:
+class ErrorFeedbackStore:
     """Vectors by parameter name, kept in one piece for parameters that travel in one piece.
 
     Keyed by name and not by place: DDP sorts its buckets anew after the first step, and plans change. Used by one

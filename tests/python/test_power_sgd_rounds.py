@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 from braid.compression.layout import Part, Piece
+from braid.compression.power_sgd_rounds import is_long
 from braid.compression.prediction import time_s
-from braid.compression.rounds import is_long
 
 pytestmark = pytest.mark.unit
 

@@ -19,7 +19,7 @@ def is_long(elements: int) -> bool:
     return elements >= _LONG_ELEMENTS
 
 
-class Round:
+class PowerSGDRound:
     """Matrices of one bucket, or of several that follow each other, on their way through two means in one step.
 
     Every call of advance() starts the next operation. It is called by the thread that runs the hooks, in the order
