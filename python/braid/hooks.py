@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks for DistributedDataParallel that send fewer bytes. docs/compression.md says which to take.
+"""Hooks for DistributedDataParallel that send fewer bytes. docs/compression.md says which one to use.
 
 state = braid.hooks.AutoState(ddp, "auto")
 ddp.register_comm_hook(state, braid.hooks.auto)
@@ -25,4 +25,4 @@ __all__ = [
 ]
 
 
-dgc = auto  # one for each state, to be read where it is registered
+dgc = auto  # the state decides; this name shows a reader of the script which state it is

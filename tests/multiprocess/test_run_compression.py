@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`braid run --compression` and BRAID_COMPRESSION: scripts that know nothing of it send fewer bytes."""
+"""`braid run --compression` and BRAID_COMPRESSION: unchanged scripts send fewer bytes."""
 
 import os
 import pickle
@@ -72,7 +72,7 @@ def compress_automatically(rank: Rank) -> str:
     assert {name: codec for name, codec in told.items() if codec != "exact"} == {"2.weight": "int8"}
     assert not torch.equal(grad, exact)
     assert (grad - exact).abs().max() < 0.02 * exact.abs().max()
-    # A hook that comes after the first call takes over.
+    # A hook that the script registers after the first call replaces ours.
     for late in (
         lambda model: model.register_comm_hook(None, allreduce_hook),
         lambda model: model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE),
