@@ -74,6 +74,15 @@ def test_the_table_has_no_cycle() -> None:
         below(folder)
 
 
+def test_what_no_file_needs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_layers, "ALLOWED", {"codec": set(), "reduce": set(), "bucket": {"codec", "reduce"}})
+    assert problems(tmp_path, "bucket/deep/a.h", '#include "codec/codec.h"\n#include <reduce/reduce.h>\n') == []
+    told = "csrc/bucket includes nothing of reduce: remove reduce from its row in tools/check_layers.py"
+    assert check_layers.check_idle(tmp_path) == [told]
+    (tmp_path / "csrc" / "bucket" / "a.cc").write_text('#include "reduce/reduce.h"\n')
+    assert check_layers.check_idle(tmp_path) == []
+
+
 def test_two_types_of_one_name_are_told(tmp_path: Path) -> None:
     text = "namespace braid {\nstruct Link {\n};\n}  // namespace braid\n"
     hidden = "namespace braid {\nnamespace {\nstruct Link {\n};\n}  // namespace\n}  // namespace braid\n"
