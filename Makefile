@@ -28,12 +28,12 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup test check quick cpp-test pytest lint types format demo bench asan tsan fuzz conformance \
+.PHONY: help setup test check quick cpp-test pytest lint types stubs format demo bench asan tsan fuzz conformance \
   conformance-update clean distclean
 
 help:
-	@echo 'make setup | quick | test | check | cpp-test | pytest | lint | types | format | demo | bench | asan | tsan'
-	@echo '     fuzz | conformance | conformance-update | clean | distclean'
+	@echo 'make setup | quick | test | check | cpp-test | pytest | lint | types | stubs | format | demo | bench'
+	@echo '     asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
 
 setup: $(VENV)/.installed
 
@@ -104,7 +104,12 @@ lint: setup
 	$(BIN)/python tools/check_docs.py
 
 types: setup
+	$(BIN)/python tools/make_stubs.py --check
 	$(BIN)/mypy
+
+# Writes python/braid/_core.pyi anew, after a change of what csrc/python binds.
+stubs: setup
+	$(BIN)/python tools/make_stubs.py
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -6,38 +6,69 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Folder -> the folders it may include, besides itself and base. This table is the law; docs/ explains it.
-ALLOWED: dict[str, set[str]] = {
-    "base": set(),
-    "schedule": set(),
-    "topology": set(),
-    "memory": set(),
-    "reduce": set(),
-    "codec": set(),
-    "planner": {"schedule", "topology"},
-    "verify": {"schedule"},
-    "cost": {"schedule", "topology", "codec"},
-    "simulate": {"schedule", "topology", "cost"},
-    "tuner": {"planner", "verify", "cost", "schedule", "topology", "codec"},
-    "bucket": {"codec", "reduce"},
-    "transport": {"memory", "schedule", "codec"},
-    "executor": {"schedule", "verify", "transport", "reduce", "codec", "memory"},
-    "cuda": {"codec"},
-    "low_rank": {"reduce"},
+# Folder -> what it does, and the folders above it that it may include, besides itself and base. This table is the
+# law, and PAGE shows it. A row allows nothing that its folder does not need: a new arrow is added here, where a
+# reviewer sees it.
+LAYERS: dict[str, tuple[str, str]] = {
+    "base": (
+        "Status, dtypes, clock, environment, log, SHA-256, waits that can be given up, limits for input from "
+        "outside, the interface of a store",
+        "",
+    ),
+    "schedule": ("collective, step, schedule, builder, text form, order of messages", ""),
+    "topology": ("the host of each node, alpha and beta of links, the hosts' NICs", ""),
+    "memory": ("shared segments, pools, the handles that describe them", ""),
+    "reduce": ("element-wise reduction of k sources in one pass, conversion of floats, SIMD", ""),
+    "codec": ("lossy [codecs](codecs.md): floats to messages of fewer bytes", ""),
+    "low_rank": ("products of matrices with thin factors, for PowerSGD: equal bits on all CPUs", "reduce"),
+    "bucket": ("many tensors as one vector: packed, encoded and decoded in one pass", "codec reduce"),
+    "cuda": ("the codecs and buckets [on GPUs](cuda.md); loads the driver at the first use", "codec"),
+    "planner": ("draws schedules: one file per shape, and a table of all", "schedule"),
+    "verify": ("schedule -> VerifiedSchedule, or the reason why not", "schedule"),
+    "cost": (
+        "predicted time of a schedule; shares for unequal NICs; the size of chunks",
+        "schedule topology",
+    ),
+    "tuner": (
+        "draws and prices the candidates, keeps the reason of its choice",
+        "planner verify cost schedule topology codec",
+    ),
+    "transport": (
+        "mailbox, channel interface, reactor, death watch; `loopback` `shm` `tcp` below it",
+        "memory schedule codec",
+    ),
+    "executor": (
+        "runs one node's part of a VerifiedSchedule",
+        "schedule verify transport reduce codec memory",
+    ),
+    "options": ("the settings of a group, and the links that a user states", "topology"),
+    "links": (
+        "links and processors: measured, remembered, watched",
+        "options tuner transport reduce codec schedule topology",
+    ),
+    "engine": (
+        "what the groups of a process share: wires, progress thread, reactor, pool",
+        "options links transport memory",
+    ),
+    "rendezvous": (
+        "how the ranks of a new group find each other, and get their wires",
+        "options engine transport memory schedule topology",
+    ),
+    "communicator": (
+        "groups: ordered collectives, choice, new plans, deadlines, failure",
+        "rendezvous engine links options executor tuner transport memory codec schedule",
+    ),
+    "aggregator": ("an [aggregator](servers.md): joins groups, and adds", "communicator options"),
+    "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),
+    "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),
+    "python": (
+        "pybind11 module `_core`, without torch",
+        "aggregator interpreter communicator links options executor cost verify planner cuda bucket low_rank "
+        "codec schedule",
+    ),
 }
-ALLOWED["options"] = {"topology"}
-ALLOWED["links"] = {"options", "tuner", "transport", "reduce", "codec", "schedule", "topology"}
-ALLOWED["engine"] = {"options", "links", "transport", "memory"}
-ALLOWED["rendezvous"] = {"options", "engine", "transport", "memory", "schedule", "topology"}
-ALLOWED["communicator"] = {
-    *("rendezvous", "engine", "links", "options"),
-    *("executor", "tuner", "transport", "memory", "reduce", "codec", "bucket"),
-    *("schedule", "topology", "planner", "verify", "cost"),
-}
-ALLOWED["aggregator"] = {"communicator", "options", "reduce", "codec", "transport", "memory"}
-ALLOWED["interpreter"] = {"communicator", "options"}
-ALLOWED["c10d"] = set(ALLOWED)
-ALLOWED["python"] = set(ALLOWED) - {"c10d"}
+ALLOWED = {folder: set(others.split()) for folder, (_, others) in LAYERS.items()}
+PAGE = "docs/overview.md"
 
 # What, where it may be (prefixes of paths below csrc), and what to do instead.
 PLACES: list[tuple[str, tuple[str, ...], str]] = [
@@ -126,10 +157,45 @@ def check_tests(root: Path) -> list[str]:
     ]
 
 
+def _sources(csrc: Path) -> list[Path]:
+    return sorted(path for kind in ("*.h", "*.cc", "*.cu", "*.cuh") for path in csrc.rglob(kind))
+
+
+def check_idle(root: Path) -> list[str]:
+    """Return one line for every folder that a row of the table allows and that no file includes."""
+    csrc = root / "csrc"
+    used: dict[str, set[str]] = {}
+    for path in _sources(csrc):
+        includes = (_INCLUDE.match(line) for line in path.read_text().splitlines())
+        found = used.setdefault(path.relative_to(csrc).parts[0], set())
+        found |= {include[1].partition("/")[0] for include in includes if include}
+    return [
+        f"csrc/{folder} includes nothing of {other}: remove {other} from its row in tools/check_layers.py"
+        for folder, others in ALLOWED.items()
+        for other in sorted(others - used.get(folder, set()))
+    ]
+
+
+def table() -> str:
+    """Return the table of layers as PAGE shows it."""
+    rows = []
+    for folder, (what, others) in LAYERS.items():
+        allowed = ", ".join(others.split()) or ("nothing" if folder == "base" else "base alone")
+        rows.append(f"| `csrc/{folder}` | {what} | {allowed} |")
+    return "\n".join(["| Folder | What it does | May include |", "|---|---|---|", *rows])
+
+
+def check_page(page: Path) -> list[str]:
+    """Return one line if a page does not show the table as it is."""
+    if f"\n\n{table()}\n\n" in page.read_text():
+        return []
+    return [f"{PAGE}: the table of layers is old: put there what `python tools/check_layers.py --table` prints"]
+
+
 def check(root: Path) -> list[str]:
     """Return one line for every broken rule below ``root``/csrc, and for every test that is not built."""
     csrc = root / "csrc"
-    files = sorted(path for kind in ("*.h", "*.cc", "*.cu", "*.cuh") for path in csrc.rglob(kind))
+    files = _sources(csrc)
     return (
         [problem for path in files for problem in check_file(path, csrc)]
         + check_names(files, csrc)
@@ -138,6 +204,10 @@ def check(root: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    problems = check(Path(__file__).resolve().parent.parent)
+    if "--table" in sys.argv[1:]:
+        print(table())
+        sys.exit()
+    house = Path(__file__).resolve().parent.parent
+    problems = check(house) + check_idle(house) + check_page(house / PAGE)
     print("\n".join(problems) if problems else "check_layers: every arrow points down")
     sys.exit(bool(problems))

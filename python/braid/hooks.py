@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks for DistributedDataParallel that send fewer bytes. docs/compression.md says which to take.
+"""Hooks for DistributedDataParallel that send fewer bytes. docs/compression.md says which one to use.
 
 state = braid.hooks.AutoState(ddp, "auto")
 ddp.register_comm_hook(state, braid.hooks.auto)
 """
 
+from braid.compression.automatic import state_of
 from braid.compression.dgc import DGCState
 from braid.compression.factors import SufficientFactors, sufficient_factors
 from braid.compression.fsdp import compress_fsdp, fsdp_reduce_scatter
 from braid.compression.hook import auto
 from braid.compression.state import AutoState
-from braid.compression.unasked import state_of
 
 __all__ = [
     "AutoState",
@@ -25,4 +25,4 @@ __all__ = [
 ]
 
 
-dgc = auto  # one for each state, to be read where it is registered
+dgc = auto  # the state decides; this name shows a reader of the script which state it is

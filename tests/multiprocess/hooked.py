@@ -100,6 +100,6 @@ def mean_of(rank: Rank, values: torch.Tensor) -> torch.Tensor:
     return mean
 
 
-def carried_by(state: Any) -> list[torch.Tensor]:
+def stored_by(state: Any) -> list[torch.Tensor]:
     told = state.state_dict()
     return [*told["residuals"].values(), *told["errors"].values()]

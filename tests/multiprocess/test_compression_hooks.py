@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP with compressing hooks: what is trained, what is carried over, and what the replicas agree on."""
+"""DDP with compressing hooks: training, the error feedback that steps leave, and equal replicas."""
 
 import copy
 import pickle
@@ -12,13 +12,13 @@ import torch.distributed as dist
 from hooked import (
     attach,
     batch,
-    carried_by,
     make,
     mean_of,
     must_be_equal_everywhere,
     reduce,
     state_of,
     step,
+    stored_by,
     sum_of,
     train,
 )
@@ -130,7 +130,7 @@ def come_later(rank: Rank) -> None:
         state.steps = 9 * rank.rank
         reduce(state, [model.module.second.weight], [torch.ones(200, 300)])
         assert state.steps == 10
-    # What is called by the wrong name, copied, saved whole, or cannot be carried.
+    # Copied states and pickled states.
     copied = copy.deepcopy((model.module, attach(make(), "int8")))[1]
     assert copied.state_dict()["residuals"].keys() == set()
     other, state = copy.deepcopy((model.module, braid.hooks.AutoState(model.module, "int8,warmup:1")))
@@ -243,7 +243,7 @@ def feed_back(rank: Rank) -> None:
         assert errors[0] < 0.3, codec
         assert errors[1] > 2 * errors[0], codec
 
-    # What was carried belongs to the parameter, wherever it lies, and other parameters have not seen it.
+    # A residual belongs to its parameter, wherever its gradient lies. Other parameters' residuals do not change.
     gradients = [gradient, torch.randn(40), gradient * 2]
     state, (a, b, c) = state_of({"a": (130, 100), "b": (40,), "c": (130, 100)}, "*=int4")
     reduce(state, [a, b, c], gradients)
@@ -262,7 +262,7 @@ def feed_back(rank: Rank) -> None:
         broken = gradient.clone()
         broken[3, 5] = torch.inf if rank.rank else 1.0
         assert not reduce(state, parameters, [broken]).isfinite().all(), codec
-        assert all(lost.isfinite().all() for lost in carried_by(state)), codec
+        assert all(lost.isfinite().all() for lost in stored_by(state)), codec
         assert reduce(state, parameters, [gradient]).isfinite().all(), codec
 
 

@@ -82,7 +82,7 @@ def try_out(rank: Rank, is_slow: bool) -> None:
     if rank.rank == 1:
         later.load_state_dict(state.state_dict())
     assert [step(later) for _ in range(8)] == [is_slow] * 8  # a new trial would have both
-    assert bool(state.state_dict()["errors"]) != is_slow  # nothing is carried for what was dropped
+    assert bool(state.state_dict()["errors"]) != is_slow  # dropped codecs leave no errors
     # With other candidates, and in a copy of what is not over, there is a new one.
     other = braid.hooks.AutoState(model, replace(policy, budget=("power_sgd:2", "power_sgd:3")))
     other.load_state_dict(state.state_dict())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`braid run --compression` and BRAID_COMPRESSION: scripts that know nothing of it send fewer bytes."""
+"""`braid run --compression` and BRAID_COMPRESSION: unchanged scripts send fewer bytes."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ import braid.hooks
 import pytest
 import torch
 import torch.distributed as dist
-from braid.compression import unasked
+from braid.compression import automatic
 from hosts_apart import SLOW, join_apart
 from ranks import Rank, run_ranks
 from torch import nn
@@ -54,12 +54,12 @@ def train(
     return model.module[2].weight.grad.clone(), codecs
 
 
-def compress_unasked(rank: Rank) -> str:
+def compress_automatically(rank: Rank) -> str:
     join_apart(rank)
     gloo = dist.new_group(backend="gloo")
     exact, _ = train(rank)
     for _ in range(2):
-        unasked.install("int8,warmup:1")
+        automatic.install("int8,warmup:1")
     for change, group in (
         (lambda model: model.register_comm_hook(None, allreduce_hook), None),
         (lambda model: model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE), None),
@@ -72,7 +72,7 @@ def compress_unasked(rank: Rank) -> str:
     assert {name: codec for name, codec in told.items() if codec != "exact"} == {"2.weight": "int8"}
     assert not torch.equal(grad, exact)
     assert (grad - exact).abs().max() < 0.02 * exact.abs().max()
-    # A hook that comes after the first call takes over.
+    # A hook that the script registers after the first call replaces ours.
     for late in (
         lambda model: model.register_comm_hook(None, allreduce_hook),
         lambda model: model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE),
@@ -91,16 +91,16 @@ def compress_unasked(rank: Rank) -> str:
     for _ in range(3):
         compiled(torch.ones(1, 200)).sum().backward()
     assert {row.codec for row in braid.hooks.state_of(model).report()} == {"int8", "exact"}
-    unasked.install("off")
+    automatic.install("off")
     assert not train(rank)[1]
-    unasked.install("int9")
+    automatic.install("int9")
     with pytest.raises(ValueError, match="BRAID_COMPRESSION: compression 'int9'"):
         train(rank)
     return (rank.folder / f"log.{rank.rank}").read_text()
 
 
-def test_unasked() -> None:
-    first, second = run_ranks(compress_unasked, 2, wire="tcp", join=False)
+def test_automatic_installation() -> None:
+    first, second = run_ranks(compress_automatically, 2, wire="tcp", join=False)
     line = "braid: gradients may be compressed: int8,warmup:1 (unset BRAID_COMPRESSION to stop)"
     assert first.count(line) == 1
     assert line not in second

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
 from pathlib import Path
 
 import check_layers
@@ -64,14 +66,46 @@ def test_what_is_allowed_passes(tmp_path: Path, file: str, text: str) -> None:
     assert problems(tmp_path, file, text) == []
 
 
-def test_the_table_has_no_cycle() -> None:
-    def below(folder: str, path: tuple[str, ...] = ()) -> None:
-        assert folder not in path, f"{' -> '.join(path)} -> {folder}"
-        for other in check_layers.ALLOWED[folder]:
-            below(other, (*path, folder))
+def test_each_row_names_rows_above_it() -> None:
+    above: set[str] = set()
+    for folder, others in check_layers.ALLOWED.items():
+        assert others <= above, folder
+        above.add(folder)
 
-    for folder in check_layers.ALLOWED:
-        below(folder)
+
+def test_the_page_shows_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        check_layers, "LAYERS", {"base": ("clocks", ""), "a": ("[x](x.md)", ""), "b": ("y", "a base")}
+    )
+    rows = check_layers.table().splitlines()
+    assert rows[2:] == [
+        "| `csrc/base` | clocks | nothing |",
+        "| `csrc/a` | [x](x.md) | base alone |",
+        "| `csrc/b` | y | a, base |",
+    ]
+    page = tmp_path / "overview.md"
+    page.write_text("\n".join(["# House", "", *rows, "", "More.", ""]))
+    assert check_layers.check_page(page) == []
+    for wrong in (rows[:-1], [*rows, "| `csrc/c` | z | b |"], [rows[0], rows[1], *reversed(rows[2:])]):
+        page.write_text("\n".join(["# House", "", *wrong, "", "More.", ""]))
+        told = "the table of layers is old: put there what `python tools/check_layers.py --table` prints"
+        assert check_layers.check_page(page) == [f"docs/overview.md: {told}"]
+
+
+def test_the_command_prints_the_table() -> None:
+    tool = Path(check_layers.__file__)
+    done = subprocess.run([sys.executable, tool, "--table"], capture_output=True, text=True, check=True)
+    assert done.stdout == check_layers.table() + "\n"
+    assert check_layers.check_page(tool.parent.parent / check_layers.PAGE) == []
+
+
+def test_what_no_file_needs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_layers, "ALLOWED", {"codec": set(), "reduce": set(), "bucket": {"codec", "reduce"}})
+    assert problems(tmp_path, "bucket/deep/a.h", '#include "codec/codec.h"\n#include <reduce/reduce.h>\n') == []
+    told = "csrc/bucket includes nothing of reduce: remove reduce from its row in tools/check_layers.py"
+    assert check_layers.check_idle(tmp_path) == [told]
+    (tmp_path / "csrc" / "bucket" / "a.cc").write_text('#include "reduce/reduce.h"\n')
+    assert check_layers.check_idle(tmp_path) == []
 
 
 def test_two_types_of_one_name_are_told(tmp_path: Path) -> None:

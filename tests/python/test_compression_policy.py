@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy allows, how it is written, and what predicted times make of it."""
+"""Compression policies: their text, what they allow, and the choices from predicted times."""
 
 import pytest
 import torch
 from braid.compression import CompressionPolicy, Rule
-from braid.compression.carried import Carried
-from braid.compression.kinds import kind_of, owners
+from braid.compression.error_feedback import ErrorFeedbackStore
 from braid.compression.layout import LONG_ELEMENTS, Part, Piece, parts_of
 from braid.compression.low_rank import element_s, is_worth, matrix_shape
+from braid.compression.parameter_kinds import kind_of, owners
 from braid.compression.policy import Wish
 from braid.compression.prediction import Decision, decide, decide_on_one_host
 from torch import nn
@@ -100,7 +100,7 @@ def test_first_rule_wins_and_is_taken_at_its_word() -> None:
     assert policy.wish("other.weight", 64 << 10, "").codec == "int8"
 
 
-def test_kinds() -> None:
+def test_parameter_kinds() -> None:
     model = nn.ModuleDict(
         {
             "embed": nn.Embedding(3, 4),
@@ -120,7 +120,7 @@ def test_kinds() -> None:
         "linear_of_norms.weight": "",
         "linear_of_norms.bias": "bias",
     }
-    # Where the type says nothing, names speak.
+    # If the module's type says nothing, the name decides.
     assert kind_of("wte.weight", 2, model["block"][0]) == "embedding"
     assert kind_of("scale", 0, model) == "bias"
 
@@ -178,7 +178,7 @@ def test_what_is_short_and_exact_rides_with_the_first_factors() -> None:
         ("power_sgd:2", "d", ""),
     ]
     assert told(["int8", "exact", "int8", "exact"]) == [("int8", "ac", ""), ("exact", "bd", "")]
-    # Not a long run, but the short ones beside it; nor what is narrower than factors.
+    # A long run does not ride, but short ones beside it do. Gradients of 16 bits never do: factors are float32.
     long = ["power_sgd:4", "exact", "power_sgd:4", "exact"]
     assert told(long, LONG_ELEMENTS) == [("power_sgd:4", "ac", "d"), ("exact", "b", "")]
     assert told(long, dtype=torch.bfloat16) == [("power_sgd:4", "ac", ""), ("exact", "bd", "")]
@@ -193,21 +193,21 @@ def test_a_rider_is_brought_back() -> None:
         assert buffer.tolist() == [-at if at in moved else at for at in range(6)]
 
 
-def test_carried_follows_the_name() -> None:
-    carried, cpu = Carried(), torch.device("cpu")
-    carried.flat(["a", "b", "c"], [2, 3, 1], cpu).copy_(torch.arange(6.0))
-    again = carried.flat(["c", "a"], [1, 2], cpu)
+def test_error_feedback_follows_the_name() -> None:
+    store, cpu = ErrorFeedbackStore(), torch.device("cpu")
+    store.flat(["a", "b", "c"], [2, 3, 1], cpu).copy_(torch.arange(6.0))
+    again = store.flat(["c", "a"], [1, 2], cpu)
     assert again.tolist() == [5, 0, 1]
     again += 10
-    assert carried.flat(["c", "a"], [1, 2], cpu) is again
-    assert {name: value.tolist() for name, value in carried.state_dict().items()} == {
+    assert store.flat(["c", "a"], [1, 2], cpu) is again
+    assert {name: value.tolist() for name, value in store.state_dict().items()} == {
         "a": [10, 11],
         "b": [2, 3, 4],
         "c": [15],
     }
-    assert carried.flat(["b"], [4], cpu).tolist() == [0] * 4  # another size: another parameter
-    other = Carried()
-    other.load(carried.state_dict())
+    assert store.flat(["b"], [4], cpu).tolist() == [0] * 4  # another size: another parameter
+    other = ErrorFeedbackStore()
+    other.load(store.state_dict())
     assert other.flat(["a"], [2], cpu).tolist() == [10, 11]
     other.clear()
     assert other.flat(["a"], [2], cpu).tolist() == [0, 0]
@@ -229,7 +229,7 @@ def test_auto_takes_what_gains_enough() -> None:
     assert [one.codec for one in made] == ["int8", "exact", "int8"]
     assert made[1].reason == "small"
     assert "instead of" in made[0].reason
-    # 860 500 floats as one, against 500 exact ones and two long runs.
+    # One operation of 860 500 floats, against one of 500 exact floats and two of long runs.
     gain = 860_500 * 1e-8 - 2e-4 - 500 * 1e-8 - 860_000 * 0.27e-8
     assert sum(one.gain_s for one in made) == pytest.approx(gain)
     assert made[0].gain_s == pytest.approx(gain * 500 / 860)
@@ -238,14 +238,14 @@ def test_auto_takes_what_gains_enough() -> None:
     assert {one.codec for one in choose(policy, times(slow_coding))} == {"exact"}
     # A second operation costs more than the bytes it saves.
     assert {one.codec for one in choose(policy, times(factor, latency_s=1e-2))} == {"exact"}
-    # int8 is better than bf16, but not by enough for what it loses.
+    # int8 is faster than bf16, but by less than least_gain.
     near = {None: 1.0, "bf16": 0.30, "int8": 0.29}
     assert choose(policy, times(near))[0].codec == "bf16"
     assert choose(read("auto:16bit"), times(factor))[0].codec == "bf16"
 
 
 def test_auto_counts_what_is_copied_together() -> None:
-    # Matrices of 64 KiB with biases between: all of it is copied, twice, once the biases are no longer with them.
+    # Matrices of 64 KiB with biases between. With a codec biases travel apart, so matrices are copied twice.
     matrices = [piece(f"w{k}", k * 16512, 128, 128) for k in range(16)]
     biases = [piece(f"b{k}", k * 16512 + 16384, 128) for k in range(16)]
     pieces = [one for pair in zip(matrices, biases, strict=True) for one in pair]
@@ -264,7 +264,7 @@ def test_auto_agrees_with_the_first_rank() -> None:
     assert asked == [2]
     assert made[0].codec == "bf16"
     assert choose(read("auto"), times(factor), lambda choice: 0)[0].codec == "exact"
-    # Where nothing is left to predictions nobody need be asked.
+    # Without predictions no rank is asked.
     choose(read("int8"), None, None)
 
 
@@ -286,12 +286,12 @@ def test_auto_counts_the_arithmetic_of_low_rank() -> None:
     policy = CompressionPolicy(default="auto", budget=("power_sgd:4",))
     made = choose(policy, times({None: 1.0, "power_sgd:4": 0.4}))
     assert [one.codec for one in made] == ["power_sgd:4", "exact", "power_sgd:4"]
-    # 500 x 1000 and 600 x 600 in factors of rank 4, two operations each, and the small one beside them.
+    # Factors of rank 4 of 500 x 1000 and 600 x 600, in two operations, and the small parameter with them.
     sent = 500 + 4 * (500 + 1000) + 4 * (600 + 600)
     gain = 860_500 * 1e-8 - sent * 1e-8 - 860_000 * 0.4e-8
     free = choose(policy, times({None: 1.0, "power_sgd:4": 0.4}, latency_s=0))
     assert sum(one.gain_s for one in free) == pytest.approx(gain)
-    # On a slow processor it takes longer than the bytes that it saves.
+    # On a slow processor the arithmetic takes longer than the saved bytes.
     slow = choose(policy, times({None: 1.0, "power_sgd:4": 0.95}))
     assert {one.codec for one in slow} == {"exact"}
 

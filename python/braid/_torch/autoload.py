@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers the backend's name with torch. Runs at the end of every ``import torch``: it does no more."""
+"""Registers the backend's name with torch. Runs at the end of every ``import torch``, so it does little."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,10 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the name "braid" with torch.distributed, and do what BRAID_TAKEOVER and BRAID_COMPRESSION ask for.
+    """Register the name "braid" with torch.distributed, and apply BRAID_TAKEOVER and BRAID_COMPRESSION.
 
-    Called by torch through the entry point group ``torch.backends``, and by ``import braid``. Calling it
-    again does nothing. It never raises: whatever goes wrong, ``import torch`` must go on. BRAID_DEBUG shows
-    what it was.
+    torch calls it through the entry point group ``torch.backends``; ``import braid`` calls it, too. A second call
+    does nothing. It never raises, because ``import torch`` must not fail. BRAID_DEBUG shows the error.
     """
     try:
         _register()
@@ -38,9 +37,9 @@ def _register() -> None:
 
         takeover.install(os.environ["BRAID_TAKEOVER"])
     if os.environ.get("BRAID_COMPRESSION", "").strip():
-        from braid.compression import unasked
+        from braid.compression import automatic
 
-        unasked.install(os.environ["BRAID_COMPRESSION"])
+        automatic.install(os.environ["BRAID_COMPRESSION"])
 
 
 def _create(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deep gradient compression (Lin et al. 2018): send the largest few of what has accumulated, momentum included.
+"""Deep gradient compression (Lin et al. 2018): send the largest elements of the accumulated gradients.
 
-u = m u + g       momentum, by each rank for itself; the optimizer must have none
-v = v + u         what is yet to be sent: the residual of the sparse codec
-send the top part of v; zero u and v there: a momentum that was sent does not push twice (factor masking)
+u = m u + g       momentum of each rank; the optimizer must have none
+v = v + u         residual of the sparse codec: the updates that are not sent yet
+send the largest elements of v; zero u and v there, so that a sent momentum does not act twice (factor masking)
 
-u and v are float32. Gradients of 16 bits become float32 first; the sum is rounded once, at the end, and v gets
-what that took away. Those of float64 are sent whole, and have a u of float64.
+u and v are float32. Gradients of 16 bits become float32 first. The sum is rounded once, at the end, and v gets the
+rounding error. Gradients of float64 are sent whole, and have a u of float64.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from braid.compression import codecs
-from braid.compression.carried import Carried, fitting
+from braid.compression.error_feedback import ErrorFeedbackStore, fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     exact_mean,
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 _VERSION = 1  # of the state dict
 
-# The part that is sent, from the first steps to the last stage, which stays.
+# The part of all elements that is sent in each stage. The last stage has no end.
 STAGES = (0.25, 0.0625, 0.015625, 0.004, 0.001)
 
 
 class DGCState:
     """State of the hook ``braid.hooks.dgc``: ``ddp.register_comm_hook(DGCState(ddp, momentum=0.9), dgc)``.
 
-    The momentum moves from the optimizer into the hook: use SGD without momentum. Small parameters, norms, biases
-    and embeddings get the same momentum, but are sent whole.
+    The hook applies the momentum, so use SGD without momentum. Small parameters, norms, biases and embeddings get
+    the same momentum, but are sent whole.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class DGCState:
 
         Args:
             model: the model, or the DistributedDataParallel around it.
-            momentum: of SGD.
-            stages: the part of elements sent in each stage; the last one stays.
-            steps_per_stage: steps until the next stage; the paper takes an epoch.
-            clip_norm: the gradient of each parameter is clipped, before it is added, to this norm over the square
-                root of the number of ranks; None for no clipping.
-            rules: "exact" for parameters that are sent whole, ``top_k:PART`` for those with a part of their own.
-            process_group: as with AutoState.
+            momentum: what SGD would get as its momentum.
+            stages: the part of all elements that is sent in each stage. The last stage has no end.
+            steps_per_stage: steps until the next stage. The paper uses an epoch.
+            clip_norm: each parameter's gradient is clipped to this norm over the square root of the number of
+                ranks, before the momentum is added. None: no clipping.
+            rules: "exact" sends parameters whole; ``top_k:PART`` sends this part of them.
+            process_group: as for AutoState.
 
         Raises:
             ValueError: a number is out of its range, BRAID_ALGORITHM forbids codecs, or gradients of the model
@@ -104,36 +104,36 @@ class DGCState:
         must_carry(self.policy.codecs, self.process_group)
         self._parameters.warn_of_idle(self.policy.rules)
         self._plans = Plans(self._parameters, self.process_group)
-        self._momenta = Carried()
-        self._residuals = Carried()
+        self._momenta = ErrorFeedbackStore()
+        self._residuals = ErrorFeedbackStore()
 
     @property
     def codec(self) -> str:
-        """What is sent in the current step."""
+        """The codec of the current step."""
         return self.stages[min(self.steps // self.steps_per_stage, len(self.stages) - 1)]
 
     def report(self) -> list[Row]:
-        """Return for every parameter seen so far what is sent of it in the last stage, and why."""
+        """Return for every parameter seen so far its codec in the last stage, and the reason."""
         return self._plans.rows()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the group, as AutoState does."""
+        """Leave out the group, which cannot be copied."""
         return {name: value for name, value in vars(self).items() if name not in ("process_group", "_plans")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Plan anew."""
+        """Begin with empty plans and no group."""
         vars(self).update(state)
         self.process_group = None
-        self._are_steps_agreed = False  # ranks without a copy begin anew, and ask
+        self._are_steps_agreed = False  # other ranks may have no copy: agree again in the next step
         self._plans = Plans(self._parameters, None)
 
     def reset(self) -> None:
-        """Forget momenta and residuals, as after a change of the loss's scale."""
+        """Forget momenta and residuals, for example after the loss's scale changed."""
         self._momenta.clear()
         self._residuals.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's steps, momenta and residuals, which differ from rank to rank."""
+        """Return this rank's steps, momenta and residuals. Momenta and residuals differ from rank to rank."""
         return {
             "version": _VERSION,
             "ranks": dist.get_world_size(self.process_group),
@@ -143,7 +143,7 @@ class DGCState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what state_dict() returned; what has no place any more is dropped, as by AutoState.
+        """Load what state_dict() returned. Vectors that no longer fit are dropped, as by AutoState.
 
         Raises:
             ValueError: the state is of another version of this class.
@@ -152,13 +152,13 @@ class DGCState:
             raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
         self.steps = int(state["steps"])
         self._are_steps_agreed = False
-        for carried, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
-            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
+        for store, vectors in ((self._momenta, state["momenta"]), (self._residuals, state["residuals"])):
+            store.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
         """Start the update of a bucket; the future's value is its buffer."""
         if not self._are_steps_agreed:
-            # A rank that was not there when the others saved begins where they are.
+            # A new rank begins with the step of the ranks that loaded a state.
             self.steps = most_of(self.steps, self.process_group)
             self._are_steps_agreed = True
         buffer, codec = bucket.buffer(), self.codec
@@ -170,11 +170,11 @@ class DGCState:
             flat = part.take(buffer)
             dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
             momentum = self._momenta.flat(part.names, part.sizes, buffer.device, dtype)
-            # Where gradients are of this dtype these are the same memory.
+            # If the gradients have this dtype, `update` is the memory of `flat`.
             update = flat.to(dtype)
             self._clip(part, update)
             update.copy_(momentum.mul_(self.momentum).add_(update))
-            # What is not finite is sent once, so that it shows, and must not stay.
+            # Values that are not finite are sent once, so that users see them. They must not stay in the momentum.
             momentum.masked_fill_(~momentum.isfinite(), 0.0)
             if part.codec == codecs.EXACT:
                 future = exact_mean(flat.copy_(update), self.process_group)
@@ -200,7 +200,7 @@ class DGCState:
             return
         most = self.clip_norm / dist.get_world_size(self.process_group) ** 0.5
         for gradient in flat.split(list(part.sizes)):
-            # A norm that is not finite clips nothing: the gradient shows what is wrong.
+            # A norm that is not finite clips nothing, so that users see the gradient as it is.
             norm = float(gradient.norm())
             if most < norm < float("inf"):
                 gradient.mul_(most / norm)
@@ -209,8 +209,8 @@ class DGCState:
 def _masked(future: "Future[Any]", momentum: Tensor, residual: Tensor) -> "Future[Any]":
     def mask(done: "Future[Any]") -> Any:
         value = done.value()
-        # What this rank sent has left no residual. Where most of it has left none, this rank is not the one that
-        # encodes for its host, and the result alone tells what was sent.
+        # Sent elements have a residual of zero. If most residuals are zero, another rank encodes for this host;
+        # then only the result tells which elements were sent.
         is_encoder = 2 * residual.count_nonzero() > momentum.count_nonzero()
         momentum.masked_fill_(residual == 0 if is_encoder else value[0] != 0, 0.0)
         return value
@@ -219,7 +219,7 @@ def _masked(future: "Future[Any]", momentum: Tensor, residual: Tensor) -> "Futur
 
 
 def _rounded(future: "Future[Any]", flat: Tensor, residual: Tensor, ranks: int) -> "Future[Any]":
-    """Bring a sum to gradients of 16 bits; every rank keeps its share of what the rounding takes away."""
+    """Round a sum to gradients of 16 bits. Each rank adds its share of the rounding error to its residual."""
 
     def round_(done: "Future[Any]") -> Any:
         update = done.value()[0]

@@ -2,13 +2,13 @@
 """PowerSGD: a matrix travels as two thin factors (Vogels, Karimireddy, Jaggi 2019), with error feedback.
 
 M (gradient + error), Q from last time     P = mean(M Q), made orthonormal     Q = mean(M^T P)
-everybody takes P Q^T for the mean gradient, and keeps M - P Q^T as its error.
+every rank takes P Q^T as the mean gradient, and keeps M - P Q^T as its error.
 
-Both means are exact all_reduces of few bytes. P and Q are the same bits on all ranks, and so are what is made of
-them, whatever the ranks' processors and numbers of threads: csrc/low_rank computes it all.
+Both means are exact all_reduces of few bytes. All ranks have the same bits of P, Q and their product, on all
+processors and with any number of threads: csrc/low_rank computes them.
 
-Gradients of 16 bits are read as they are; errors and factors are float32. What everybody takes is P Q^T rounded to
-16 bits, and the error is what M has more than that.
+Gradients of 16 bits are read as they are; errors and factors are float32. The mean gradient is then P Q^T rounded
+to 16 bits. The error is the difference between M and the rounded product.
 """
 
 import os
@@ -25,19 +25,19 @@ import torch
 from torch import Tensor
 
 from braid import _core
-from braid.compression.carried import Carried
+from braid.compression.error_feedback import ErrorFeedbackStore
 from braid.compression.layout import Part
 
-LEAST_RATE = 2.0  # a matrix that does not shrink by this factor is sent as it is
+LEAST_RATE = 2.0  # a matrix whose factors are not this many times smaller is sent exact
 _TOO_LARGE = 2.0**120  # from here on sums of products might be infinite
-_ELEMENTS_PER_THREAD = 1 << 18  # a pass over fewer is over before another thread has woken up
-# Of the square matrix that shows how fast this processor is: with its error it has 32 MiB, more than most caches.
+_ELEMENTS_PER_THREAD = 1 << 18  # one thread passes over fewer elements before a second one wakes up
+# Rows and columns of the matrix that element_s() measures. It and its error are 32 MiB, more than most caches.
 _MEASURED_EXTENT = 2048
 _REPEATS = 3
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Return rows and columns of a parameter seen as a matrix: all dimensions but the first are one."""
+    """Return rows and columns of a parameter as a matrix: all dimensions after the first become one."""
     rows = shape[0] if shape else 1
     elements = 1
     for extent in shape:
@@ -46,26 +46,26 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def is_worth(shape: Sequence[int], rank: int, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether the factors, always of float32, are enough smaller than a matrix of a dtype."""
+    """Return true if the float32 factors are at least LEAST_RATE times smaller than a matrix of this dtype."""
     rows, columns = matrix_shape(shape)
     return len(shape) >= 2 and 4 * (rows + columns) * rank * LEAST_RATE < dtype.itemsize * rows * columns
 
 
 def factor_elements(shape: Sequence[int], rank: int) -> tuple[int, int]:
-    """Return the elements of P and of Q."""
+    """Return the number of elements of P and of Q."""
     rows, columns = matrix_shape(shape)
     return rows * rank, columns * rank
 
 
 @cache
 def element_s(rank: int, dtype: torch.dtype) -> float:
-    """Measure, once in a process, the seconds that a step computes for an element of a large matrix.
+    """Measure the seconds per element that a step computes for a large matrix. A process measures once.
 
-    Where ranks share processors, and measure at the same time, that is in it: what counts is the mean.
+    Ranks that share processors measure at the same time, so the mean includes the sharing.
     """
     rows = columns = _MEASURED_EXTENT
     product = _core.LowRank(rows, columns, rank, _name_of(dtype))
-    ours = torch.Generator("cpu").manual_seed(0)  # the user's numbers are not ours to draw
+    ours = torch.Generator("cpu").manual_seed(0)  # torch's own generator belongs to the user
     floats = {"dtype": torch.float32, "device": "cpu"}
     gradient = _array_of(torch.randn(rows * columns, generator=ours, **floats).to(dtype))
     matrix = torch.zeros(rows * columns, **floats).numpy()
@@ -73,7 +73,7 @@ def element_s(rank: int, dtype: torch.dtype) -> float:
     sent, p = torch.zeros(2, rank, rows, **floats).numpy()
     begin = 0.0
     for repeat in range(1 + _REPEATS):
-        if repeat == 1:  # memory has been touched
+        if repeat == 1:  # the first pass touched the memory
             begin = time.perf_counter()
         _in_ranges(rows, rows * columns, product.project, gradient, matrix, sent, q, p)
         product.orthonormalize(p)
@@ -85,30 +85,31 @@ def element_s(rank: int, dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class Sent:
-    """The P of what was sent, and what its product with Q was rounded to."""
+    """The P of the last step, and the dtype to which its product with Q was rounded."""
 
     p: Tensor
     dtype: torch.dtype = torch.float32
 
 
 class Factors:
-    """P and Q of every matrix from its last step: Q to begin the next with, P with it to know what was sent.
+    """P and Q of every matrix from its last step. P is rank x rows, Q is rank x columns.
 
-    What was sent is still in the matrix that is carried as its error; the next step subtracts it when it reads
-    that matrix anyway. P is rank x rows, Q is rank x columns.
+    The next step begins with Q. P and Q together are what was sent. The stored error still contains what was sent:
+    the next step subtracts the product while it reads the error.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Make an empty table."""
         self.q: dict[str, Tensor] = {}
-        self.sent: dict[str, Sent] = {}  # none where the error is what it should be
+        self.sent: dict[str, Sent] = {}  # by name; missing if the error is complete
 
     def begin(
         self, name: str, shape: tuple[int, int], rank: int, matrix: Tensor, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, Tensor | None]:
-        """Return Q, and P if its product with Q is to be subtracted; from now on it counts as subtracted.
+        """Return Q, and P if the caller must subtract their product from the error; else None.
 
-        The first Q is random, and the same on all ranks. `dtype` is that of the gradient.
+        The product counts as subtracted from now on. The first Q is random, and the same on all ranks. `dtype` is
+        the gradient's.
         """
         q, sent = self.q.get(name), self.sent.pop(name, None)
         is_fit = q is not None and q.shape == (rank, shape[1])
@@ -121,27 +122,29 @@ class Factors:
         return q, None if sent is None else sent.p
 
     def settle(self, errors: dict[str, Tensor]) -> None:
-        """Subtract what was sent from a copy of what is carried."""
+        """Subtract what was sent from these copies of the stored errors."""
         for name, sent in self.sent.items():
             _settle(errors[name], sent, self.q[name])
 
     def drop(self, names: Iterable[str]) -> None:
-        """Forget these matrices, whose errors are dropped, too."""
+        """Forget these matrices. The caller drops their errors."""
         for name in names:
             self.q.pop(name, None)
             self.sent.pop(name, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all matrices."""
         self.q.clear()
         self.sent.clear()
 
 
 class Matrices:
-    """The matrices of one part of a bucket in one step: what is computed before, between and after two means."""
+    """The matrices of one part of a bucket in one step: the computation before, between and after the means."""
 
-    def __init__(self, part: Part, rank: int, buffer: Tensor, errors: Carried, factors: Factors) -> None:
-        """Compute the factors that are sent first; `buffer` has the gradients, of 32 or 16 bits."""
+    def __init__(
+        self, part: Part, rank: int, buffer: Tensor, errors: ErrorFeedbackStore, factors: Factors
+    ) -> None:
+        """Compute the first factors. `buffer` has the gradients, of 32 or 16 bits."""
         self._part, self._buffer, self._factors = part, buffer, factors
         shapes = [matrix_shape(piece.shape) for piece in part.pieces]
         self._p = _Components([rows for rows, _ in shapes], rank, part.all_elements - part.elements)
@@ -166,29 +169,29 @@ class Matrices:
 
     @property
     def first(self) -> Tensor:
-        """All P, and the rider: what the first mean is of, in place."""
+        """All P, and the rider: the vector that the first mean replaces."""
         return self._p.flat
 
     @property
     def second(self) -> Tensor:
-        """All Q: what the second mean is of, in place. After gather()."""
+        """All Q, after gather(): the vector that the second mean replaces."""
         return self._q.flat
 
     def gather(self) -> None:
-        """Make the second factors of the mean first ones."""
+        """Compute the second factors from the mean of the first factors."""
         if self._part.rider:
             self._part.rider.fill(self._p.rest, self._buffer)
         for one in self._all:
             one.gather()
 
     def rebuild(self) -> None:
-        """Write the mean gradients into the buffer, out of the mean second factors."""
+        """Write the mean gradients into the buffer, from the mean of the second factors."""
         for piece, one, p, q in zip(self._part.pieces, self._all, self._p.of, self._q.of, strict=True):
             if one.rebuild():
                 self._factors.sent[piece.name] = Sent(p.clone() if self._part.rider else p, self._buffer.dtype)
                 self._factors.q[piece.name] = q
                 continue
-            # Somebody's gradient is not finite. Everybody sees that, and goes on next time with the old error.
+            # A rank's gradient is not finite. All ranks see that, and keep the old error for the next step.
             gradient = self._buffer.narrow(0, piece.offset, piece.elements)
             torch.from_numpy(one.matrix).sub_(gradient).nan_to_num_(0.0, 0.0, 0.0)
             gradient.fill_(torch.nan)
@@ -196,7 +199,7 @@ class Matrices:
 
 @dataclass
 class _Matrix:
-    """One of them, as the core takes it: a gradient, the matrix of it and the error, and both factors."""
+    """One matrix, as arrays for the core: the gradient, the gradient with the error, and both factors."""
 
     product: Any  # _core.LowRank
     gradient: Any
@@ -210,20 +213,20 @@ class _Matrix:
         _in_ranges(self.p.shape[1], self.matrix.size, self.product.project, *arrays)
 
     def gather(self) -> None:
-        # Where it is False p stays as it is, so q is of no use either. All ranks see that.
+        # If the result is False, p is unchanged and q is useless. The result is the same on all ranks.
         self.is_finite = self.product.orthonormalize(self.p)
         _in_ranges(self.q.shape[1], self.matrix.size, self.product.gather, self.matrix, self.p, self.q)
 
     def rebuild(self) -> bool:
-        """Write their product, if the factors are of use. That is the same on all ranks, for they are."""
-        if not (self.is_finite and np.abs(self.q).max() < _TOO_LARGE):  # nor is a NaN
+        """Write the product of the factors, if both are finite. All ranks decide alike: the factors are equal."""
+        if not (self.is_finite and np.abs(self.q).max() < _TOO_LARGE):  # false for NaN, too
             return False
         _in_ranges(self.p.shape[1], self.matrix.size, self.product.rebuild, self.p, self.q, self.gradient)
         return True
 
 
 class _Components:
-    """One factor of each of several matrices, end to end, and what else goes with them: one operation for all."""
+    """One factor of each of several matrices and the rider, end to end, for one operation."""
 
     def __init__(self, extents: Sequence[int], rank: int, rest: int = 0) -> None:
         sizes = [rank * extent for extent in extents]
@@ -248,7 +251,7 @@ def _array_of(gradient: Tensor) -> Any:
 
 
 def _in_ranges(extent: int, elements: int, call: Callable[..., None], *arrays: Any) -> None:
-    """Carry out a call for 0 to extent, on as many threads as torch may use: the bits are the same."""
+    """Call with the range from 0 to extent, cut in parts for torch's threads. The cuts do not change any bit."""
     threads = max(1, min(torch.get_num_threads(), elements // _ELEMENTS_PER_THREAD, extent))
     ends = [extent * k // threads for k in range(threads + 1)]
     begun = [_pool().submit(call, *arrays, *ends[k : k + 2]) for k in range(1, threads)]
@@ -262,4 +265,4 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_name_prefix="braid-low-rank")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads are not there
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has none of the pool's threads

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user allows to be done to gradients: a default, rules by name and size, an error budget."""
+"""The compression that a user allows: a default, rules by name and size, an error budget."""
 
 from dataclasses import dataclass
 
 from braid.compression import codecs
-from braid.compression.kinds import PLAIN
+from braid.compression.parameter_kinds import PLAIN
 from braid.compression.rule import Rule
 from braid.compression.text import settings_from_text
 
-# What "auto" may pick, the most exact first. A codec further right loses more and sends less.
+# The codecs that "auto" may pick. Each loses more and sends less than the one before it.
 BUDGETS: dict[str, tuple[str, ...]] = {
     "16bit": ("bf16",),
     "8bit": ("bf16", "int8"),
@@ -20,7 +20,7 @@ LEAST_TRIAL = 8  # steps
 
 @dataclass(frozen=True)
 class Wish:
-    """What a policy wants for a parameter, and why. "auto" is still to be decided by predicted times."""
+    """The codec that a policy wants for a parameter, and the reason. Predicted times decide about "auto"."""
 
     codec: str
     reason: str
@@ -29,23 +29,23 @@ class Wish:
 
 @dataclass(frozen=True)
 class CompressionPolicy:
-    """What may be done to gradients on their way. Nothing, unless the default or a rule says otherwise.
+    """Which gradients may be compressed, and how. Without a default or a rule all stay exact.
 
-    The first rule that covers a parameter is taken at its word. The default is for what no rule covers and is
-    not better left exact: small parameters, norms, biases and embeddings are.
+    The first rule that covers a parameter decides. The default applies to all other parameters, but small ones,
+    norms, biases and embeddings stay exact.
 
     Args:
-        default: a codec, "exact", or "auto": a codec of the budget where it is predicted to save time, else exact.
-        rules: tried in order.
-        budget: what "auto" may pick: "16bit", "8bit", "aggressive", or codecs in a tuple.
-        warmup_steps: steps at the beginning in which all is exact. At least one, after which DDP sorts its
+        default: a codec, "exact", or "auto": a codec of the budget if it is predicted to save time, else exact.
+        rules: rules in the order in which they are tried.
+        budget: the codecs that "auto" may pick: "16bit", "8bit", "aggressive", or a tuple of codecs.
+        warmup_steps: the first steps, in which all gradients are exact. At least one: after it DDP sorts its
             buckets anew.
-        small_bytes: below it the default leaves a parameter exact.
-        least_gain: "auto" compresses where the predicted time, encoding and decoding included, is better by more
-            than this part.
-        trial_steps: steps after the warm-up in which what "auto" chose is used and left out in turns, to see
-            whether steps are faster with it; else it is dropped. None where it is predicted to save half of a
-            step. At least 8, or 0: the prediction is taken at its word.
+        small_bytes: the default leaves parameters below this size exact.
+        least_gain: "auto" compresses if the predicted time, with encoding and decoding, is better by more than
+            this part.
+        trial_steps: steps of the trial after the warm-up. They use and leave out in turns what "auto" chose. It is
+            dropped if steps are not faster with it. There is no trial if half of a step is predicted to be saved.
+            At least 8, or 0 for no trial.
     """
 
     default: str = codecs.EXACT
@@ -57,7 +57,7 @@ class CompressionPolicy:
     trial_steps: int = 24
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what makes no sense."""
+        """Check the settings; ValueError says which one is wrong."""
         object.__setattr__(self, "default", codecs.checked(self.default))
         object.__setattr__(self, "rules", tuple(self.rules))
         for rule in self.rules:
@@ -84,15 +84,15 @@ class CompressionPolicy:
 
     @staticmethod
     def from_text(text: str) -> "CompressionPolicy":
-        """Read a policy from one line, as --compression and BRAID_COMPRESSION have it.
+        """Read a policy from the text of --compression or BRAID_COMPRESSION.
 
-        Comma separated: the default, ``auto:BUDGET`` for auto within a budget, ``PATTERN=CODEC`` for a rule,
-        ``PATTERN>=SIZE=CODEC`` or ``PATTERN<SIZE=CODEC`` for one by size too (K, M, G for powers of 1024),
-        ``warmup:STEPS`` and ``trial:STEPS``. For example ``auto``, ``int8,head.*=bf16``,
-        ``auto:aggressive,*>=4M=power_sgd:4``.
+        Its parts are separated by commas. ``CODEC`` or ``auto`` is the default; ``auto:BUDGET`` sets the budget,
+        too. ``PATTERN=CODEC`` is a rule. ``PATTERN>=SIZE=CODEC`` and ``PATTERN<SIZE=CODEC`` are rules by size (K,
+        M, G are powers of 1024). ``warmup:STEPS`` and ``trial:STEPS`` set steps. For example ``auto``,
+        ``int8,head.*=bf16``, ``auto:aggressive,*>=4M=power_sgd:4``.
 
         Raises:
-            ValueError: says which part is wrong, and what there is.
+            ValueError: a part is wrong; the message names it, and what is possible.
         """
         try:
             return CompressionPolicy(**settings_from_text(text))
@@ -106,7 +106,7 @@ class CompressionPolicy:
 
     @property
     def uses_auto(self) -> bool:
-        """Whether anything is left to predictions."""
+        """Whether "auto" is the default or in a rule."""
         return codecs.AUTO in (self.default, *(rule.codec for rule in self.rules))
 
     @property
@@ -116,13 +116,13 @@ class CompressionPolicy:
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """All the codecs that may be used, "exact" and "auto" left out."""
+        """All codecs that may be used, without "exact" and "auto"."""
         said = [self.default, *(rule.codec for rule in self.rules)]
         may = [*said, *(self.candidates if self.uses_auto else ())]
         return tuple(codec for codec in may if codec not in (codecs.EXACT, codecs.AUTO))
 
     def wish(self, name: str, size_bytes: int, kind: str) -> Wish:
-        """Return what is wanted for a parameter of a kind (kinds.kind_of)."""
+        """Return the codec for a parameter; `kind` is from parameter_kinds.kind_of()."""
         for rule in self.rules:
             if rule.covers(name, size_bytes):
                 return Wish(rule.codec, f"rule {rule.pattern}", by_rule=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides, from predicted times, which parameters of a bucket are worth a codec."""
+"""Decides by predicted times which parameters of a bucket get a codec."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.policy import CompressionPolicy, Wish
-from braid.compression.rounds import is_long
+from braid.compression.power_sgd_rounds import is_long
 
-# Seconds for an all_reduce of so many floats, exact (None) or by a codec, encoding and decoding included; for the
-# arithmetic alone by low rank.
+# Seconds of an all_reduce of so many floats: exact (None), or by a codec, with encoding and decoding.
+# For PowerSGD: seconds of the arithmetic alone.
 Predict = Callable[[int, str | None], float]
 
-# Of pieces that are copied together and back again, by byte of theirs.
+# Seconds per byte of pieces that are copied together, and back again.
 _COPY_S_PER_BYTE = 2e-10
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The codec of one parameter, why, and what it is predicted to save in a step."""
+    """The codec of one parameter, the reason, and the time that it is predicted to save in a step."""
 
     codec: str
     reason: str
@@ -34,15 +34,15 @@ def decide(
     predict: Predict,
     agree: Callable[[int], int],
 ) -> list[Decision]:
-    """Decide for the parameters of one bucket; all ranks decide alike.
+    """Decide for the parameters of one bucket. All ranks decide alike.
 
     Args:
-        policy: what is allowed.
+        policy: the compression that is allowed.
         pieces: the parameters.
-        kinds: of each, from kinds.kind_of().
-        predict: says how long operations take.
-        agree: gives every rank the choice of the same one. Predictions follow from links that are measured anew at
-            times, and another rank may have asked before.
+        kinds: the kind of each parameter, from parameter_kinds.kind_of().
+        predict: returns the seconds of an operation.
+        agree: gives all ranks the choice of the same rank. Ranks may predict differently, because links are
+            measured anew from time to time.
     """
     wishes = _wishes(policy, pieces, kinds)
     decisions = [Decision(wish.codec, wish.reason) for wish in wishes]
@@ -58,7 +58,7 @@ def decide(
 def decide_without_auto(
     policy: CompressionPolicy, pieces: Sequence[Piece], kinds: Sequence[str], reason: str
 ) -> list[Decision]:
-    """Decide where nothing is left to predictions, for a reason: what would be is exact."""
+    """Decide without predictions: parameters that "auto" would decide about stay exact, for this reason."""
     return [
         Decision(codecs.EXACT, reason) if wish.codec == codecs.AUTO else Decision(wish.codec, wish.reason)
         for wish in _wishes(policy, pieces, kinds)
@@ -66,9 +66,9 @@ def decide_without_auto(
 
 
 def decide_on_one_host(policy: CompressionPolicy, pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Decision]:
-    """Decide for ranks that share memory: exact is the fastest, so nothing is predicted and nobody is asked."""
+    """Decide for ranks that share memory. Exact is the fastest, so nothing is predicted and no rank is asked."""
     return [
-        # Low rank is no matter of hosts, so it is done where a rule says so.
+        # PowerSGD does not depend on hosts, so a rule may ask for it.
         Decision(wish.codec, wish.reason)
         if wish.codec == codecs.EXACT or (codecs.low_rank(wish.codec) and wish.by_rule)
         else Decision(codecs.EXACT, "all ranks are on one host")
@@ -102,10 +102,10 @@ def _best(
     predict: Predict,
     agree: Callable[[int], int],
 ) -> list[Decision]:
-    """Pick one codec for all pieces that are left to "auto", or none.
+    """Pick one codec, or none, for all pieces that "auto" decides about.
 
-    They are judged together, for together they travel; what is exact anyway is an operation of its own once it
-    no longer travels with them, and what then lies apart is copied.
+    These pieces travel together, so they are judged together. With a codec, the exact pieces need an operation of
+    their own, and pieces that are not neighbours are copied.
     """
     plain_s = predict(sum(piece.elements for piece in [*pieces, *exact]), None)
     best, best_s = 0, plain_s
@@ -113,7 +113,7 @@ def _best(
         if not codecs.shrinks(codec, pieces[0].dtype):
             continue
         with_it_s = _cut_s(codec, pieces, exact, predict)
-        # The first candidates lose least, so a later one must be better by as much again.
+        # Later candidates lose more, so each must be better than the best before it by least_gain.
         if with_it_s * (1 + policy.least_gain) < best_s:
             best, best_s = k, with_it_s
     best = agree(best)
@@ -137,7 +137,7 @@ def _fits(codec: str, piece: Piece) -> bool:
 
 
 def _cut_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict: Predict) -> float:
-    """Predict a bucket in which some pieces are exact anyway, and those of the others that fit have a codec."""
+    """Predict the seconds of a bucket: `exact` is sent exact, and all of `pieces` that fit get the codec."""
     chosen = {piece.name for piece in pieces if _fits(codec, piece)}
     in_order = sorted([*pieces, *exact], key=lambda piece: piece.offset)
     parts = parts_of(in_order, [codec if piece.name in chosen else codecs.EXACT for piece in in_order])
@@ -145,9 +145,9 @@ def _cut_s(codec: str, pieces: Sequence[Piece], exact: Sequence[Piece], predict:
 
 
 def time_s(buckets: Iterable[tuple[Sequence[Part], Predict]]) -> float:
-    """Predict the operations of buckets that follow each other, one after the other; by how each is predicted."""
+    """Predict the seconds of all operations of these buckets, one after the other. Each has its own prediction."""
     total_s = 0.0
-    waiting: list[tuple[Part, Predict]] = []  # low rank that shares its operations
+    waiting: list[tuple[Part, Predict]] = []  # parts of low rank that share a round
     for parts, predict in buckets:
         if not any(codecs.low_rank(part.codec) for part in parts):
             total_s += _round_s(waiting)
@@ -169,7 +169,7 @@ def _copied_s(part: Part) -> float:
 
 
 def _round_s(together: Sequence[tuple[Part, Predict]]) -> float:
-    """Predict the two operations of low rank, and what it computes. Riders are copied, but are short."""
+    """Predict the two operations of a PowerSGD round, and its arithmetic. Copying riders is too short to count."""
     if not together:
         return 0.0
     part, predict = together[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hook braid.hooks.auto keeps between buckets and steps, and how it reduces a bucket."""
+"""The state of the hook braid.hooks.auto between buckets and steps, and how it reduces a bucket."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch.futures import Future
 
 from braid._torch.lossy import predict_all_reduce
 from braid.compression import codecs, low_rank
-from braid.compression.carried import Carried, fitting
+from braid.compression.error_feedback import ErrorFeedbackStore, fitting
 from braid.compression.layout import Part, Piece
 from braid.compression.operations import (
     choice_of_first,
@@ -29,6 +29,7 @@ from braid.compression.operations import (
 from braid.compression.parameters import Parameters
 from braid.compression.plans import Plans, Row
 from braid.compression.policy import CompressionPolicy
+from braid.compression.power_sgd_rounds import PowerSGDRound
 from braid.compression.prediction import (
     Decision,
     Predict,
@@ -37,7 +38,6 @@ from braid.compression.prediction import (
     decide_without_auto,
     time_s,
 )
-from braid.compression.rounds import Round
 from braid.compression.trial import Trial
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Predicted:
     """Seconds of a step's operations, one after the other, with encoding and decoding.
 
     Attributes:
-        exact_s: if nothing were compressed.
-        planned_s: as it is done.
+        exact_s: seconds without compression.
+        planned_s: seconds with the compression that is planned.
     """
 
     exact_s: float
@@ -63,10 +63,10 @@ class Predicted:
 class AutoState:
     """State of the hook ``braid.hooks.auto``: ``ddp.register_comm_hook(AutoState(ddp, policy), auto)``.
 
-    Every rank makes one with the same policy; decisions depend on nothing else than that, the model, the links,
-    the slowest rank's processor, and rank 0's clock while what "auto" chose is tried. So all ranks take the same.
-    Residuals, what compression left out of earlier steps, belong to parameters, by name. They differ from rank to
-    rank, so each rank saves its own state_dict().
+    Every rank makes a state with the same policy. All ranks take the same decisions. These depend on the policy,
+    the model, the links, the slowest rank's processor and, during a trial, rank 0's clock. Residuals are what
+    compression left out of earlier steps. They belong to parameters, by name, and differ from rank to rank. So
+    each rank saves its own state_dict().
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class AutoState:
 
         Args:
             model: the model, or the DistributedDataParallel around it.
-            policy: what is allowed; text as CompressionPolicy.from_text() takes it will do.
-            process_group: the group that DDP has; by default that of `model` if it is a DistributedDataParallel,
-                else the default group.
+            policy: the compression that is allowed, or the text of CompressionPolicy.from_text().
+            process_group: DDP's group. By default the group of `model` if it is a DistributedDataParallel, else
+                the default group.
 
         Raises:
-            ValueError: the policy is wrong, or BRAID_ALGORITHM forbids codecs; the message says how.
-            TypeError: the policy is something else.
+            ValueError: the policy is wrong, or BRAID_ALGORITHM forbids codecs. The message says why.
+            TypeError: the policy is neither text nor a CompressionPolicy.
             RuntimeError: something is to be compressed, and the group is not on braid.
         """
         self.policy = CompressionPolicy.from_text(policy) if isinstance(policy, str) else policy
@@ -101,35 +101,35 @@ class AutoState:
         self._trial = self._new_trial(None)
         self._plans = Plans(self._parameters, self.process_group)
         self._plans_without_auto = Plans(self._parameters, self.process_group)
-        self._residuals = Carried()
-        self._errors = Carried()  # those of low_rank, which are in other units
+        self._residuals = ErrorFeedbackStore()
+        self._errors = ErrorFeedbackStore()  # of PowerSGD: its matrices still contain what was sent
         self._factors = low_rank.Factors()
-        self._rounds: list[Round] = []
+        self._rounds: list[PowerSGDRound] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the group, which cannot be copied: a copy is for the default one, and for the copied model."""
+        """Leave out the group, which cannot be copied. A copy is for the default group and the copied model."""
         left_out = ("process_group", "_plans", "_plans_without_auto", "_rounds")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Plan anew."""
+        """Begin with empty plans and the default group."""
         vars(self).update(state)
         self.process_group = None
-        self._are_steps_agreed = False  # ranks without a copy begin anew, and ask
+        self._are_steps_agreed = False  # other ranks may have no copy: agree again in the next step
         self._plans = Plans(self._parameters, None)
         self._plans_without_auto = Plans(self._parameters, None)
         self._trial = self._new_trial(self._trial.finding)
         self._rounds = []
 
     def report(self) -> list[Row]:
-        """Return for every parameter seen so far what is done to it, why, and what that saves in a step."""
+        """Return for every parameter seen so far its codec, the reason, and the time that it saves in a step."""
         return self._plans_in_use.rows()
 
     def predict(self) -> Predicted:
-        """Return what the cost model says of a step's operations, with those buckets that were planned so far.
+        """Predict the seconds of a step's operations, for the buckets that are planned so far.
 
-        Those of sparse or complex gradients are left out: how much is sent of sparse ones differs in each step.
-        All ranks must call it at the same point: what low rank computes is asked of the slowest.
+        Buckets of sparse or complex gradients are left out: sparse gradients differ in size from step to step.
+        All ranks must call this at the same point, because the slowest rank's arithmetic counts.
         """
         exact_s = planned_s = 0.0
         coded: list[tuple[Sequence[Part], Predict]] = []  # of buckets
@@ -144,13 +144,13 @@ class AutoState:
         return Predicted(exact_s, planned_s + time_s(coded))
 
     def reset(self) -> None:
-        """Forget residuals and warm factors, as after a change of the loss's scale."""
+        """Forget residuals and the factors of earlier steps, for example after the loss's scale changed."""
         self._residuals.clear()
         self._errors.clear()
         self._factors.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's steps, residuals and factors. Ranks must load what they saved: residuals differ."""
+        """Return this rank's steps, residuals and factors. Each rank must load its own: residuals differ."""
         errors = self._errors.state_dict()
         self._factors.settle(errors)
         return {
@@ -165,13 +165,13 @@ class AutoState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what state_dict() returned.
+        """Load what state_dict() returned.
 
-        After a change of the number of ranks there is no rank for each residual any more, so residuals begin at
-        zero; so do those of parameters that have other sizes now, or are gone. A warning says so.
+        Residuals begin at zero if the number of ranks changed. So do residuals of parameters that have another
+        size now, or that are gone. A warning says so.
 
         Raises:
-            ValueError: the state is of another version of this class.
+            ValueError: the state is from another version of this class.
         """
         if state.get("version") != _VERSION:
             raise ValueError(f"this is not a state of version {_VERSION}: version {state.get('version')!r}")
@@ -182,22 +182,22 @@ class AutoState:
         self._trial = self._new_trial(state.get("trial") if is_same else None)
         self._plans.clear()
         self._plans_without_auto.clear()
-        for carried, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
-            carried.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
+        for store, vectors in ((self._residuals, state["residuals"]), (self._errors, state["errors"])):
+            store.load(fitting(vectors, state["ranks"], self.process_group, self._parameters))
         self._factors.clear()
         self._factors.q = {name: factor.clone() for name, factor in state["factors"].items()}
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[Tensor]":
-        """Start the mean of a bucket's gradients over all ranks; the future's value is its buffer."""
+        """Start the mean of a bucket's gradients over all ranks. The future's value is the bucket's buffer."""
         buffer = bucket.buffer()
         if not self._are_steps_agreed and not self.policy.is_exact:
-            # A rank that was not there when the others saved begins where they are.
+            # A new rank begins with the step of the ranks that loaded a state.
             self.steps = most_of(self.steps, self.process_group)
             self._trial.settle(lambda verdict: most_of(verdict, self.process_group))
             self._are_steps_agreed = True
         step = self.steps
         if bucket.index() == 0:
-            self._rounds.clear()  # of a backward pass that broke off
+            self._rounds.clear()  # an earlier backward pass may have failed
             self._begin_step(step < self.policy.warmup_steps)
         if bucket.is_last():
             self.steps += 1
@@ -207,11 +207,11 @@ class AutoState:
             plan = self._plans.get(bucket, self._decide)
         else:
             plan = self._plans_without_auto.get(bucket, self._decide_without_auto)
-        # Factors that were sent had the time of one more bucket to arrive. After the last one there is nothing to
-        # do in between.
+        # Factors of earlier buckets had the time of one bucket to arrive. After the last bucket the loop below
+        # waits for the rest.
         sent = [round_ for round_ in self._rounds if not round_.is_open]
         if not any(codecs.low_rank(part.codec) for part in plan.parts):
-            self._send_open()  # nothing comes along in this bucket, and what it sends may be long
+            self._send_open()  # this bucket adds no factors, and its operations may be long
         if plan.is_exact:
             future = plain(buffer, self.process_group)
         else:
@@ -227,7 +227,7 @@ class AutoState:
         rank = codecs.low_rank(part.codec)
         if rank:
             if not (self._rounds and self._rounds[-1].is_open):
-                self._rounds.append(Round(self.process_group))
+                self._rounds.append(PowerSGDRound(self.process_group))
             return self._rounds[-1].add(low_rank.Matrices(part, rank, buffer, self._errors, self._factors))
         flat = part.take(buffer)
         if part.codec == codecs.EXACT:
@@ -240,8 +240,8 @@ class AutoState:
     def _send_open(self) -> None:
         self._advance([round_ for round_ in self._rounds if round_.is_open])
 
-    def _advance(self, rounds: list[Round]) -> None:
-        # Those that have the longest way to go first: the others' operations are under way meanwhile.
+    def _advance(self, rounds: list[PowerSGDRound]) -> None:
+        # Rounds with the most operations left go first. Meanwhile the operations of the others are under way.
         for round_ in sorted(rounds, key=lambda one: -one.stages_left):
             round_.advance()
         self._rounds = [round_ for round_ in self._rounds if round_.stages_left]
@@ -256,7 +256,7 @@ class AutoState:
             lambda choice: choice_of_first(choice, self.process_group),
         )
         if has_ended and self._trial.verdict is False:
-            self._plans_without_auto.clear()  # for the reason is known now
+            self._plans_without_auto.clear()  # new plans show the verdict's reason
             dropped = {row.parameter for row in self._plans.rows() if row.is_predicted}
             for kept in (self._residuals, self._errors, self._factors):
                 kept.drop(dropped)
@@ -284,7 +284,7 @@ class AutoState:
     def _predictions(self, dtype: "torch.dtype") -> Predict:
         group = self.process_group
 
-        @cache  # for it asks the other ranks
+        @cache  # because it asks the other ranks
         def element_s(rank: int) -> float:
             return slowest_of(low_rank.element_s(rank, dtype), group)
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is predicted of the two operations of low rank, for buckets that share them and for those that do not."""
+"""Predicted times of PowerSGD rounds: buckets that share the two operations, and buckets that do not."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 from braid.compression.layout import Part, Piece
+from braid.compression.power_sgd_rounds import is_long
 from braid.compression.prediction import time_s
-from braid.compression.rounds import is_long
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +17,7 @@ def part(rows: int, columns: int, in_place: bool = True, dtype: torch.dtype = to
 
 
 def operations(*buckets: list[Part]) -> tuple[list[int], int]:
-    """Return the elements of operations, and those of matrices that are computed with. Nothing is copied."""
+    """Return the elements of each operation, and the elements of all matrices together. Nothing is copied."""
     sent: list[int] = []
     computed: list[int] = []
 
@@ -47,7 +47,7 @@ def test_what_is_exact_goes_by_itself_or_rides() -> None:
     alone = Part("exact", (Piece("b", 8000, (9,), 9),), in_place=True)
     assert operations([short, alone], [other]) == ([9, 640, 520], 11000)
     assert operations([replace(short, rider=alone)], [other]) == ([649, 520], 11000)
-    # A bucket without low rank is not waited for.
+    # Short factors do not wait behind a bucket without matrices.
     assert operations([short], [alone], [other]) == ([400, 320, 9, 240, 200], 11000)
     assert operations([short], [], [other]) == ([400, 320, 240, 200], 11000)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two operations of PowerSGD: those of several buckets that are short travel as one."""
+"""PowerSGD rounds: the two operations of a bucket, which several buckets with short factors share."""
 
 import torch
 import torch.distributed as dist
@@ -12,22 +12,24 @@ _LONG_ELEMENTS = 1 << 13
 
 
 def is_long(elements: int) -> bool:
-    """Tell whether so many first factors are worth an operation of their own; fewer wait for the next bucket's.
+    """Return true if first factors of so many elements get an operation of their own.
 
-    Fewer take longer for their messages than for their bytes, but on links below some 200 Mbit/s.
+    Shorter factors wait for those of the next bucket. Above about 200 Mbit/s their latency costs more than their
+    bytes.
     """
     return elements >= _LONG_ELEMENTS
 
 
-class Round:
-    """Matrices of one bucket, or of several that follow each other, on their way through two means in one step.
+class PowerSGDRound:
+    """The matrices of one bucket, or of several neighbouring buckets, in one step.
 
-    Every call of advance() starts the next operation. It is called by the thread that runs the hooks, in the order
-    of the hooks: were operations started from callbacks, ranks could disagree about their order.
+    A round computes two means: of the first factors, then of the second. Each call of advance() starts the next
+    operation. Only the thread that runs the hooks calls it, in the order of the hooks. From callbacks, ranks could
+    start operations in different orders.
     """
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
-        """Begin without any."""
+        """Make a round without matrices."""
         self._group = group
         self._all: list[Matrices] = []
         self._futures: list[Future[None]] = []
@@ -35,16 +37,19 @@ class Round:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing was sent yet, so that more may come along."""
+        """Whether nothing was sent yet, so that matrices may be added."""
         return len(self._stages) == 3
 
     @property
     def stages_left(self) -> int:
-        """How often to advance until the mean gradients are in the buffers."""
+        """How many calls of advance() are left until the mean gradients are in the buffers."""
         return len(self._stages)
 
     def add(self, matrices: Matrices) -> "Future[None]":
-        """Take matrices along, while it is open; the future is done when the buffer has their mean gradients."""
+        """Add matrices to an open round.
+
+        The future is done when the matrices' buffer has their mean gradients.
+        """
         self._all.append(matrices)
         self._futures.append(torch.futures.Future())
         if is_long(sum(one.first.numel() for one in self._all)):
@@ -52,7 +57,7 @@ class Round:
         return self._futures[-1]
 
     def advance(self) -> None:
-        """Wait for the operation that is under way, if any, and start the next, or write the results."""
+        """Wait for the operation under way, if any. Then start the next one, or write the results."""
         self._stages.pop(0)()
 
     def _send(self) -> None:
@@ -71,7 +76,7 @@ class Round:
             future.set_result(None)
 
     def _begin(self, parts: list[Tensor]) -> None:
-        # Factors are thin: to copy them takes little beside one more operation.
+        # Factors are short: copying them costs less than a second operation.
         self._parts, self._flat = parts, parts[0] if len(parts) == 1 else torch.cat(parts)
         work = dist.all_reduce(self._flat, op=dist.ReduceOp.AVG, group=self._group, async_op=True)
         assert work is not None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compresses for scripts that know nothing of it: `braid run --compression`, or BRAID_COMPRESSION.
+"""Automatic installation: `braid run --compression` and BRAID_COMPRESSION compress in an unchanged script.
 
-Every DistributedDataParallel gets braid.hooks.auto when it is first called, unless it has a hook by then.
+Each DistributedDataParallel gets the hook braid.hooks.auto at its first call, unless it has a hook by then.
 """
 
 import functools
@@ -26,9 +26,10 @@ _text = ""
 
 
 def install(text: str) -> None:
-    """Wrap DistributedDataParallel; again does nothing. The text is read when the first hook is registered.
+    """Make every DistributedDataParallel install the hook at its first call.
 
-    Not earlier: this is called while torch is imported, where nothing may be raised.
+    A second call only replaces the text. The text is parsed when the first hook is registered: this function
+    runs while torch is imported, and nothing may be raised there.
     """
     from torch.nn.parallel import DistributedDataParallel
 
@@ -48,7 +49,7 @@ def install(text: str) -> None:
 
     @functools.wraps(registered)
     def register(self: Any, comm_hook_type: Any) -> Any:
-        _leave_alone(self)  # torch keeps no note of these
+        _leave_alone(self)  # _comm_hooks does not list the built-in hooks
         relay = _taken_over(self)
         if relay is None:
             return registered(self, comm_hook_type)
@@ -76,24 +77,30 @@ def install(text: str) -> None:
 
 
 def state_of(model: "DistributedDataParallel") -> "AutoState | None":
-    """Return the state of the hook that a model was given unasked; None if it was given none."""
+    """Return the state of the automatically installed hook of a model; None if there is no such hook."""
     return _states.get(model)
 
 
 class _Relay:
-    """What DDP has for a state, which takes one hook only: the hook that is called may be replaced here."""
+    """The state that DDP gets in place of ours.
+
+    DDP accepts only one hook. That one calls the hook that is kept here, so that a later hook can replace ours.
+    """
 
     def __init__(self, hook: Any, state: Any) -> None:
         self.hook, self.state = hook, state
 
 
-# Without annotations: torch wants none, or its own classes, which cannot be imported yet.
+# No annotations: torch accepts only its own classes as annotations, and they cannot be imported yet.
 def _relayed(relay, bucket):  # type: ignore[no-untyped-def]
     return relay.hook(relay.state, bucket)
 
 
 def _taken_over(model: Any) -> "_Relay | None":
-    """Return the relay of a model that gets a hook of its own after all; None if it has none of ours."""
+    """Return the relay of a model whose script registers a hook; None if our hook is not installed.
+
+    The model's state is forgotten: from now on the script's hook is called.
+    """
     _states.pop(model, None)
     return _relays.pop(model, None)
 
@@ -114,14 +121,14 @@ def _before_first_call(model: Any, inputs: Any) -> None:
         return
     relay = _Relay(auto, state)
     model.register_comm_hook(relay, _relayed)
-    # Its own list is for pickling. The script did not ask for what would have to be there when it is loaded.
+    # DDP pickles the hooks in this list. Whoever loads the script's pickle may not have braid.
     model._comm_hooks.pop()
     _states[model], _relays[model] = state, relay
     _announce(model.process_group, f"gradients may be compressed: {_text} (unset {VARIABLE} to stop)")
 
 
 def _hide_from_compilers() -> None:
-    # torch.compile(ddp) would trace the hook, which looks at groups. Not earlier: see install().
+    # torch.compile(ddp) would trace the hook, which looks at groups. install() runs too early to import torch.
     global _before_first_call
     if not _is_hidden:
         _is_hidden.append(True)

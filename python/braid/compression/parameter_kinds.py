@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which parameters are better left exact: norms, biases, embeddings, and small ones; and which must be."""
+"""Parameter kinds: norms, biases and embeddings should stay exact.
+
+Complex parameters and those with sparse gradients must stay exact.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -11,15 +14,15 @@ _EMBEDDING_NAMES = ("wte", "wpe")
 
 
 def kind_of(name: str, dimensions: int, module: "nn.Module") -> str:
-    """Return "norm", "bias", "embedding", or PLAIN for what may lose some precision.
+    """Return "norm", "bias", "embedding", or PLAIN for all other parameters, which may lose precision.
 
-    Norms and biases are few bytes and steer whole channels. Rows of an embedding that a batch does not use have
-    a gradient of zero, which a block's scale or a sign would not leave at zero.
+    Norms and biases are few bytes and control whole channels. The gradient of an embedding is zero in rows that
+    a batch does not use. Codecs with a scale per block, or with signs, would change those zeros.
 
     Args:
-        name: of the parameter, as named_parameters() has it.
-        dimensions: of the parameter.
-        module: that owns it.
+        name: the parameter's name from named_parameters().
+        dimensions: the parameter's number of dimensions.
+        module: the module that owns the parameter.
     """
     type_name = type(module).__name__.lower()
     *path, last = name.lower().split(".")
@@ -34,20 +37,20 @@ def kind_of(name: str, dimensions: int, module: "nn.Module") -> str:
 
 
 def opacity(parameter: "Tensor", module: "nn.Module") -> str:
-    """Return why no gradient can be cut out of DDP's bucket for a parameter, "" where one can.
+    """Return why a parameter's gradient cannot be found in DDP's bucket, or "" if it can.
 
-    DDP sees complex numbers as pairs, but counts them as one where it says where a gradient lies; and a sparse
-    gradient is all of its bucket. Such buckets are nothing but reduced.
+    DDP stores a complex number as two floats, but counts it as one element in a gradient's offset. A sparse
+    gradient fills its bucket alone. Buckets with such gradients are reduced as they are.
 
     Args:
         parameter: the parameter.
-        module: that owns it.
+        module: the module that owns the parameter.
     """
     from torch import nn
 
     if parameter.is_complex():
         return f"gradients are {str(parameter.dtype).removeprefix('torch.')}"
-    # What DDP goes by, too.
+    # DDP uses the same test.
     is_sparse = isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
     return "gradients are sparse" if is_sparse else ""
 

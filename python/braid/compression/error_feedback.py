@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is carried from step to step for each parameter: residuals, momenta."""
+"""The error feedback store: what each parameter keeps from one step to the next, its residual or its momentum."""
 
 import warnings
 from collections.abc import Collection, Sequence
@@ -13,20 +13,20 @@ from torch import Tensor
 from braid.compression.parameters import Parameters
 
 
-class Carried:
-    """Vectors by parameter name, kept in one piece for parameters that travel in one piece.
+class ErrorFeedbackStore:
+    """One vector per parameter, by the parameter's name. Only one thread may use a store at a time.
 
-    Keyed by name and not by place: DDP sorts its buckets anew after the first step, and plans change. Used by one
-    thread at a time.
+    The key is the name and not the place in a bucket: DDP sorts its buckets anew after the first step, and plans
+    change. Parameters that travel as one vector are kept as one vector.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
-        self._by_name: dict[str, Tensor] = {}  # views of _flats, or loaded ones that nobody has asked for yet
+        """Make an empty store."""
+        self._by_name: dict[str, Tensor] = {}  # views of _flats; loaded vectors until flat() asks for them
         self._flats: dict[tuple[str, ...], Tensor] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep copies by name: pickle would tear views from the flat vectors, which alone change from then on."""
+        """Pickle copies by name. Pickled views would be apart from the flat vectors that later steps change."""
         return {"_by_name": self.state_dict(), "_flats": {}}
 
     def flat(
@@ -36,7 +36,7 @@ class Carried:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """Return one vector for these parameters, end to end, with what is carried for each; zeros at first."""
+        """Return the vectors of these parameters, end to end, as one vector. New parameters begin at zero."""
         key = tuple(names)
         found = self._flats.get(key)
         if found is not None and found.device == device and found.dtype == dtype:
@@ -48,7 +48,7 @@ class Carried:
             if old is not None and old.numel() == view.numel():
                 view.copy_(old)
         for other in [other for other in self._flats if views.keys() & set(other)]:
-            # Those of its parameters that are not among these would keep all of it alive.
+            # Parameters that stay behind get copies: a view would keep the whole old vector in memory.
             for name in set(other) - views.keys():
                 self._by_name[name] = self._by_name[name].clone()
             del self._flats[other]
@@ -57,12 +57,12 @@ class Carried:
         return flat
 
     def clear(self) -> None:
-        """Forget everything: all is zero again."""
+        """Forget all vectors. They begin at zero again."""
         self._by_name.clear()
         self._flats.clear()
 
     def drop(self, names: Collection[str]) -> None:
-        """Forget these."""
+        """Forget the vectors of these parameters."""
         self.load({name: vector for name, vector in self._by_name.items() if name not in names})
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -70,7 +70,7 @@ class Carried:
         return {name: vector.clone() for name, vector in self._by_name.items()}
 
     def load(self, vectors: dict[str, Tensor]) -> None:
-        """Replace everything by copies of these, of float32 at least."""
+        """Replace all vectors by copies of these. Copies of 16-bit vectors are float32."""
         copies = {
             name: vector.detach().reshape(-1).to(torch.promote_types(vector.dtype, torch.float32), copy=True)
             for name, vector in vectors.items()
@@ -82,7 +82,10 @@ class Carried:
 def fitting(
     vectors: dict[str, Tensor], saved_ranks: int, group: dist.ProcessGroup | None, parameters: Parameters
 ) -> dict[str, Tensor]:
-    """Return the vectors that belong to parameters of the same size, on as many ranks; warn of the others."""
+    """Return the saved vectors that still fit: as many ranks, and a parameter of that name and size.
+
+    A warning says which vectors are dropped.
+    """
     ranks = dist.get_world_size(group)
     if vectors and saved_ranks != ranks:
         warnings.warn(f"residuals of {saved_ranks} ranks are dropped on {ranks} ranks", stacklevel=3)
