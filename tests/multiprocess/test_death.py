@@ -23,7 +23,7 @@ pytestmark = pytest.mark.multiprocess
 SOON_S = 2.0
 BIG = 4_000_000
 # Of other programs on this machine.
-FOREIGN = ("torch_", "sem.", "pym-", "psm_", "vader_", "mpich", "nccl-", "gloo")
+FOREIGN = ("torch_", "sem.", "pym-", "psm_", "vader_", "mpich", "Intel_MPI_", "nccl-", "gloo")
 
 
 @contextmanager
