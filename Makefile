@@ -122,7 +122,8 @@ demo: setup
 # Collectives on this machine, beside Gloo and whatever MPI can be had; a quarter of an hour. Writes into bench/intra_host.
 bench: setup
 	tools/get_mpi.sh $(BIN)/python mpich $(VENV)/opt/mpich || echo '*** MPICH is left out: see above ***' >&2
-	$(BIN)/python bench/intra_host/run.py --mpi mpich=$(VENV)/opt/mpich $(ARGS)
+	tools/get_mpi.sh $(BIN)/python intelmpi $(VENV)/opt/intelmpi || echo '*** Intel MPI is left out: see above ***' >&2
+	$(BIN)/python bench/intra_host/run.py --mpi mpich=$(VENV)/opt/mpich --mpi intelmpi=$(VENV)/opt/intelmpi $(ARGS)
 
 # PyTorch's own tests of a backend, on Gloo and on braid, against the lists in tests/conformance/expected.
 conformance: setup

@@ -12,8 +12,8 @@ from pathlib import Path
 
 FOLDER = Path(os.path.relpath(Path(__file__).parent))  # of the checkout, wherever that is
 # The array API beside the MPIs, which it resembles; torch.distributed beside Gloo, which it replaces.
-AGAINST = {"array": ["openmpi", "mpich", "gloo"], "torch": ["gloo"]}
-SHOWN = {"array": ["openmpi", "mpich"], "torch": ["gloo"]}
+AGAINST = {"array": ["openmpi", "mpich", "intelmpi", "gloo"], "torch": ["gloo"]}
+SHOWN = {"array": ["openmpi", "mpich", "intelmpi"], "torch": ["gloo"]}
 
 
 OTHERS = ["all_gather", "reduce_scatter", "broadcast", "all_to_all"]
@@ -84,9 +84,9 @@ def short(number: float) -> str:
 
 
 def table_of_others(reports: dict[str, dict[int, dict]]) -> list[str]:
-    """Return a Markdown table: braid's medians in us, and the ratio of the better MPI's to them."""
+    """Return a Markdown table: braid's medians in us, and the ratio of the best MPI's to them."""
     numbers = list(next(iter(reports.values())))
-    titles = ["", "bytes", *(title for n in numbers for title in (f"{n} ranks: braid", "better MPI / braid"))]
+    titles = ["", "bytes", *(title for n in numbers for title in (f"{n} ranks: braid", "best MPI / braid"))]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for collective, by_ranks in reports.items():
         for cases in zip(*(report["cases"] for report in by_ranks.values()), strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Of other programs on this machine, and of benchmarks that other tests run meanwhile.
-FOREIGN = ("torch_", "sem.", "pym-", "psm_", "vader_", "mpich", "nccl-", "gloo", "braid-bench")
+FOREIGN = ("torch_", "sem.", "pym-", "psm_", "vader_", "mpich", "Intel_MPI_", "nccl-", "gloo", "braid-bench")
 
 
 @contextmanager

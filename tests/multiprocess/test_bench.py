@@ -93,7 +93,7 @@ def test_dtypes_operators_and_placements(api) -> None:
                 assert case.measurements["braid"].wrong == 0, work
 
 
-@pytest.mark.parametrize("name", ["openmpi", "mpich"])
+@pytest.mark.parametrize("name", ["openmpi", "mpich", "intelmpi"])
 def test_an_mpi(name) -> None:
     try:
         recipe = recipe_for(name, None, Setting(2))

@@ -2,6 +2,7 @@
 """What a benchmark measures and with which data: sizes, operators, and patterns whose results are known."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from braid._bench.ranks.contestants import (
     parse_layout,
     recipe_for,
 )
+from braid._bench.ranks.mpi_rank import version_number
 from braid._bench.ranks.pattern import PERIOD, Pattern, Region, count_wrong, fill, poison
 from braid._bench.rounds import apart, call_times
 from braid._bench.workload import (
@@ -128,6 +130,63 @@ def test_an_mpi_that_is_not_there_is_unavailable(tmp_path, monkeypatch) -> None:
     assert recipe_for("mpich", tmp_path, Setting(2)).launcher[0] == str(launcher)
     with pytest.raises(UnavailableError, match="--layout"):
         recipe_for("mpich", tmp_path, Setting(2, hosts=(1, 1)))
+
+
+@pytest.fixture
+def intelmpi(tmp_path, monkeypatch) -> Path:
+    """A folder with what looks like Intel MPI, and an environment that sets nothing of it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    for variable in ("I_MPI_FABRICS", "I_MPI_SHM_HEAP", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmpi.so.12").touch()
+    for program in ("mpirun", "mpiexec", "mpiexec.hydra"):
+        launcher = tmp_path / "bin" / program
+        launcher.write_text("#!/bin/sh\necho 'Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 1'\n")
+        launcher.chmod(0o755)
+    return tmp_path
+
+
+def test_how_intel_mpi_is_started(intelmpi) -> None:
+    assert parse_against(f"intelmpi={intelmpi}") == {"intelmpi": intelmpi}
+    recipe = recipe_for("intelmpi", intelmpi, Setting(64))
+    assert recipe.launcher == (str(intelmpi / "bin" / "mpiexec.hydra"),)
+    assert recipe.environment == {
+        "LD_LIBRARY_PATH": str(intelmpi / "lib"),
+        "MPI4PY_MPIABI": "mpich",
+        "MPI4PY_LIBMPI": str(intelmpi / "lib" / "libmpi.so.12"),
+        "I_MPI_FABRICS": "shm",
+        "I_MPI_SHM_HEAP": "1",
+    }
+    for other in ("openmpi", "mpich"):
+        with pytest.raises(UnavailableError, match=r"no mpirun of it in .*; .*bin/mpirun is another MPI"):
+            recipe_for(other, intelmpi, Setting(2))
+
+
+def test_settings_of_intel_mpi_are_the_users_first(intelmpi, monkeypatch) -> None:
+    monkeypatch.setenv("I_MPI_FABRICS", "shm:ofi")
+    monkeypatch.setenv("I_MPI_SHM_HEAP", "0")
+    environment = recipe_for("intelmpi", intelmpi, Setting(2)).environment
+    assert not {name for name in environment if name.startswith("I_MPI_")}
+
+
+def test_intel_mpi_that_is_not_there_is_unavailable(intelmpi, monkeypatch) -> None:
+    launcher = intelmpi / "bin" / "mpiexec.hydra"
+    launcher.write_text("#!/bin/sh\necho 'HYDRA build details'\n")
+    with pytest.raises(UnavailableError, match=r"no mpiexec\.hydra of it in .*hydra is another MPI"):
+        recipe_for("intelmpi", intelmpi, Setting(2))
+    monkeypatch.setattr("sys.prefix", str(intelmpi / "lib"))
+    monkeypatch.setenv("PATH", str(intelmpi / "lib"))
+    with pytest.raises(UnavailableError, match=r"--against intelmpi=FOLDER, .*pip install impi-rt"):
+        recipe_for("intelmpi", None, Setting(2))
+
+
+def test_version_numbers_of_mpis() -> None:
+    assert version_number("Open MPI v5.0.11") == "5.0.11"
+    assert version_number("MPICH Version:      5.0.2") == "5.0.2"
+    assert version_number("Intel(R) MPI Library 2021.18.1 for Linux* OS") == "2021.18.1"
+    assert version_number("An MPI") == "An MPI"
 
 
 def test_layouts() -> None:

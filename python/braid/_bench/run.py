@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from braid._bench.machine import bandwidth, facts
 from braid._bench.machine.limit import limit_us
 from braid._bench.ranks.contestants import (
-    MPI_LIBRARIES,
     Setting,
     UnavailableError,
     braid_recipe,
     preload,
     recipe_for,
 )
+from braid._bench.ranks.mpi_libraries import MPI_LIBRARIES
 from braid._bench.ranks.team import Team, TeamError
 from braid._bench.ranks.teams import teams_for
 from braid._bench.results import REFERENCE, Case, Report

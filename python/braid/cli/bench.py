@@ -39,8 +39,8 @@ def collective(
     against: Annotated[
         str,
         typer.Option(
-            help="gloo, nccl, ucc (as torch has them), openmpi, mpich (through mpi4py); openmpi=FOLDER says where "
-            "it is installed; none. Who is missing is reported and skipped.",
+            help="gloo, nccl, ucc (as torch has them), openmpi, mpich, intelmpi (through mpi4py); openmpi=FOLDER "
+            "says where it is installed; none. Who is missing is reported and skipped.",
             metavar="NAMES",
         ),
     ] = "gloo",

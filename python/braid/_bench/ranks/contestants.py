@@ -11,15 +11,13 @@ from pathlib import Path
 
 from braid import _core
 from braid._bench.collectives import COLLECTIVES
+from braid._bench.ranks.mpi_libraries import MPI_LIBRARIES, MpiLibrary
 from braid._bench.ranks.team import Place, Recipe
 from braid._bench.results import REFERENCE
 from braid._bench.workload import UsageError
 
 IN_TORCH = ("gloo", "nccl", "ucc")
-MPI_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 KNOWN = (*IN_TORCH, *MPI_LIBRARIES)
-# What --version of their mpirun says.
-_SAYS = {"openmpi": ("Open MPI", "Open RTE", "OpenRTE"), "mpich": ("HYDRA", "MPICH")}
 # Keeps their session folders and segments where they are removed, whatever happens.
 _OWN_FILES = dict.fromkeys(
     ("TMPDIR", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"), "{folder}"
@@ -134,15 +132,16 @@ def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:
         raise UnavailableError("cannot be made to take one machine for several hosts (--layout)")
     if importlib.util.find_spec("mpi4py") is None:
         raise UnavailableError("mpi4py is not installed (pip install 'torch-braid[bench]')")
-    launcher = _find_launcher(name, folder)
-    library = launcher.parent.parent / "lib"
-    paths = [str(library), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    library = MPI_LIBRARIES[name]
+    launcher = _find_launcher(name, library, folder)
+    libraries = launcher.parent.parent / "lib"
+    paths = [str(libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = {
         "LD_LIBRARY_PATH": os.pathsep.join(paths),
-        "MPI4PY_MPIABI": name,
-        "MPI4PY_LIBMPI": str(library / MPI_LIBRARIES[name]) if (library / MPI_LIBRARIES[name]).exists()
-        else MPI_LIBRARIES[name],
-    }  # fmt: skip
+        "MPI4PY_MPIABI": library.abi,
+        "MPI4PY_LIBMPI": str(libraries / library.file) if (libraries / library.file).exists() else library.file,
+        **{variable: value for variable, value in library.defaults.items() if variable not in os.environ},
+    }
     options: tuple[str, ...] = ()
     if name == "openmpi":
         options = ("--oversubscribe",) if setting.ranks > len(os.sched_getaffinity(0)) else ()
@@ -152,23 +151,29 @@ def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:
                   launcher_environment=_OWN_FILES)  # fmt: skip
 
 
-def _find_launcher(name: str, folder: Path | None) -> Path:
+def _find_launcher(name: str, library: MpiLibrary, folder: Path | None) -> Path:
     looked = []
-    for candidate in _candidates(name, folder):
+    for candidate in _candidates(name, library, folder):
         if candidate.is_file():
             says = _version_of(candidate)
-            if any(word in says for word in _SAYS[name]):
+            if any(word in says for word in library.launcher_says):
                 return candidate
             looked.append(f"{candidate} is another MPI")
-    where = f"in {folder}" if folder else f"(try --against {name}=FOLDER, or install one: pip install {name})"
-    raise UnavailableError(f"no mpirun of it {where}" + "".join(f"; {line}" for line in looked[:2]))
+    where = (
+        f"in {folder}"
+        if folder
+        else f"(try --against {name}=FOLDER, or install one: pip install {library.package})"
+    )
+    missing = f"no {library.launchers[0]} of it {where}"
+    raise UnavailableError(missing + "".join(f"; {line}" for line in looked[:2]))
 
 
-def _candidates(name: str, folder: Path | None) -> list[Path]:
+def _candidates(name: str, library: MpiLibrary, folder: Path | None) -> list[Path]:
     if folder:
-        return [folder / "bin" / program for program in ("mpirun", "mpiexec")]
-    found = [Path(sys.prefix, "bin", "mpirun"), Path(sys.prefix, "bin", "mpiexec")]
-    for program in (f"mpirun.{name}", f"mpiexec.{name}", "mpirun", "mpiexec"):  # Debian keeps several side by side
+        return [folder / "bin" / program for program in library.launchers]
+    found = [Path(sys.prefix, "bin", program) for program in library.launchers]
+    own = [f"{program}.{name}" for program in library.launchers]  # Debian keeps several side by side
+    for program in (*own, *library.launchers):
         if path := shutil.which(program):
             found.append(Path(path))
     return list(dict.fromkeys(found))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that calls MPI through mpi4py."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from braid._bench.ranks.array_rank import ArrayRank
 from braid._bench.ranks.contestant_rank import Buffers
+from braid._bench.ranks.mpi_libraries import MPI_LIBRARIES
 from braid._bench.workload import Workload
 
 # Those whose name is not theirs in capitals, and _T.
@@ -28,8 +30,7 @@ class MpiRank(ArrayRank):
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
         self.rank, self.size = self._comm.rank, self._comm.size
         self._version = MPI.Get_library_version().split("\n")[0].split(",")[0].strip()
-        wanted = {"openmpi": "open mpi", "mpich": "mpich"}[library]
-        if wanted not in self._version.lower():
+        if MPI_LIBRARIES[library].version_says not in self._version.lower():
             raise RuntimeError(f"mpi4py was built for, or loaded, {self._version}, not {library}")
 
     def call_for(self, work: Workload, buffers: Buffers) -> Callable[[], object]:
@@ -88,8 +89,14 @@ class MpiRank(ArrayRank):
 
     def about(self) -> str:
         """Return the library's version."""
-        return self._version.split()[-1].removeprefix("v")
+        return version_number(self._version)
 
     def close(self) -> None:
         """Finalise MPI."""
         self._mpi.Finalize()
+
+
+def version_number(text: str) -> str:
+    """Return the number in a line like "Open MPI v5.0.11", or the line where it has none."""
+    found = re.search(r"\d[\w.]*", text)
+    return found[0] if found else text

@@ -16,7 +16,7 @@ from types import FrameType
 from braid._bench.ranks.team import Recipe, Team, TeamError
 
 _SHARED = Path("/dev/shm")
-_SEGMENT_PREFIXES = ("mpich_shm_", "sm_segment.", "vader_segment.")
+_SEGMENT_PREFIXES = ("Intel_MPI_", "mpich_shm_", "sm_segment.", "vader_segment.")
 
 
 @contextlib.contextmanager
