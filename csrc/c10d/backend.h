@@ -27,12 +27,12 @@
 
 namespace braid::adapter {
 
-// Who a backend is, and where it meets the others.
-struct Introduction {
+// Who a backend is, and where its ranks rendezvous.
+struct BackendConfig {
   c10::intrusive_ptr<::c10d::Store> store;
   int rank = 0;
   int size = 1;
-  milliseconds timeout = kBackendDefaultTimeout;  // for the meeting, and then for operations
+  milliseconds timeout = kBackendDefaultTimeout;  // for the rendezvous, and then for operations
   std::string group_id;
   std::vector<int64_t> global_ranks;          // by group rank; empty when the group is the whole job
   std::string known_as = "braid";             // the name it is shown by in profiles
@@ -42,10 +42,10 @@ struct Introduction {
 
 class Backend final : public ::c10d::Backend {
  public:
-  // Meets the other ranks through the store, with options from the environment,
-  // and what the introduction has of them.
-  static c10::intrusive_ptr<Backend> create(Introduction introduction);
-  Backend(std::shared_ptr<Communicator> group, Introduction introduction);
+  // Forms the group through the store, with options from the environment,
+  // and what the config has of them.
+  static c10::intrusive_ptr<Backend> create(BackendConfig config);
+  Backend(std::shared_ptr<Communicator> group, BackendConfig config);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "braid"; }
@@ -143,13 +143,13 @@ class Backend final : public ::c10d::Backend {
   std::string title_of(const Call& call) const;  // empty when nobody records profiles
   std::shared_ptr<CompletionHook> completion_hook();
   // A copy of what this backend is, for a group that comes from it.
-  Introduction derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
-                       const std::string& suffix) const;
-  c10::intrusive_ptr<::c10d::Backend> derive_once(Introduction introduction);
+  BackendConfig derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
+                        const std::string& suffix) const;
+  c10::intrusive_ptr<::c10d::Backend> derive_once(BackendConfig config);
 
   const int made_under_;  // fork_count()
   std::shared_ptr<Communicator> group_;
-  const Introduction introduction_;
+  const BackendConfig config_;
   const std::shared_ptr<const Members> members_;
   std::atomic<milliseconds> timeout_;
   std::atomic<int> shrinks_{0};

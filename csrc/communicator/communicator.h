@@ -97,7 +97,7 @@ void for_each_field(const OperationStats& stats, Visit&& visit) {
 
 class Communicator {
  public:
-  // Meets the other ranks through the store; blocks until all are there (options.timeout). `name` tells groups of
+  // Finds the other ranks through the store; blocks until all are there (options.timeout). `name` tells groups of
   // one store apart.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Engine> engine, std::shared_ptr<Store> store,
                                                       Node rank, int ranks, const std::string& name,

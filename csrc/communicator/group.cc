@@ -7,7 +7,7 @@
 #include "base/barrier.h"
 #include "base/log.h"
 #include "base/look_up.h"
-#include "communicator/meeting_notice.h"
+#include "communicator/rendezvous_notice.h"
 #include "communicator/review.h"
 #include "communicator/tasks.h"
 
@@ -21,7 +21,7 @@ constexpr milliseconds kLastWordsTime{500};
 // How long a review that was under way needs to see that it is over.
 constexpr milliseconds kReviewEnds{1000};
 
-// Who is asked lives no longer than the meeting.
+// Who is asked lives no longer than the rendezvous.
 Options to_keep(Options options) {
   options.give_up = nullptr;
   return options;
@@ -46,9 +46,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
   }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   Status bad;
-  const Status thrown = caught("forming a group", [&] { bad = group->meet_others(*store, options.give_up); });
+  const Status thrown = caught("forming a group", [&] { bad = group->rendezvous(*store, options.give_up); });
   if (!thrown.ok()) {
-    group->mailbox().fail_here(thrown);  // those it has met already are told
+    group->mailbox().fail_here(thrown);  // tells the ranks that have a wire already
     bad = thrown;
   }
   if (!bad.ok()) return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
@@ -77,12 +77,12 @@ Group::~Group() {
   if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
 }
 
-Status Group::meet_others(Store& store, const GiveUp& give_up) {
+Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   give_up_ = give_up;
   const std::unique_ptr<GiveUp, void (*)(GiveUp*)> forget(&give_up_, [](GiveUp* asked) { *asked = nullptr; });
-  // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
-  MeetingNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
-  if (Status bad = meet(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
+  // Straight into wires_, which outlives the mailbox: a rendezvous that fails half way leaves channels there.
+  RendezvousNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
+  if (Status bad = run_rendezvous(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
     return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone

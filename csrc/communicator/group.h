@@ -24,7 +24,7 @@
 #include "executor/execution.h"
 #include "executor/shared_execution.h"
 #include "links/link_watch.h"
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 #include "rendezvous/store_until.h"
 #include "transport/vigil.h"
 #include "tuner/tuner.h"
@@ -60,7 +60,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   ~Group() override;
 
   // `give_up` is asked while it lasts.
-  Status meet_others(Store& store, const GiveUp& give_up);
+  Status rendezvous(Store& store, const GiveUp& give_up);
 
   Node rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
@@ -181,7 +181,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   const int nodes_;
   const int ranks_;  // the nodes but for aggregators
   const std::string name_;
-  const Options options_;  // without what is for the meeting alone
+  const Options options_;  // without what is for the rendezvous alone
   GiveUp give_up_;         // while the group forms
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them

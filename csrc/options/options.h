@@ -18,7 +18,7 @@ inline constexpr int kMostServers = 64;
 
 // Settings of one group. Those marked (*) must be equal on all ranks; group creation checks it.
 struct Options {
-  milliseconds timeout{30 * 60 * 1000};  // of an operation, and of meeting the other ranks
+  milliseconds timeout{30 * 60 * 1000};  // of an operation, and of the rendezvous
   std::string algorithm;                 // (*) forces a family: "ring" or "all_reduce=ring,broadcast=direct"
   std::string transports = "shm,tcp";    // which wires may be used
   bool single_copy = true;               // shm: read large messages straight out of the sender's memory

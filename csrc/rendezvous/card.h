@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells the others about itself when they meet.
+// What a rank tells the others about itself in a rendezvous.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Card {
   std::string cores;     // that it may run on, as cores.h writes them
   std::string shm;       // how to reach its shared memory; empty: not offered
   std::string tcp;       // its listener; empty: not offered
-  std::string nonce;     // random, of this meeting alone
+  std::string nonce;     // random, of this rendezvous alone
   std::string rates;     // of its host's network card, where a file states the links; else empty
   std::string place;     // host and process, for whoever reads of this rank: "node7 (pid 4711)"
   std::string secret;    // rank 0's card: what members prove to know when they connect

@@ -15,7 +15,7 @@
 #include "fuzz/targets.h"
 #include "rendezvous/card.h"
 #include "rendezvous/cores.h"
-#include "rendezvous/introductions.h"
+#include "rendezvous/endpoint_exchange.h"
 #include "topology/topology.h"
 #include "transport/frame.h"
 #include "transport/shm/group_card.h"
@@ -132,25 +132,26 @@ class StoreOfAStranger final : public Store {
   std::map<std::string, std::string> values_;
 };
 
-void meet(const std::string& text) {
+void read_endpoint_set(const std::string& text) {
   StoreOfAStranger store(text);
   Card mine;
   mine.settings = "wire format";
   mine.host = "here";
   int prepared = 0;
-  const auto met = introduce(store, "/", 0, 2, mine, Clock::now(), [&](const std::vector<Card>& cards) {
+  const auto set = exchange_endpoints(store, "/", 0, 2, mine, Clock::now(), [&](const std::vector<Card>& cards) {
     require(cards.size() == 2 && cards[0] == mine, "the cards are those of the ranks, in order");
     ++prepared;
     return Status();
   });
-  if (met.ok())
-    require(prepared > 0 && met.value().cards[1].settings == mine.settings, "who meets has equal settings");
+  if (set.ok())
+    require(prepared > 0 && set.value().cards[1].settings == mine.settings,
+            "a set of endpoints has equal settings");
 }
 
 using Read = void (*)(const std::string&);
 constexpr std::array<Read, 12> kReaders = {read_card,        read_group_card, read_address, read_order,
                                            read_appointment, read_reason,     read_intent,  read_network_card,
-                                           read_codec,       read_nonce,      read_cores,   meet};
+                                           read_codec,       read_nonce,      read_cores,   read_endpoint_set};
 
 }  // namespace
 

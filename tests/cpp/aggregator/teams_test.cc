@@ -187,7 +187,7 @@ TEST(Team, TakesInAnAggregatorThatComesLater) {
     }
     EXPECT_TRUE(gets_through(*scene.group, 100));
     between.arrive_and_wait();
-    if (scene.place.rank == 0) scene.servers.start();  // another: all part, and meet again
+    if (scene.place.rank == 0) scene.servers.start();  // another: all leave, and rendezvous again
     bool all_in = false;
     for (int round = 0; round < 200 && !all_in; ++round) {
       const Status status = sum_right(*scene.group, kLarge, round);

@@ -14,7 +14,7 @@
 #include "communicator/registry.h"
 #include "links/parley.h"
 #include "links/survey.h"
-#include "rendezvous/introductions.h"
+#include "rendezvous/endpoint_exchange.h"
 #include "schedule/text.h"
 #include "topology/topology.h"
 #include "transport/loopback/loopback.h"

@@ -29,7 +29,7 @@ std::string read_line(int socket) {
 }
 
 // What a bootstrap does: cards, then verdicts.
-Status meet(ShmSide& side, int socket) {
+Status rendezvous(ShmSide& side, int socket) {
   const Node peer = 1 - side.rank;
   write_line(socket, side.group->card());
   const std::string card = read_line(socket);
@@ -53,14 +53,14 @@ class ChildRank {
     if (pid_ == 0) {
       ::close(ends[0]);
       ShmSide child(1, 2, options);
-      const bool well = meet(child, ends[1]).ok() && body(child);
+      const bool well = rendezvous(child, ends[1]).ok() && body(child);
       write_line(ends[1], well ? "done" : "failed");
       for (;;) ::pause();
     }
     ::close(ends[1]);
     socket_ = ends[0];
     parent_ = std::make_unique<ShmSide>(0, 2, options);
-    const Status status = meet(*parent_, socket_);
+    const Status status = rendezvous(*parent_, socket_);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   ~ChildRank() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/meeting_notice.h"
+#include "communicator/rendezvous_notice.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "communicator/stall_notice.h"
-#include "rendezvous/introductions.h"
+#include "rendezvous/endpoint_exchange.h"
 
 namespace braid {
 namespace {
@@ -16,16 +16,16 @@ constexpr milliseconds kLookAtKey{1};
 
 }  // namespace
 
-MeetingNotice::MeetingNotice(Store& store, Node rank, int ranks, std::string name, milliseconds first)
+RendezvousNotice::RendezvousNotice(Store& store, Node rank, int ranks, std::string name, milliseconds first)
     : store_(store), rank_(rank), ranks_(ranks), name_(std::move(name)), notice_after_(first) {}
 
-MeetingNotice::~MeetingNotice() {
+RendezvousNotice::~RendezvousNotice() {
   if (notices_ == 0) return;
-  log(LogLevel::kWarning, "rank " + std::to_string(rank_) + ": the meeting of group \"" + name_ +
+  log(LogLevel::kWarning, "rank " + std::to_string(rank_) + ": the rendezvous of group \"" + name_ +
                               "\" has ended after " + seconds_text(Clock::now() - begun_));
 }
 
-Result<std::string> MeetingNotice::get(const std::string& key, milliseconds timeout) {
+Result<std::string> RendezvousNotice::get(const std::string& key, milliseconds timeout) {
   if (notice_after_.count() == 0) return store_.get(key, timeout);
   const Deadline deadline = deadline_after(timeout);
   while (true) {
@@ -41,7 +41,7 @@ Result<std::string> MeetingNotice::get(const std::string& key, milliseconds time
   }
 }
 
-void MeetingNotice::tell(const std::string& key) {
+void RendezvousNotice::tell(const std::string& key) {
   std::vector<Node> missing;
   for (Node node = 0; node < ranks_; ++node) {
     if (!has_come(node)) missing.push_back(node);
@@ -58,7 +58,7 @@ void MeetingNotice::tell(const std::string& key) {
 }
 
 // A card that an earlier group of this name has left in the store counts as well.
-bool MeetingNotice::has_come(Node node) {
+bool RendezvousNotice::has_come(Node node) {
   return node == rank_ || await(store_, "braid/" + name_ + "/", "card", node, Clock::now() + kLookAtKey).ok();
 }
 

@@ -13,17 +13,18 @@
 
 namespace braid {
 
-struct Introduction {
-  std::vector<Card> cards;  // by rank, all of this meeting
-  std::string token;        // the same on all ranks, and of this meeting alone
+struct EndpointSet {
+  std::vector<Card> cards;  // by rank, all of this rendezvous
+  std::string token;        // the same on all ranks, and of this rendezvous alone
 };
 
 // Puts this rank's card into the store and reads the others' until all ranks have confirmed that they see the same
 // set. Every card holds a fresh nonce, so a set with a card of the past can never be confirmed by all.
 // `prepare` is called with each new set that this rank sees, before it confirms it; once or, rarely, more often.
 // kTimeout names the rank that has not come; kMismatch the rank whose settings differ.
-Result<Introduction> introduce(Store& store, const std::string& prefix, Node rank, int ranks, const Card& mine,
-                               Deadline deadline, const std::function<Status(const std::vector<Card>&)>& prepare);
+Result<EndpointSet> exchange_endpoints(Store& store, const std::string& prefix, Node rank, int ranks,
+                                       const Card& mine, Deadline deadline,
+                                       const std::function<Status(const std::vector<Card>&)>& prepare);
 
 // A value that `of` has put or will put under `what`; kTimeout says that the rank has not come.
 Result<std::string> await(Store& store, const std::string& prefix, const std::string& what, Node of,

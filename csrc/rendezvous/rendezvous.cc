@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 
 #include <algorithm>
 #include <set>
@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/sha256.h"
 #include "rendezvous/cores.h"
-#include "rendezvous/introductions.h"
+#include "rendezvous/endpoint_exchange.h"
 
 namespace braid {
 namespace {
@@ -20,8 +20,8 @@ bool offers(const Options& options, const std::string& wire) {
   return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
 }
 
-// One meeting: the parts of meet() share these.
-struct Meeting {
+// One rendezvous: the functions of this file share it.
+struct Rendezvous {
   Store& store;
   const Node rank;
   const int ranks;
@@ -38,7 +38,7 @@ Result<std::string> random_hex(size_t bytes) {
 }
 
 // The card of this rank; makes what it tells of.
-Result<Card> make_card(const Meeting& m, EngineImpl& engine, Wires& wires) {
+Result<Card> make_card(const Rendezvous& m, EngineImpl& engine, Wires& wires) {
   Card card;
   card.settings = shared_settings(m.options);
   auto host = host_identity(m.options);
@@ -72,7 +72,8 @@ Result<Card> make_card(const Meeting& m, EngineImpl& engine, Wires& wires) {
 }
 
 // Becomes reachable for members that know the secret on rank 0's card.
-Status join_tcp(const Meeting& m, EngineImpl& engine, const std::string& name, const Card& first, Wires& wires) {
+Status join_tcp(const Rendezvous& m, EngineImpl& engine, const std::string& name, const Card& first,
+                Wires& wires) {
   if (!offers(m.options, "tcp")) return {};
   auto endpoint = engine.tcp();
   if (!endpoint.ok()) return endpoint.status();
@@ -129,7 +130,7 @@ struct Reaches {
 };
 
 // They find out whether they can read this process as soon as all ranks have confirmed the cards.
-void permit_neighbours(const Meeting& m, const std::vector<Card>& cards, Wires& wires) {
+void permit_neighbours(const Rendezvous& m, const std::vector<Card>& cards, Wires& wires) {
   if (!wires.shm) return;
   std::vector<std::string> neighbours;
   for (size_t i = 0; i < cards.size(); ++i) {
@@ -163,8 +164,8 @@ bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches)
 }
 
 // The locality probe: who is on this host is decided by really mapping its memory, on both sides.
-Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, ShmGroup* shm) {
-  const std::vector<Card>& cards = introduction.cards;
+Result<Reaches> probe_host(const Rendezvous& m, const EndpointSet& endpoint_set, ShmGroup* shm) {
+  const std::vector<Card>& cards = endpoint_set.cards;
   const auto n = static_cast<size_t>(m.ranks);
   Reaches reaches{std::string(n, static_cast<char>(Reach::kNone)), std::vector<std::string>(n),
                   std::vector<std::string>(n)};
@@ -182,7 +183,7 @@ Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, S
     }
   }
   if (neighbours.empty()) return reaches;
-  const std::string prefix = m.prefix + introduction.token + "/";
+  const std::string prefix = m.prefix + endpoint_set.token + "/";
   if (Status bad = m.store.set(prefix + "reach/" + std::to_string(m.rank), to_text(reaches)); !bad.ok())
     return bad;
   for (const Node node : neighbours) {
@@ -197,7 +198,7 @@ Result<Reaches> probe_host(const Meeting& m, const Introduction& introduction, S
 }
 
 // What every rank can do with the memory of every other, at least. All ranks see the same rows, and so decide alike.
-Reach common_reach(const Meeting& m, const std::vector<Card>& cards, const Reaches& reaches) {
+Reach common_reach(const Rendezvous& m, const std::vector<Card>& cards, const Reaches& reaches) {
   Reach common = Reach::kReadable;
   for (Node node = 0; node < m.ranks; ++node) {
     const auto i = static_cast<size_t>(node);
@@ -213,7 +214,7 @@ Reach common_reach(const Meeting& m, const std::vector<Card>& cards, const Reach
 }
 
 // Those that will.
-void permit_readers_only(const Meeting& m, const Reaches& reaches, Wires& wires) {
+void permit_readers_only(const Rendezvous& m, const Reaches& reaches, Wires& wires) {
   std::vector<Node> readers;
   for (Node node = 0; node < m.ranks; ++node) {
     const std::string& theirs = reaches.theirs[static_cast<size_t>(node)];
@@ -225,7 +226,7 @@ void permit_readers_only(const Meeting& m, const Reaches& reaches, Wires& wires)
   if (wires.shm) wires.shm->permit_only(readers);
 }
 
-Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches& reaches, Wires& wires) {
+Status attach_peer(const Rendezvous& m, Node node, const Card& card, const Reaches& reaches, Wires& wires) {
   const auto i = static_cast<size_t>(node);
   const auto reach_of = [](const std::string& row, Node of) {
     return row.empty() ? Reach::kNone : static_cast<Reach>(row[static_cast<size_t>(of)]);
@@ -255,23 +256,23 @@ Status attach_peer(const Meeting& m, Node node, const Card& card, const Reaches&
 
 }  // namespace
 
-Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
-            const Options& options, Mailbox& mailbox, Wires& wires) {
+Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+                      const Options& options, Mailbox& mailbox, Wires& wires) {
   wires.descriptions.assign(static_cast<size_t>(ranks), "");
   wires.descriptions[static_cast<size_t>(rank)] = "rank " + std::to_string(rank) + ": this process";
   wires.hosts.assign(static_cast<size_t>(ranks), 0);
   if (ranks == 1) return {};
 
-  const Meeting m{store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
+  const Rendezvous m{store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
   auto mine = make_card(m, engine, wires);
   if (!mine.ok()) return mine.status();
-  auto introduction =
-      introduce(store, m.prefix, rank, ranks, mine.value(), m.deadline, [&](const std::vector<Card>& cards) {
-        permit_neighbours(m, cards, wires);
-        return join_tcp(m, engine, name, cards[0], wires);
-      });
-  if (!introduction.ok()) return introduction.status();
-  const std::vector<Card>& cards = introduction.value().cards;
+  auto endpoint_set = exchange_endpoints(store, m.prefix, rank, ranks, mine.value(), m.deadline,
+                                         [&](const std::vector<Card>& cards) {
+                                           permit_neighbours(m, cards, wires);
+                                           return join_tcp(m, engine, name, cards[0], wires);
+                                         });
+  if (!endpoint_set.ok()) return endpoint_set.status();
+  const std::vector<Card>& cards = endpoint_set.value().cards;
   wires.hosts = number_hosts(cards);
   for (const Card& card : cards) {
     wires.host_addresses.push_back(address_of(card));
@@ -282,7 +283,7 @@ Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::s
   wires.rates = std::move(rates).value();
   expect_neighbours(engine, cards, rank, wires);
 
-  auto reaches = probe_host(m, introduction.value(), wires.shm.get());
+  auto reaches = probe_host(m, endpoint_set.value(), wires.shm.get());
   if (!reaches.ok()) return reaches.status();
   permit_readers_only(m, reaches.value(), wires);
   for (Node node = 0; node < ranks; ++node) {

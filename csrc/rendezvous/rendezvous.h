@@ -32,7 +32,7 @@ struct Wires {
 
 // Blocks until all ranks are there, at most options.timeout; a failure names who is missing, or which setting
 // differs from whose. Even then `mailbox` may have channels that need `wires`.
-Status meet(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
-            const Options& options, Mailbox& mailbox, Wires& wires);
+Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+                      const Options& options, Mailbox& mailbox, Wires& wires);
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A meeting's store that says, now and then, who has not come.
+// A rendezvous's store that says, now and then, who has not come.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace braid {
 
-// Writes a line when the meeting has lasted `first`, twice as long, and so on; 0: none. One more when it ends after
+// Writes a line when the rendezvous has lasted `first`, twice as long, and so on; 0: none. One more when it ends after
 // that. The store must outlive it.
-class MeetingNotice final : public Store {
+class RendezvousNotice final : public Store {
  public:
-  MeetingNotice(Store& store, Node rank, int ranks, std::string name, milliseconds first);
-  ~MeetingNotice() override;
+  RendezvousNotice(Store& store, Node rank, int ranks, std::string name, milliseconds first);
+  ~RendezvousNotice() override;
 
   Status set(const std::string& key, const std::string& value) override { return store_.set(key, value); }
   Result<std::string> get(const std::string& key, milliseconds timeout) override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/introductions.h"
+#include "rendezvous/endpoint_exchange.h"
 
 #include <algorithm>
 #include <thread>
@@ -55,10 +55,11 @@ Result<std::string> await(Store& store, const std::string& prefix, const std::st
                 of);
 }
 
-Result<Introduction> introduce(Store& store, const std::string& prefix, Node rank, int ranks, const Card& mine,
-                               Deadline deadline, const std::function<Status(const std::vector<Card>&)>& prepare) {
+Result<EndpointSet> exchange_endpoints(Store& store, const std::string& prefix, Node rank, int ranks,
+                                       const Card& mine, Deadline deadline,
+                                       const std::function<Status(const std::vector<Card>&)>& prepare) {
   if (Status bad = store.set(key_of(prefix, "card", rank), to_text(mine)); !bad.ok()) return bad;
-  Introduction seen;
+  EndpointSet seen;
   for (milliseconds pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
     std::string texts;
     std::vector<Card> cards;
