@@ -15,7 +15,7 @@ namespace braid {
 namespace {
 
 constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
-// A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two
+// A NIC's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two
 // messages of the smallest chunks, nor more than is needed on any network.
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
@@ -74,7 +74,7 @@ Status Group::make_tuner(bool again, Deadline deadline) {
 void Group::limit_credit(const Topology& topology) {
   double bytes = static_cast<double>(options_.credit_bytes);
   if (options_.credit_bytes == 0) {
-    const double down_s_per_byte = topology.card(topology.host(rank_)).down_s_per_byte;
+    const double down_s_per_byte = topology.nic(topology.host(rank_)).down_s_per_byte;
     const int sharers =
         topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(rank_)])];
     bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
@@ -82,14 +82,14 @@ void Group::limit_credit(const Topology& topology) {
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
-// To what both cards pass, as far as it was measured; null: as fast as it goes, as when links are to be measured.
+// To what both NICs pass, as far as it was measured; null: as fast as it goes, as when links are to be measured.
 void Group::pace_peers(const Topology* topology) {
   for (Node peer = 0; peer < nodes_; ++peer) {
     if (peer == rank_) continue;
     double bytes_per_s = 0;
     if (topology != nullptr && topology->host(peer) != topology->host(rank_)) {
-      const double up_s = topology->card(topology->host(rank_)).up_s_per_byte;
-      const double down_s = topology->card(topology->host(peer)).down_s_per_byte;
+      const double up_s = topology->nic(topology->host(rank_)).up_s_per_byte;
+      const double down_s = topology->nic(topology->host(peer)).down_s_per_byte;
       bytes_per_s = pace_for(std::max(up_s, down_s));
     }
     mailbox_.pace(peer, bytes_per_s);

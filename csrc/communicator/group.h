@@ -146,7 +146,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Status carry_queue_locked();
   // The group has failed: what is queued ends, on the progress thread or, without one, here.
   void drain_queue(const Status& why);
-  // By the first rank: what all do. `seen` has what each rank's card has passed lately.
+  // By the first rank: what all do. `seen` has what each rank's NIC has passed lately.
   std::string decide(bool first, const std::vector<SeenRates>& seen);
   std::string decide_on_servers(bool first);
   Status measure_again(Deadline deadline);

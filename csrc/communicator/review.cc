@@ -27,12 +27,12 @@ constexpr uint64_t kReviewSteps = 1 << 24;  // behind those of a survey
 constexpr milliseconds kAwaitServers{60'000};
 constexpr int kAwaitServersPart = 2;
 
-// Cards that differ by so much from what they were have changed.
+// NICs that differ by so much from what they were have changed.
 constexpr double kChanged = 0.15;
 
-std::string rates_text(const Topology::Card& card) {
+std::string rates_text(const Topology::Nic& nic) {
   char text[64];
-  std::snprintf(text, sizeof text, "%.3g/%.3g", 8e-6 / card.up_s_per_byte, 8e-6 / card.down_s_per_byte);
+  std::snprintf(text, sizeof text, "%.3g/%.3g", 8e-6 / nic.up_s_per_byte, 8e-6 / nic.down_s_per_byte);
   return text;
 }
 
@@ -41,8 +41,8 @@ std::string changes_text(const Topology& before, const Topology& after) {
   const auto differs = [](double a, double b) { return std::max(a, b) > (1 + kChanged) * std::min(a, b); };
   std::string text;
   for (int host = 0; host < before.host_count(); ++host) {
-    const Topology::Card was = before.card(host);
-    const Topology::Card is = after.card(host);
+    const Topology::Nic was = before.nic(host);
+    const Topology::Nic is = after.nic(host);
     if (!differs(was.up_s_per_byte, is.up_s_per_byte) && !differs(was.down_s_per_byte, is.down_s_per_byte))
       continue;
     text += (text.empty() ? "" : ", ") + ("host " + std::to_string(host)) + ": " + rates_text(is) +
@@ -67,7 +67,7 @@ std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<
   return seen;
 }
 
-// What the busiest rank of each host has passed. The sum of several, each at its own time, may be more than their card
+// What the busiest rank of each host has passed. The sum of several, each at its own time, may be more than their NIC
 // can pass; what one has passed is not.
 std::vector<SeenRates> fastest_by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
   std::vector<SeenRates> fastest(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
@@ -83,9 +83,9 @@ std::vector<SeenRates> rates_of(const Topology& topology, bool only_one_works) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   std::vector<SeenRates> rates;
   for (int host = 0; host < topology.host_count(); ++host) {
-    const Topology::Card card = topology.card(host);
-    rates.push_back({only_one_works && card.up_s_per_byte > 0 ? 1 / card.up_s_per_byte : kAny,
-                     only_one_works && card.down_s_per_byte > 0 ? 1 / card.down_s_per_byte : kAny});
+    const Topology::Nic nic = topology.nic(host);
+    rates.push_back({only_one_works && nic.up_s_per_byte > 0 ? 1 / nic.up_s_per_byte : kAny,
+                     only_one_works && nic.down_s_per_byte > 0 ? 1 / nic.down_s_per_byte : kAny});
   }
   return rates;
 }
@@ -188,7 +188,7 @@ std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
 SeenRates Group::seen_rates() {
   SeenRates seen;
   if (wires_.tcp) {
-    const CardRates rates = wires_.tcp->take_rates();
+    const NicRates rates = wires_.tcp->take_rates();
     seen = {rates.up_bytes_per_s, rates.down_bytes_per_s};
   }
   if (const auto with_aggregators = team()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Now and then, between two collectives and on all ranks between the same two, the ranks look up: has what a network
-// card passes changed, has an aggregator come? All hear what the first rank makes of it, and do it.
+// NIC passes changed, has an aggregator come? All hear what the first rank makes of it, and do it.
 #pragma once
 
 #include <atomic>

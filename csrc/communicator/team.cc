@@ -54,7 +54,7 @@ Status Group::form_team(int aggregators, const std::string& name) {
     return {};
   }
   made.value()->set_timeout(limit);
-  link_watch_.forget();  // what the group's own cards pass changes with what the team takes over
+  link_watch_.forget();  // what the group's own NICs pass changes with what the team takes over
   detour_counters_ = &statistics_.row(name_of(CollectiveKind::kAllReduce),
                                       "direct with " + aggregators_text(static_cast<size_t>(aggregators)));
   const std::lock_guard lock(mutex_);

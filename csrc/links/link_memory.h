@@ -21,7 +21,7 @@ class LinkMemory {
   explicit LinkMemory(std::string file) : file_(std::move(file)) {}
 
   // The links of ranks on `hosts`, numbered by first appearance, at the addresses `names` (both by rank); none
-  // unless all hosts were measured together. With others, or more: a card is seen only as fast as its peers are, so
+  // unless all hosts were measured together. With others, or more: a NIC is seen only as fast as its peers are, so
   // what was found among more hosts is nearer to the truth, and what was found among fewer does not count.
   std::optional<Topology> recall(const std::vector<std::string>& names, const std::vector<int>& hosts,
                                  Link within_host);
@@ -34,7 +34,7 @@ class LinkMemory {
     int64_t found_at_s = 0;  // of the system's clock
     double alpha_s = 0;
     double burst_bytes = 0;
-    Topology::Card card;
+    Topology::Nic nic;
   };
   using Cluster = std::map<std::string, Entry>;  // by digest of its name
   void read_file();

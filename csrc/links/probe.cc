@@ -10,8 +10,8 @@ namespace braid {
 namespace {
 
 constexpr size_t kPieceBytes = 16 * 1024;
-// Lanes between all: as many pieces are under way. A few at first, which a slow card's queue holds (more than it
-// holds would be dropped, and TCP wait); then what the card passes in kInFlight.
+// Lanes between all: as many pieces are under way. A few at first, which a slow NIC's queue holds (more than it
+// holds would be dropped, and TCP wait); then what the NIC passes in kInFlight.
 constexpr size_t kFirstLanes = 12;
 constexpr size_t kMostLanes = 128;
 constexpr milliseconds kInFlight{14};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one network card can pass: all other hosts send to it, or it sends to all of them, for a short while.
+// What one NIC can pass: all other hosts send to it, or it sends to all of them, for a short while.
 #pragma once
 
 #include <vector>

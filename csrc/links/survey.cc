@@ -16,7 +16,7 @@ namespace braid {
 namespace {
 
 constexpr int kPings = 15;
-// How much a card passes at once after a pause is tried with messages of these sizes, so many of each; the first
+// How much a NIC passes at once after a pause is tried with messages of these sizes, so many of each; the first
 // takes no time on a wire.
 constexpr std::array<size_t, 4> kBursts = {8, 1024, 4096, 16384};
 constexpr int kBurstPings = 5;
@@ -80,7 +80,7 @@ class Surveyor {
     return {};
   }
 
-  // The median time of one way. What cards have to spare fills up in the pauses.
+  // The median time of one way. What NICs have to spare fills up in the pauses.
   Result<double> play(size_t host, size_t bytes, int count, milliseconds pause) {
     parley_.next_step();
     if (rank_ != leaders_[0] && rank_ != leaders_[host]) return 0.0;
@@ -100,7 +100,7 @@ class Surveyor {
     return median(trips) / 2;
   }
 
-  // The largest message that all cards that are slow enough to tell passed in less than half of the time that their
+  // The largest message that all NICs that are slow enough to tell passed in less than half of the time that their
   // rates call for; 0 when there is none such. `rates`: up and down, by host.
   double burst_bytes(const std::vector<double>& rates) const {
     double passed = 0;
@@ -157,9 +157,9 @@ class Surveyor {
     return Survey{std::move(topology).value(), measured};
   }
 
-  // A probe in which nothing could be counted leaves the card as fast as the fastest.
+  // A probe in which nothing could be counted leaves the NIC as fast as the fastest.
   Topology draw(Link within_host, const std::vector<double>& found) const {
-    // Other work on a host makes its card look slow; little makes one look fast.
+    // Other work on a host makes its NIC look slow; little makes one look fast.
     std::vector<double> best(2 * leaders_.size(), 0);
     for (size_t i = 0; i < found.size(); ++i) best[i % best.size()] = std::max(best[i % best.size()], found[i]);
     std::vector<double> rates = without_noise(best);
@@ -169,7 +169,7 @@ class Surveyor {
     topology.set_burst_bytes(burst_bytes(rates));
     for (int host = 0; host < topology.host_count(); ++host) {
       const auto i = static_cast<size_t>(host) * 2;
-      topology.set_card(host, {1 / rates[i], 1 / rates[i + 1]});
+      topology.set_nic(host, {1 / rates[i], 1 / rates[i + 1]});
     }
     return topology;
   }

@@ -24,12 +24,12 @@ class Segment {
   // what /proc/<pid>/maps shows.
   static Result<Segment> create(const char* label, size_t bytes);
 
-  // Maps the segment that another process (or this one) described by its card. Succeeds only if the memory behind
-  // the card is really reached: same size, sealed, and holding the card's nonce.
-  static Result<Segment> attach(std::string_view card);
+  // Maps the segment that another process (or this one) described by its handle. Succeeds only if the memory behind
+  // the handle is really reached: same size, sealed, and holding the handle's nonce.
+  static Result<Segment> attach(std::string_view handle);
 
-  // The process that made the segment of this card, if it says so truly.
-  static Result<pid_t> owner_of(std::string_view card);
+  // The process that made the segment of this handle, if it says so truly.
+  static Result<pid_t> owner_of(std::string_view handle);
 
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
@@ -39,7 +39,7 @@ class Segment {
   size_t size() const { return size_; }
   pid_t owner() const { return owner_; }  // the process that created it
   // What attach() needs; works as long as the creating Segment exists.
-  const std::string& card() const { return card_; }
+  const std::string& handle() const { return handle_; }
 
  private:
   Segment() = default;
@@ -48,7 +48,7 @@ class Segment {
   size_t size_ = 0;
   int fd_ = -1;  // of the creator only: peers open it through /proc
   pid_t owner_ = -1;
-  std::string card_;
+  std::string handle_;
 };
 
 }  // namespace braid

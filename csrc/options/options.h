@@ -32,8 +32,8 @@ struct Options {
   std::string cache_dir;              // where what was measured is remembered; "": nowhere
   milliseconds peer_timeout{20'000};  // a peer that is needed and silent for so long is lost; 0: never
   int tcp_connections = 3;            // (*) per peer and direction; of several the first is for short frames
-  bool pacing = true;        // TCP: no faster to a peer than what both cards were measured to pass, and a little
-  int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
+  bool pacing = true;        // TCP: no faster to a peer than what both NICs were measured to pass, and a little
+  int64_t credit_bytes = 0;  // of large messages under way to this rank's NIC; 0 chooses
   int64_t chunk_bytes = 0;   // (*) pipelining grain: a chunk of one segment; 0 chooses
   int window = 4;            // (*) segments in flight: what they cost is part of the choice
   int aggregators = 0;       // (*) so many of the group's last nodes only add up

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "memory/card.h"
+#include "memory/handle_text.h"
 
 namespace braid {
 

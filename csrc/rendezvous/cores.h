@@ -15,7 +15,7 @@ std::string usable_cores();
 // Adds the cores of such a text to the set; what is no number is left out.
 void add_cores(const std::string& text, std::set<int>& cores);
 
-// The machine behind a host's identity (card.h): containers of one machine are several hosts, and share its cores.
+// The machine behind a host's identity (endpoint.h): containers of one machine are several hosts, and share its cores.
 std::string machine_of(const std::string& host);
 
 // What a rank tells of where it runs: its host's identity, and its cores as usable_cores() wrote them.

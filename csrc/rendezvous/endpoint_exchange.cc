@@ -20,13 +20,13 @@ std::string key_of(const std::string& prefix, const std::string& what, Node of) 
 
 std::string digest_of(const std::string& text) { return hex(sha256(bytes_of(text))).substr(0, 32); }
 
-Status check_settings(const std::vector<Card>& cards, Node rank) {
-  const Card& mine = cards[static_cast<size_t>(rank)];
-  for (size_t node = 0; node < cards.size(); ++node) {
-    if (cards[node].settings == mine.settings) continue;
+Status check_settings(const std::vector<RankEndpoint>& endpoints, Node rank) {
+  const RankEndpoint& mine = endpoints[static_cast<size_t>(rank)];
+  for (size_t node = 0; node < endpoints.size(); ++node) {
+    if (endpoints[node].settings == mine.settings) continue;
     return {Code::kMismatch,
             "settings must be equal on all ranks, but rank " + std::to_string(rank) + " has " + mine.settings +
-                " and rank " + std::to_string(node) + " has " + cards[node].settings,
+                " and rank " + std::to_string(node) + " has " + endpoints[node].settings,
             static_cast<Node>(node)};
   }
   return {};
@@ -56,24 +56,24 @@ Result<std::string> await(Store& store, const std::string& prefix, const std::st
 }
 
 Result<EndpointSet> exchange_endpoints(Store& store, const std::string& prefix, Node rank, int ranks,
-                                       const Card& mine, Deadline deadline,
-                                       const std::function<Status(const std::vector<Card>&)>& prepare) {
+                                       const RankEndpoint& mine, Deadline deadline,
+                                       const std::function<Status(const std::vector<RankEndpoint>&)>& prepare) {
   if (Status bad = store.set(key_of(prefix, "card", rank), to_text(mine)); !bad.ok()) return bad;
   EndpointSet seen;
   for (milliseconds pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
     std::string texts;
-    std::vector<Card> cards;
+    std::vector<RankEndpoint> endpoints;
     for (Node node = 0; node < ranks; ++node) {
       auto text = await(store, prefix, "card", node, deadline);
       if (!text.ok()) return text.status();
-      auto card = card_from_text(text.value());
-      if (!card.ok()) return card.status();
+      auto endpoint = endpoint_from_text(text.value());
+      if (!endpoint.ok()) return endpoint.status();
       texts += text.value();
-      cards.push_back(std::move(card).value());
+      endpoints.push_back(std::move(endpoint).value());
     }
     if (std::string token = digest_of(texts); token != seen.token) {
-      seen = {std::move(cards), std::move(token)};
-      if (Status bad = prepare(seen.cards); !bad.ok()) return bad;
+      seen = {std::move(endpoints), std::move(token)};
+      if (Status bad = prepare(seen.endpoints); !bad.ok()) return bad;
       if (Status bad = store.set(key_of(prefix, "agree", rank), seen.token); !bad.ok()) return bad;
     }
     Node other = -1;
@@ -86,12 +86,12 @@ Result<EndpointSet> exchange_endpoints(Store& store, const std::string& prefix, 
     if (Clock::now() >= deadline) {
       return Status(Code::kTimeout,
                     "rank " + std::to_string(other) +
-                        " has not come to form the group (the store holds only its card of an earlier one)",
+                        " has not come to form the group (the store holds only its endpoint of an earlier one)",
                     other);
     }
     std::this_thread::sleep_for(pause);
   }
-  if (Status bad = check_settings(seen.cards, rank); !bad.ok()) return bad;
+  if (Status bad = check_settings(seen.endpoints, rank); !bad.ok()) return bad;
   return seen;
 }
 

@@ -37,23 +37,23 @@ Result<std::string> random_hex(size_t bytes) {
   return hex(random);
 }
 
-// The card of this rank; makes what it tells of.
-Result<Card> make_card(const Rendezvous& m, EngineImpl& engine, Wires& wires) {
-  Card card;
-  card.settings = shared_settings(m.options);
+// The endpoint of this rank; makes what it tells of.
+Result<RankEndpoint> make_endpoint(const Rendezvous& m, EngineImpl& engine, Wires& wires) {
+  RankEndpoint endpoint;
+  endpoint.settings = shared_settings(m.options);
   auto host = host_identity(m.options);
   if (!host.ok()) return host.status();
-  card.host = std::move(host).value();
-  card.place = own_place(m.options);
-  card.cores = usable_cores();
-  if (m.options.stated) card.rates = to_text(m.options.stated->card);
+  endpoint.host = std::move(host).value();
+  endpoint.place = own_place(m.options);
+  endpoint.cores = usable_cores();
+  if (m.options.stated) endpoint.rates = to_text(m.options.stated->nic);
   auto nonce = random_hex(kNonceBytes);
   if (!nonce.ok()) return nonce.status();
-  card.nonce = std::move(nonce).value();
+  endpoint.nonce = std::move(nonce).value();
   if (m.rank == 0) {
     auto secret = random_hex(kSecretBytes);
     if (!secret.ok()) return secret.status();
-    card.secret = std::move(secret).value();
+    endpoint.secret = std::move(secret).value();
   }
   if (offers(m.options, "shm")) {
     ShmOptions shm;
@@ -61,60 +61,63 @@ Result<Card> make_card(const Rendezvous& m, EngineImpl& engine, Wires& wires) {
     auto group = ShmGroup::create(m.rank, m.ranks, engine.shm_bell(), engine.deaths(), shm);
     if (!group.ok()) return group.status();
     wires.shm = std::move(group).value();
-    card.shm = wires.shm->card();
+    endpoint.shm = wires.shm->endpoint();
   }
   if (offers(m.options, "tcp")) {
-    auto endpoint = engine.tcp();
-    if (!endpoint.ok()) return endpoint.status();
-    card.tcp = endpoint.value()->address();
+    auto listener = engine.tcp();
+    if (!listener.ok()) return listener.status();
+    endpoint.tcp = listener.value()->address();
   }
-  return card;
+  return endpoint;
 }
 
-// Becomes reachable for members that know the secret on rank 0's card.
-Status join_tcp(const Rendezvous& m, EngineImpl& engine, const std::string& name, const Card& first,
+// Becomes reachable for members that know the secret on rank 0's endpoint.
+Status join_tcp(const Rendezvous& m, EngineImpl& engine, const std::string& name, const RankEndpoint& first,
                 Wires& wires) {
   if (!offers(m.options, "tcp")) return {};
-  auto endpoint = engine.tcp();
-  if (!endpoint.ok()) return endpoint.status();
+  auto listener = engine.tcp();
+  if (!listener.ok()) return listener.status();
   if (wires.tcp) wires.tcp->leave();
-  auto joined = endpoint.value()->join(name + "/" + first.nonce, first.secret, m.rank, m.ranks, m.mailbox);
+  auto joined = listener.value()->join(name + "/" + first.nonce, first.secret, m.rank, m.ranks, m.mailbox);
   if (!joined.ok()) return joined.status();
   wires.tcp = std::move(joined).value();
   return {};
 }
 
-std::vector<int> number_hosts(const std::vector<Card>& cards) {
+std::vector<int> number_hosts(const std::vector<RankEndpoint>& endpoints) {
   std::vector<int> hosts;
   std::vector<std::string> seen;
-  for (const Card& card : cards) {
-    auto found = std::find(seen.begin(), seen.end(), card.host);
-    if (found == seen.end()) found = seen.insert(seen.end(), card.host);
+  for (const RankEndpoint& endpoint : endpoints) {
+    auto found = std::find(seen.begin(), seen.end(), endpoint.host);
+    if (found == seen.end()) found = seen.insert(seen.end(), endpoint.host);
     hosts.push_back(static_cast<int>(found - seen.begin()));
   }
   return hosts;
 }
 
 // A host has another way to the others behind each of its addresses. The port is another each time.
-std::string address_of(const Card& card) { return card.host + " " + card.tcp.substr(0, card.tcp.rfind(':')); }
+std::string address_of(const RankEndpoint& endpoint) {
+  return endpoint.host + " " + endpoint.tcp.substr(0, endpoint.tcp.rfind(':'));
+}
 
-// What each rank has stated of its host's card; settings are equal, so that all have stated something or none.
-Result<std::vector<Topology::Card>> stated_rates(const Options& options, const std::vector<Card>& cards) {
-  std::vector<Topology::Card> rates;
-  for (size_t rank = 0; options.stated && rank < cards.size(); ++rank) {
-    auto one = network_card_from_text(cards[rank].rates);
-    if (!one.ok()) return one.status().within("the card of rank " + std::to_string(rank));
+// What each rank has stated of its host's NIC; settings are equal, so that all have stated something or none.
+Result<std::vector<Topology::Nic>> stated_rates(const Options& options,
+                                                const std::vector<RankEndpoint>& endpoints) {
+  std::vector<Topology::Nic> rates;
+  for (size_t rank = 0; options.stated && rank < endpoints.size(); ++rank) {
+    auto one = nic_from_text(endpoints[rank].rates);
+    if (!one.ok()) return one.status().within("the endpoint of rank " + std::to_string(rank));
     rates.push_back(one.value());
   }
   return rates;
 }
 
 // How many share a core. Nodes of other hosts count, too, where those are containers of one machine.
-void expect_neighbours(EngineImpl& engine, const std::vector<Card>& cards, Node rank, Wires& wires) {
+void expect_neighbours(EngineImpl& engine, const std::vector<RankEndpoint>& endpoints, Node rank, Wires& wires) {
   std::vector<Place> places;
-  for (const Card& card : cards) places.push_back({card.host, card.cores});
+  for (const RankEndpoint& endpoint : endpoints) places.push_back({endpoint.host, endpoint.cores});
   const auto crowds = crowds_of(places);
-  const Crowd& own = crowds.at(machine_of(cards[static_cast<size_t>(rank)].host));
+  const Crowd& own = crowds.at(machine_of(endpoints[static_cast<size_t>(rank)].host));
   engine.expect_local_ranks(own.ranks, own.cores.size());
   wires.ranks_per_core = own.ranks_per_core();
   wires.most_ranks_per_core = most_ranks_per_core(crowds);
@@ -129,13 +132,14 @@ struct Reaches {
   std::vector<std::string> refusals;
 };
 
-// They find out whether they can read this process as soon as all ranks have confirmed the cards.
-void permit_neighbours(const Rendezvous& m, const std::vector<Card>& cards, Wires& wires) {
+// They find out whether they can read this process as soon as all ranks have confirmed the endpoints.
+void permit_neighbours(const Rendezvous& m, const std::vector<RankEndpoint>& endpoints, Wires& wires) {
   if (!wires.shm) return;
   std::vector<std::string> neighbours;
-  for (size_t i = 0; i < cards.size(); ++i) {
-    const bool near = cards[i].host == cards[static_cast<size_t>(m.rank)].host;
-    if (near && static_cast<Node>(i) != m.rank && !cards[i].shm.empty()) neighbours.push_back(cards[i].shm);
+  for (size_t i = 0; i < endpoints.size(); ++i) {
+    const bool near = endpoints[i].host == endpoints[static_cast<size_t>(m.rank)].host;
+    if (near && static_cast<Node>(i) != m.rank && !endpoints[i].shm.empty())
+      neighbours.push_back(endpoints[i].shm);
   }
   wires.shm->permit(neighbours);
 }
@@ -165,17 +169,17 @@ bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches)
 
 // The locality probe: who is on this host is decided by really mapping its memory, on both sides.
 Result<Reaches> probe_host(const Rendezvous& m, const EndpointSet& endpoint_set, ShmGroup* shm) {
-  const std::vector<Card>& cards = endpoint_set.cards;
+  const std::vector<RankEndpoint>& endpoints = endpoint_set.endpoints;
   const auto n = static_cast<size_t>(m.ranks);
   Reaches reaches{std::string(n, static_cast<char>(Reach::kNone)), std::vector<std::string>(n),
                   std::vector<std::string>(n)};
-  const Card& own = cards[static_cast<size_t>(m.rank)];
+  const RankEndpoint& own = endpoints[static_cast<size_t>(m.rank)];
   std::vector<Node> neighbours;
   for (Node node = 0; node < m.ranks; ++node) {
-    const Card& card = cards[static_cast<size_t>(node)];
-    if (node == m.rank || shm == nullptr || card.shm.empty() || card.host != own.host) continue;
+    const RankEndpoint& endpoint = endpoints[static_cast<size_t>(node)];
+    if (node == m.rank || shm == nullptr || endpoint.shm.empty() || endpoint.host != own.host) continue;
     neighbours.push_back(node);
-    if (const Status bad = shm->connect(node, card.shm); !bad.ok()) {
+    if (const Status bad = shm->connect(node, endpoint.shm); !bad.ok()) {
       reaches.refusals[static_cast<size_t>(node)] = bad.message();
     } else {
       reaches.mine[static_cast<size_t>(node)] =
@@ -198,12 +202,12 @@ Result<Reaches> probe_host(const Rendezvous& m, const EndpointSet& endpoint_set,
 }
 
 // What every rank can do with the memory of every other, at least. All ranks see the same rows, and so decide alike.
-Reach common_reach(const Rendezvous& m, const std::vector<Card>& cards, const Reaches& reaches) {
+Reach common_reach(const Rendezvous& m, const std::vector<RankEndpoint>& endpoints, const Reaches& reaches) {
   Reach common = Reach::kReadable;
   for (Node node = 0; node < m.ranks; ++node) {
     const auto i = static_cast<size_t>(node);
     const std::string& row = node == m.rank ? reaches.mine : reaches.theirs[i];
-    if (cards[i].host != cards[0].host || cards[i].shm.empty() || row.empty()) return Reach::kNone;
+    if (endpoints[i].host != endpoints[0].host || endpoints[i].shm.empty() || row.empty()) return Reach::kNone;
     for (size_t peer = 0; peer < row.size(); ++peer) {
       if (peer == i) continue;
       if (row[peer] == static_cast<char>(Reach::kNone)) return Reach::kNone;
@@ -226,7 +230,8 @@ void permit_readers_only(const Rendezvous& m, const Reaches& reaches, Wires& wir
   if (wires.shm) wires.shm->permit_only(readers);
 }
 
-Status attach_peer(const Rendezvous& m, Node node, const Card& card, const Reaches& reaches, Wires& wires) {
+Status attach_peer(const Rendezvous& m, Node node, const RankEndpoint& endpoint, const Reaches& reaches,
+                   Wires& wires) {
   const auto i = static_cast<size_t>(node);
   const auto reach_of = [](const std::string& row, Node of) {
     return row.empty() ? Reach::kNone : static_cast<Reach>(row[static_cast<size_t>(of)]);
@@ -237,11 +242,11 @@ Status attach_peer(const Rendezvous& m, Node node, const Card& card, const Reach
   if (mine != Reach::kNone && theirs != Reach::kNone) {
     m.mailbox.attach(node, wires.shm->channel(node, m.mailbox, theirs == Reach::kReadable));
     line += mine == Reach::kReadable ? "shm, single copy" : "shm, copied through a ring";
-  } else if (wires.tcp && !card.tcp.empty()) {
-    auto channel = wires.tcp->channel(node, card.tcp);
+  } else if (wires.tcp && !endpoint.tcp.empty()) {
+    auto channel = wires.tcp->channel(node, endpoint.tcp);
     if (!channel.ok()) return channel.status();
     m.mailbox.attach(node, std::move(channel).value());
-    line += "tcp " + card.tcp;
+    line += "tcp " + endpoint.tcp;
     if (!reaches.refusals[i].empty()) line += " (no shared memory: " + reaches.refusals[i] + ")";
   } else {
     return {Code::kUnsupported,
@@ -264,36 +269,37 @@ Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, co
   if (ranks == 1) return {};
 
   const Rendezvous m{store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
-  auto mine = make_card(m, engine, wires);
+  auto mine = make_endpoint(m, engine, wires);
   if (!mine.ok()) return mine.status();
   auto endpoint_set = exchange_endpoints(store, m.prefix, rank, ranks, mine.value(), m.deadline,
-                                         [&](const std::vector<Card>& cards) {
-                                           permit_neighbours(m, cards, wires);
-                                           return join_tcp(m, engine, name, cards[0], wires);
+                                         [&](const std::vector<RankEndpoint>& endpoints) {
+                                           permit_neighbours(m, endpoints, wires);
+                                           return join_tcp(m, engine, name, endpoints[0], wires);
                                          });
   if (!endpoint_set.ok()) return endpoint_set.status();
-  const std::vector<Card>& cards = endpoint_set.value().cards;
-  wires.hosts = number_hosts(cards);
-  for (const Card& card : cards) {
-    wires.host_addresses.push_back(address_of(card));
-    wires.places.push_back(card.place);
+  const std::vector<RankEndpoint>& endpoints = endpoint_set.value().endpoints;
+  wires.hosts = number_hosts(endpoints);
+  for (const RankEndpoint& endpoint : endpoints) {
+    wires.host_addresses.push_back(address_of(endpoint));
+    wires.places.push_back(endpoint.place);
   }
-  auto rates = stated_rates(options, cards);
+  auto rates = stated_rates(options, endpoints);
   if (!rates.ok()) return rates.status();
   wires.rates = std::move(rates).value();
-  expect_neighbours(engine, cards, rank, wires);
+  expect_neighbours(engine, endpoints, rank, wires);
 
   auto reaches = probe_host(m, endpoint_set.value(), wires.shm.get());
   if (!reaches.ok()) return reaches.status();
   permit_readers_only(m, reaches.value(), wires);
   for (Node node = 0; node < ranks; ++node) {
     if (node == rank) continue;
-    mailbox.set_name(node, rank_text(node) + " on " + cards[static_cast<size_t>(node)].place);
-    if (Status bad = attach_peer(m, node, cards[static_cast<size_t>(node)], reaches.value(), wires); !bad.ok()) {
+    mailbox.set_name(node, rank_text(node) + " on " + endpoints[static_cast<size_t>(node)].place);
+    if (Status bad = attach_peer(m, node, endpoints[static_cast<size_t>(node)], reaches.value(), wires);
+        !bad.ok()) {
       return bad;
     }
   }
-  const Reach common = common_reach(m, cards, reaches.value());
+  const Reach common = common_reach(m, endpoints, reaches.value());
   if (common != Reach::kNone) wires.board = wires.shm->board(wires.ranks_per_core > 1);
   wires.readable = common == Reach::kReadable;
   return {};

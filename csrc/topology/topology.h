@@ -24,12 +24,12 @@ struct Link {
 
 class Topology {
  public:
-  // A host's network card, which all its nodes share: what goes to other hosts, and what comes from there.
-  struct Card {
+  // A host's NIC, which all its nodes share: what goes to other hosts, and what comes from there.
+  struct Nic {
     double up_s_per_byte = 0;
     double down_s_per_byte = 0;
 
-    bool operator==(const Card&) const = default;
+    bool operator==(const Nic&) const = default;
   };
 
   // Seconds per byte by kind of work.
@@ -49,23 +49,23 @@ class Topology {
   const Link& between_hosts() const { return between_hosts_; }
 
   // Both ways as fast as `between_hosts`, where nothing else was said. REQUIRES (both): `host` is that of a node.
-  Card card(int host) const;
-  void set_card(int host, Card card);
-  // The cards that are not what `between_hosts` says, by host.
-  const std::map<int, Card>& special_cards() const { return cards_; }
+  Nic nic(int host) const;
+  void set_nic(int host, Nic nic);
+  // The NICs that are not what `between_hosts` says, by host.
+  const std::map<int, Nic>& special_nics() const { return nics_; }
 
-  // What a card passes at once after a pause, whatever its rate: the depth of a token bucket, as clouds have them. 0: a
+  // What a NIC passes at once after a pause, whatever its rate: the depth of a token bucket, as clouds have them. 0: a
   // wire, or not known. REQUIRES: finite, and not negative.
   double burst_bytes() const { return burst_bytes_; }
   void set_burst_bytes(double bytes) { burst_bytes_ = bytes; }
 
-  // A link between hosts is as fast as the slower of the two cards at its ends, unless set_link() was called.
+  // A link between hosts is as fast as the slower of the two NICs at its ends, unless set_link() was called.
   // REQUIRES (both): 0 <= from, to < nodes(), and from != to.
   Link link(int from, int to) const;
-  // A way of its own between two nodes: a slow line between two sites. To set what the hosts and cards say already
-  // takes such a link away; so cards come first.
+  // A way of its own between two nodes: a slow line between two sites. To set what the hosts and NICs say already
+  // takes such a link away; so NICs come first.
   void set_link(int from, int to, Link link);
-  // The links that are not what the hosts of their nodes and the cards say.
+  // The links that are not what the hosts of their nodes and the NICs say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
   // What the slowest processor takes per byte for work of some kind, which has a word for a name: "reduce" and the
@@ -79,7 +79,7 @@ class Topology {
   void set_work(Work work) { work_ = std::move(work); }
   const Work& work() const { return work_; }
 
-  // The first `nodes` alone, with what is known of their cards and links. REQUIRES: 0 < nodes <= this->nodes().
+  // The first `nodes` alone, with what is known of their NICs and links. REQUIRES: 0 < nodes <= this->nodes().
   Topology first(int nodes) const;
 
   // As it seems to those whose messages between hosts have `ratio` of their bytes. REQUIRES: ratio > 0.
@@ -96,7 +96,7 @@ class Topology {
   Link within_host_;
   Link between_hosts_;
   double burst_bytes_ = 0;
-  std::map<int, Card> cards_;                    // never equal to the usual one
+  std::map<int, Nic> nics_;                      // never equal to the usual one
   std::map<std::pair<int, int>, Link> special_;  // never equal to the usual one
   Work work_;
 };
@@ -106,7 +106,7 @@ Topology uniform(int nodes, double alpha_s, double beta_s_per_byte);
 // All nodes share memory. The numbers are of an ordinary server: 0.5 us, 10 GB/s.
 Topology one_host(int nodes);
 
-// The text form round-trips. A burst and work are there where they are known, cards and links where they differ from the
+// The text form round-trips. A burst and work are there where they are known, NICs and links where they differ from the
 // lines before them:
 //
 //   topology hosts=0,0,1
@@ -119,8 +119,8 @@ Topology one_host(int nodes);
 std::string to_text(const Topology& topology);
 // kInvalidArgument with the line number and what was expected there.
 Result<Topology> topology_from_text(std::string_view text);
-// A card alone: "up_s_per_byte=4e-08 down_s_per_byte=8e-09". Round-trips, too.
-std::string to_text(const Topology::Card& card);
-Result<Topology::Card> network_card_from_text(std::string_view text);
+// A NIC alone: "up_s_per_byte=4e-08 down_s_per_byte=8e-09". Round-trips, too.
+std::string to_text(const Topology::Nic& nic);
+Result<Topology::Nic> nic_from_text(std::string_view text);
 
 }  // namespace braid

@@ -14,8 +14,8 @@
 //  4. So many kReady go before an announcement. After more of them a receiver waits for the announcements.
 // A peer that goes beyond them has broken the protocol and is lost. Nothing is allocated before that is looked at.
 //
-// What comes through a network card comes on credit: the receiver says kReady for so many bytes at a time, of all
-// peers together, that the queue before its card does not overflow. Many senders to one card would else lose frames,
+// What comes through a NIC comes on credit: the receiver says kReady for so many bytes at a time, of all
+// peers together, that the queue before its NIC does not overflow. Many senders to one NIC would else lose frames,
 // and wait for timeouts of TCP's. Credit is for messages that are announced, so what holds it is under way and will
 // give it back; the oldest goes first. A little more is given in advance, to save the first messages the way.
 //
@@ -77,7 +77,7 @@ class Mailbox final : public FrameSink {
   // Others than Limits::of() its ranks. Before the first message.
   void set_limits(const Limits& limits);
 
-  // How much of large messages may be under way to this rank's card at a time. One message may, whatever its
+  // How much of large messages may be under way to this rank's NIC at a time. One message may, whatever its
   // size, and the last may go beyond it by half.
   void set_credit(size_t bytes);
   // Channel::pace() of the peer's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be under way to this rank's card: see mailbox.h.
+// What may be under way to this rank's NIC: see mailbox.h.
 #include "transport/mailbox.h"
 
 namespace braid {
@@ -46,7 +46,7 @@ void Mailbox::grant_waiting() {
 void Mailbox::give_back(Node from, const PostedReceive& receive) {
   Peer& p = peer(from);
   if (receive.credit == Credit::kInAdvance) --p.ahead;
-  if (!p.channel->traits().has_card) return;
+  if (!p.channel->traits().has_nic) return;
   if (receive.credit == Credit::kInAdvance) advanced_bytes_ -= receive.bytes.size();
   if (receive.credit != Credit::kGranted) return;
   granted_bytes_ -= receive.bytes.size();
@@ -56,7 +56,7 @@ void Mailbox::give_back(Node from, const PostedReceive& receive) {
 bool Mailbox::awaits(size_t enough) const {
   size_t bytes = 0;
   for (const Peer& p : peers_) {
-    if (!p.channel || !p.channel->traits().has_card) continue;
+    if (!p.channel || !p.channel->traits().has_nic) continue;
     for (const auto& [tag, receive] : p.receives) {
       bytes += receive.bytes.size() - receive.received_bytes;
       if (bytes >= enough) return true;

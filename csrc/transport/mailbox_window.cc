@@ -137,7 +137,7 @@ void Mailbox::let_come(Node from, const Tag& tag) {
   const bool ahead =
       receive.bytes.size() > traits.eager_bytes && !traits.reads_peer && p.ahead < limits_.announced;
   if (!receive.announced && !ahead) return want(from, tag);
-  if (traits.has_card) {
+  if (traits.has_nic) {
     ask_credit(from, tag);
     if (!receive.announced && receive.credit == Credit::kNone) want(from, tag);
   } else {

@@ -27,8 +27,8 @@ constexpr std::array<uint32_t, 16> kSizes = {0,  1,  8,   47,  48,  49,   63,   
 
 ChannelTraits traits_of(uint8_t wires) {
   ChannelTraits traits{kEagerBytes, kPieceBytes};
-  traits.has_card = (wires & 1) != 0;
-  traits.peer_reads = traits.reads_peer = !traits.has_card && (wires & 2) != 0;
+  traits.has_nic = (wires & 1) != 0;
+  traits.peer_reads = traits.reads_peer = !traits.has_nic && (wires & 2) != 0;
   return traits;
 }
 

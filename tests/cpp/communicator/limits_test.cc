@@ -64,13 +64,13 @@ TEST_F(Pair, ATopologyOfOtherRanks) {
   EXPECT_EQ(learned.status().message(), "rank 0 tells of 3 ranks in a group of 2");
 }
 
-TEST(Limits, ACardThatNobodyHas) {
+TEST(Limits, AEndpointThatNobodyHas) {
   MemoryStore store;
   ASSERT_TRUE(store.set("group/card/3", std::string(kMostStoreValueBytes + 1, 'x')).ok());
-  const auto card = await(store, "group/", "card", 3, Clock::now() + milliseconds(1000));
-  ASSERT_FALSE(card.ok());
-  EXPECT_EQ(card.status().message(), "the card of rank 3 has 1048577 bytes, more than the 1048576 allowed");
-  EXPECT_EQ(card.status().rank(), 3);
+  const auto endpoint = await(store, "group/", "card", 3, Clock::now() + milliseconds(1000));
+  ASSERT_FALSE(endpoint.ok());
+  EXPECT_EQ(endpoint.status().message(), "the card of rank 3 has 1048577 bytes, more than the 1048576 allowed");
+  EXPECT_EQ(endpoint.status().rank(), 3);
 }
 
 TEST(Limits, AnAppointmentToAGroupThatIsTooLarge) {

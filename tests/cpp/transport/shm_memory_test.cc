@@ -36,8 +36,8 @@ TEST_F(NoMemoryTest, NoGroupIsMade) {
 
 TEST_F(NoMemoryTest, AMessageThroughARingFailsTheGroup) {
   ShmSide first(0, 2), second(1, 2);
-  ASSERT_TRUE(first.group->connect(1, second.group->card()).ok());
-  ASSERT_TRUE(second.group->connect(0, first.group->card()).ok());
+  ASSERT_TRUE(first.group->connect(1, second.group->endpoint()).ok());
+  ASSERT_TRUE(second.group->connect(0, first.group->endpoint()).ok());
   first.attach(1, false);
   second.attach(0, false);
   is_full = true;

@@ -13,7 +13,7 @@ namespace braid::testing {
 namespace {
 
 constexpr Mailbox::Limits kTightLimits{.early_bytes = 4096, .announced = 8};
-constexpr ChannelTraits kWithCard{.eager_bytes = 64, .piece_bytes = 1000, .has_card = true};
+constexpr ChannelTraits kWithNic{.eager_bytes = 64, .piece_bytes = 1000, .has_nic = true};
 constexpr ChannelTraits kPlain{.eager_bytes = 64, .piece_bytes = 1000};
 constexpr ChannelTraits kReads{.eager_bytes = 64, .piece_bytes = 1000, .peer_reads = true, .reads_peer = true};
 
@@ -158,7 +158,7 @@ TEST(HostileWindowTest, NoMoreReadyGoesAheadThanMayCome) {
 }
 
 TEST(HostileWindowTest, AnAnnouncementThatPiecesOvertookIsNotKept) {
-  Rank rank(kWithCard);
+  Rank rank(kWithNic);
   for (size_t i = 0; i < 100; ++i) {
     const Tag tag{kPointToPoint | i, 0};
     rank.recv(tag, 1000);  // kReady goes at once, and crosses the announcement

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks and aggregators read of each other: cards, addresses, orders, appointments, reasons. Whatever the bytes are,
+// What ranks and aggregators read of each other: endpoints, addresses, orders, appointments, reasons. Whatever the bytes are,
 // each reader accepts or refuses; and what it accepts comes back the same from its own text.
 //
 //   byte 0    which reader
@@ -13,29 +13,31 @@
 #include "communicator/detour.h"
 #include "communicator/registry.h"
 #include "fuzz/targets.h"
-#include "rendezvous/card.h"
 #include "rendezvous/cores.h"
+#include "rendezvous/endpoint.h"
 #include "rendezvous/endpoint_exchange.h"
 #include "topology/topology.h"
 #include "transport/frame.h"
-#include "transport/shm/group_card.h"
+#include "transport/shm/group_endpoint.h"
 #include "transport/tcp/address.h"
 
 namespace braid::fuzz {
 namespace {
 
-void read_card(const std::string& text) {
-  const auto card = card_from_text(text);
-  if (!card.ok()) return require(card.status().code() == Code::kMismatch, "a refused card is a mismatch");
-  const auto again = card_from_text(to_text(card.value()));
-  require(again.ok() && again.value() == card.value(), "a card comes back the same");
+void read_endpoint(const std::string& text) {
+  const auto endpoint = endpoint_from_text(text);
+  if (!endpoint.ok())
+    return require(endpoint.status().code() == Code::kMismatch, "a refused endpoint is a mismatch");
+  const auto again = endpoint_from_text(to_text(endpoint.value()));
+  require(again.ok() && again.value() == endpoint.value(), "an endpoint comes back the same");
 }
 
-void read_group_card(const std::string& text) {
-  const auto card = shm::GroupCard::parse(text);
-  if (!card.ok()) return require(card.status().code() == Code::kInvalidArgument, "an invalid argument");
-  require(card.value().text() == text, "only what text() writes is read as a group's card: " + text);
-  require(card.value().rank >= 0 && card.value().rank < card.value().ranks, "the rank is one of the group");
+void read_group_endpoint(const std::string& text) {
+  const auto endpoint = shm::GroupEndpoint::parse(text);
+  if (!endpoint.ok()) return require(endpoint.status().code() == Code::kInvalidArgument, "an invalid argument");
+  require(endpoint.value().text() == text, "only what text() writes is read as a group's endpoint: " + text);
+  require(endpoint.value().rank >= 0 && endpoint.value().rank < endpoint.value().ranks,
+          "the rank is one of the group");
 }
 
 void read_address(const std::string& text) {
@@ -85,11 +87,11 @@ void read_intent(const std::string& text) {
   require(!describe(intent).empty(), "every intent has a description");
 }
 
-void read_network_card(const std::string& text) {
-  const auto card = network_card_from_text(text);
-  if (!card.ok()) return require(card.status().code() == Code::kInvalidArgument, "an invalid argument");
-  const auto again = network_card_from_text(to_text(card.value()));
-  require(again.ok() && again.value() == card.value(), "a network card comes back the same");
+void read_nic(const std::string& text) {
+  const auto nic = nic_from_text(text);
+  if (!nic.ok()) return require(nic.status().code() == Code::kInvalidArgument, "an invalid argument");
+  const auto again = nic_from_text(to_text(nic.value()));
+  require(again.ok() && again.value() == nic.value(), "a NIC comes back the same");
 }
 
 void read_codec(const std::string& text) {
@@ -109,7 +111,7 @@ void read_cores(const std::string& text) {
   require(most_ranks_per_core(crowds) >= 1, "there is a rank per core at least");
 }
 
-// Rank 1 of a group of two is the input: its card, and what it confirms.
+// Rank 1 of a group of two is the input: its endpoint, and what it confirms.
 class StoreOfAStranger final : public Store {
  public:
   explicit StoreOfAStranger(const std::string& said) {
@@ -134,28 +136,29 @@ class StoreOfAStranger final : public Store {
 
 void read_endpoint_set(const std::string& text) {
   StoreOfAStranger store(text);
-  Card mine;
+  RankEndpoint mine;
   mine.settings = "wire format";
   mine.host = "here";
   int prepared = 0;
-  const auto set = exchange_endpoints(store, "/", 0, 2, mine, Clock::now(), [&](const std::vector<Card>& cards) {
-    require(cards.size() == 2 && cards[0] == mine, "the cards are those of the ranks, in order");
-    ++prepared;
-    return Status();
-  });
+  const auto set =
+      exchange_endpoints(store, "/", 0, 2, mine, Clock::now(), [&](const std::vector<RankEndpoint>& endpoints) {
+        require(endpoints.size() == 2 && endpoints[0] == mine, "the endpoints are those of the ranks, in order");
+        ++prepared;
+        return Status();
+      });
   if (set.ok())
-    require(prepared > 0 && set.value().cards[1].settings == mine.settings,
+    require(prepared > 0 && set.value().endpoints[1].settings == mine.settings,
             "a set of endpoints has equal settings");
 }
 
 using Read = void (*)(const std::string&);
-constexpr std::array<Read, 12> kReaders = {read_card,        read_group_card, read_address, read_order,
-                                           read_appointment, read_reason,     read_intent,  read_network_card,
-                                           read_codec,       read_nonce,      read_cores,   read_endpoint_set};
+constexpr std::array<Read, 12> kReaders = {read_endpoint,    read_group_endpoint, read_address, read_order,
+                                           read_appointment, read_reason,         read_intent,  read_nic,
+                                           read_codec,       read_nonce,          read_cores,   read_endpoint_set};
 
 }  // namespace
 
-void cards_target(Input input) {
+void peer_texts_target(Input input) {
   Reader reader(input);
   const Read read = kReaders[reader.one_of(kReaders.size())];
   read(reader.text());

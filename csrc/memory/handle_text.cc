@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/card.h"
+#include "memory/handle_text.h"
 
 namespace braid {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/card_meter.h"
+#include "transport/tcp/nic_meter.h"
 
 #include <utility>
 
@@ -13,13 +13,13 @@ constexpr milliseconds kInterval{5};
 constexpr int kQuietLooks = 10;
 // Less is not worth looking at: barriers, say, and other small messages.
 constexpr uint64_t kWorthALook = 64 * 1024;
-// With less under way a connection waits for its peer, or for us, rather than for the card.
+// With less under way a connection waits for its peer, or for us, rather than for the NIC.
 constexpr size_t kBacklog = 16 * 1024;
 constexpr uint64_t kTrickle = 512;
 
 }  // namespace
 
-void CardMeter::start() {
+void NicMeter::start() {
   if (moved_bytes_ < kWorthALook) return;
   running_ = true;
   quiet_looks_ = 0;
@@ -29,13 +29,13 @@ void CardMeter::start() {
   look_later();
 }
 
-void CardMeter::look_later() {
+void NicMeter::look_later() {
   group_.reactor.at(looked_at_ + kInterval, [group = group_.shared_from_this(), this] {
-    group->guarded("looking at what the card passes", [this] { look(); });
+    group->guarded("looking at what the NIC passes", [this] { look(); });
   });
 }
 
-void CardMeter::look() {
+void NicMeter::look() {
   const auto now = Clock::now();
   Passage out;
   for (Node peer = 0; peer < group_.ranks; ++peer) out += group_.link(peer).passage();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cards: the short texts by which processes of one host find each other's memory. They come from other processes
+// Handles: the short texts by which processes of one host find each other's memory. They come from other processes
 // and are read strictly: anything but the exact form is refused.
 #pragma once
 

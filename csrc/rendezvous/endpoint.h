@@ -9,22 +9,22 @@
 
 namespace braid {
 
-struct Card {
+struct RankEndpoint {
   std::string settings;  // what must be equal on all ranks, in words
   std::string host;      // equal for ranks that may share memory
   std::string cores;     // that it may run on, as cores.h writes them
   std::string shm;       // how to reach its shared memory; empty: not offered
   std::string tcp;       // its listener; empty: not offered
   std::string nonce;     // random, of this rendezvous alone
-  std::string rates;     // of its host's network card, where a file states the links; else empty
+  std::string rates;     // of its host's NIC, where a file states the links; else empty
   std::string place;     // host and process, for whoever reads of this rank: "node7 (pid 4711)"
-  std::string secret;    // rank 0's card: what members prove to know when they connect
+  std::string secret;    // rank 0's endpoint: what members prove to know when they connect
 
-  bool operator==(const Card&) const = default;
+  bool operator==(const RankEndpoint&) const = default;
 };
 
-std::string to_text(const Card& card);
-Result<Card> card_from_text(const std::string& text);
+std::string to_text(const RankEndpoint& endpoint);
+Result<RankEndpoint> endpoint_from_text(const std::string& text);
 
 // Boot id and IPC namespace of this machine, or the override.
 Result<std::string> host_identity(const Options& options);

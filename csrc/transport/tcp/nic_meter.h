@@ -19,9 +19,9 @@ class Membership;
 // Out, a connection is busy while the system or our queue holds what the peer has not acknowledged, and what is
 // acknowledged has passed: what the system has taken from us may still wait. In, while bytes come and the sink
 // awaits more.
-class CardMeter {
+class NicMeter {
  public:
-  explicit CardMeter(Membership& group) : group_(group) {}
+  explicit NicMeter(Membership& group) : group_(group) {}
 
   // What a connection has written or read.
   void wrote(size_t bytes) { stir(bytes); }
@@ -29,7 +29,7 @@ class CardMeter {
     read_bytes_ += bytes;
     stir(bytes);
   }
-  CardRates take() { return {up_.take(), down_.take()}; }
+  NicRates take() { return {up_.take(), down_.take()}; }
 
  private:
   void stir(size_t bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group says of its card, over real sockets. Those are paced, so that there is a rate to find.
+// What a group says of its NIC, over real sockets. Those are paced, so that there is a rate to find.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -44,11 +44,11 @@ long naps() {
   return -1;
 }
 
-class CardMeterTest : public ::testing::Test {
+class NicMeterTest : public ::testing::Test {
  protected:
   // Segments as a real network has them: those of loopback, of 64 KiB, would come further apart than the meter
   // looks. Listeners pass it on.
-  CardMeterTest() { set_option(IPPROTO_TCP, TCP_MAXSEG, 1448); }
+  NicMeterTest() { set_option(IPPROTO_TCP, TCP_MAXSEG, 1448); }
 
   // Moves `count` messages from rank 0 to rank 1, `ahead` of them at a time.
   void stream(uint64_t count, size_t bytes, size_t ahead) {
@@ -74,14 +74,14 @@ class CardMeterTest : public ::testing::Test {
   uint64_t stream_ = 0;
 };
 
-TEST_F(CardMeterTest, FindsTheRateAndFollowsIt) {
+TEST_F(NicMeterTest, FindsTheRateAndFollowsIt) {
   stream(1, 100, 1);  // connects
   for (const double rate : {kPace, kPace / 3, kPace}) {
     pace(rate);
     stream_large(100);
     for (const Node rank : {0, 1}) group_.group(rank).take_rates();
     stream_large(250);
-    const CardRates sender = group_.group(0).take_rates(), receiver = group_.group(1).take_rates();
+    const NicRates sender = group_.group(0).take_rates(), receiver = group_.group(1).take_rates();
     EXPECT_NEAR(sender.up_bytes_per_s, rate, 0.25 * rate);
     EXPECT_NEAR(receiver.down_bytes_per_s, rate, 0.25 * rate);
     EXPECT_EQ(sender.down_bytes_per_s, 0);
@@ -89,7 +89,7 @@ TEST_F(CardMeterTest, FindsTheRateAndFollowsIt) {
   }
 }
 
-TEST_F(CardMeterTest, SaysNothingOfSmallMessages) {
+TEST_F(NicMeterTest, SaysNothingOfSmallMessages) {
   on_all_ranks(2, [&](Node rank) {
     std::vector<std::byte> ball(1000);
     for (uint64_t i = 0; i < 3000; ++i) {  // 3 MB each way
@@ -105,13 +105,13 @@ TEST_F(CardMeterTest, SaysNothingOfSmallMessages) {
     }
   });
   for (const Node rank : {0, 1}) {
-    const CardRates rates = group_.group(rank).take_rates();
+    const NicRates rates = group_.group(rank).take_rates();
     EXPECT_EQ(rates.up_bytes_per_s, 0);
     EXPECT_EQ(rates.down_bytes_per_s, 0);
   }
 }
 
-TEST_F(CardMeterTest, SleepsWhileNothingMoves) {
+TEST_F(NicMeterTest, SleepsWhileNothingMoves) {
   stream_large(200);
   ASSERT_GT(naps(), 0);
   std::this_thread::sleep_for(milliseconds(300));
@@ -120,14 +120,14 @@ TEST_F(CardMeterTest, SleepsWhileNothingMoves) {
   EXPECT_EQ(naps(), before);
 }
 
-TEST_F(CardMeterTest, HasNothingToSayOfAGroupThatWasLeft) {
+TEST_F(NicMeterTest, HasNothingToSayOfAGroupThatWasLeft) {
   pace(kPace);
   stream_large(200);
   group_.group(0).leave();
   EXPECT_EQ(group_.group(0).take_rates().up_bytes_per_s, 0);
 }
 
-TEST_F(CardMeterTest, IsAskedFromAnyThread) {
+TEST_F(NicMeterTest, IsAskedFromAnyThread) {
   std::atomic<bool> over{false};
   std::thread asking([&] {
     while (!over) {

@@ -11,20 +11,20 @@
 
 namespace braid::shm {
 
-struct GroupCard {
+struct GroupEndpoint {
   Node rank = 0;
   int ranks = 0;
   size_t ring_bytes = 0;
   size_t eager_bytes = 0;
   uint64_t probe_address = 0;  // of `probe`, in the private memory of the process
   Nonce probe;
-  std::string inbox;  // cards of segments
+  std::string inbox;  // handles of segments
   std::string board;
   std::string bell;
 
   std::string text() const;
   // kInvalidArgument for anything that text() cannot have written.
-  static Result<GroupCard> parse(const std::string& text);
+  static Result<GroupEndpoint> parse(const std::string& text);
 };
 
 }  // namespace braid::shm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/card.h"
+#include "rendezvous/endpoint.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,16 +15,16 @@ namespace {
 
 constexpr int kWireVersion = 5;
 
-constexpr std::array<std::pair<const char*, std::string Card::*>, 9> kFields = {{
-    {"settings", &Card::settings},
-    {"host", &Card::host},
-    {"cores", &Card::cores},
-    {"shm", &Card::shm},
-    {"tcp", &Card::tcp},
-    {"nonce", &Card::nonce},
-    {"rates", &Card::rates},
-    {"place", &Card::place},
-    {"secret", &Card::secret},
+constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 9> kFields = {{
+    {"settings", &RankEndpoint::settings},
+    {"host", &RankEndpoint::host},
+    {"cores", &RankEndpoint::cores},
+    {"shm", &RankEndpoint::shm},
+    {"tcp", &RankEndpoint::tcp},
+    {"nonce", &RankEndpoint::nonce},
+    {"rates", &RankEndpoint::rates},
+    {"place", &RankEndpoint::place},
+    {"secret", &RankEndpoint::secret},
 }};
 
 std::string link_target(const char* path) {
@@ -48,14 +48,14 @@ Result<std::string> boot_id() {
 
 }  // namespace
 
-std::string to_text(const Card& card) {
+std::string to_text(const RankEndpoint& endpoint) {
   std::string text;
-  for (const auto& [name, field] : kFields) text += std::string(name) + "=" + card.*field + "\n";
+  for (const auto& [name, field] : kFields) text += std::string(name) + "=" + endpoint.*field + "\n";
   return text;
 }
 
-Result<Card> card_from_text(const std::string& text) {
-  Card card;
+Result<RankEndpoint> endpoint_from_text(const std::string& text) {
+  RankEndpoint endpoint;
   std::string_view rest = text;  // streams keep it to themselves when there is no memory for a line
   for (const auto& [name, field] : kFields) {
     const std::string lead = std::string(name) + "=";
@@ -63,11 +63,11 @@ Result<Card> card_from_text(const std::string& text) {
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     if (!line.starts_with(lead)) {
       return Status(Code::kMismatch,
-                    "a rank left a card without \"" + lead + "\"; it may run another braid version");
+                    "a rank left an endpoint without \"" + lead + "\"; it may run another braid version");
     }
-    card.*field = line.substr(lead.size());
+    endpoint.*field = line.substr(lead.size());
   }
-  return card;
+  return endpoint;
 }
 
 Result<std::string> host_identity(const Options& options) {
@@ -81,7 +81,7 @@ std::string own_place(const Options& options) {
   std::array<char, 256> name{};
   const bool known = ::gethostname(name.data(), name.size() - 1) == 0;
   std::string host = !options.host.empty() ? options.host : known ? name.data() : "?";
-  std::erase(host, '\n');  // a card has a line for each field
+  std::erase(host, '\n');  // an endpoint has a line for each field
   return host + " (pid " + std::to_string(::getpid()) + ")";
 }
 
