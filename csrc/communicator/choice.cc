@@ -5,10 +5,10 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
+#include "links/link_benchmark.h"
 #include "links/pace.h"
 #include "links/parley.h"
 #include "links/processor.h"
-#include "links/survey.h"
 #include "links/tuning.h"
 
 namespace braid {
@@ -20,7 +20,7 @@ constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
-constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a survey
+constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a link benchmark
 
 }  // namespace
 
@@ -29,8 +29,8 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
   if (options_.stated) return stated_topology(wires_.hosts, within, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
   const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_addresses, wires_.hosts, within);
-  auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "",
-                      deadline, give_up_);
+  auto found = benchmark_links(mailbox_, engine_->bell(), rank_, wires_.hosts, within,
+                               known ? to_text(*known) : "", deadline, give_up_);
   if (!found.ok()) return found.status().within("measuring the links between hosts");
   if (found.value().measured) engine_->links().keep(wires_.host_addresses, found.value().topology);
   Topology topology = std::move(found).value().topology;

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kReviewedBytes = 256 * 1024;
 constexpr size_t kReviewEvery = 4;
 constexpr size_t kReviewEveryBytes = 8 * 1024 * 1024;
-constexpr uint64_t kReviewSteps = 1 << 24;  // behind those of a survey
+constexpr uint64_t kReviewSteps = 1 << 24;  // behind those of a link benchmark
 // How long the first rank waits for aggregators when the group forms; and a part of the group's timeout at most, within
 // which the others expect to hear of it.
 constexpr milliseconds kAwaitServers{60'000};

@@ -12,8 +12,8 @@
 
 #include "communicator/ranks.h"
 #include "communicator/registry.h"
+#include "links/link_benchmark.h"
 #include "links/parley.h"
-#include "links/survey.h"
 #include "rendezvous/endpoint_exchange.h"
 #include "schedule/text.h"
 #include "topology/topology.h"
@@ -58,7 +58,7 @@ TEST_F(Pair, ATopologyOfOtherRanks) {
     Parley parley(boxes_[0], bells_[0], "a test", deadline);
     static_cast<void>(parley.tell(0, 2, to_text(Topology({0, 1, 2}, {1e-6, 1e-9}, {1e-5, 1e-8}))));
   });
-  const auto learned = survey(boxes_[1], bells_[1], 1, {0, 1}, {1e-6, 1e-9}, "", deadline);
+  const auto learned = benchmark_links(boxes_[1], bells_[1], 1, {0, 1}, {1e-6, 1e-9}, "", deadline);
   first.join();
   ASSERT_FALSE(learned.ok());
   EXPECT_EQ(learned.status().message(), "rank 0 tells of 3 ranks in a group of 2");

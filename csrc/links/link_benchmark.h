@@ -17,7 +17,7 @@
 
 namespace braid {
 
-struct Survey {
+struct LinkBenchmarkResult {
   Topology topology;
   bool measured = false;  // or known before
 };
@@ -26,8 +26,10 @@ struct Survey {
 // noisy measurement tells apart are said to be alike. `hosts` has every rank's host, numbered by first appearance;
 // `within_host` is taken over as it is. `known` is for the first rank: a topology's text, which all then get without
 // any measuring; "" measures. REQUIRES: at least two hosts. What else uses the NICs meanwhile makes them look slower.
-Result<Survey> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
-                      Link within_host, const std::string& known, Deadline deadline, const GiveUp& give_up = {});
+Result<LinkBenchmarkResult> benchmark_links(Mailbox& mailbox, DoorbellWord& bell, Node rank,
+                                            const std::vector<int>& hosts, Link within_host,
+                                            const std::string& known, Deadline deadline,
+                                            const GiveUp& give_up = {});
 
 // Rates, the fastest first or not: those within 12 % below the fastest of a group become the group's mean.
 std::vector<double> without_noise(const std::vector<double>& rates);

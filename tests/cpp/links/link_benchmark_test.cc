@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups over several hosts learn what joins them, all the same.
-#include "links/survey.h"
+#include "links/link_benchmark.h"
 
 #include <algorithm>
 #include <string>
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Assumed, OnHosts,
                                            std::pair(Hosts{"a", "b", "c"}, "assume"),
                                            std::pair(Hosts{"a", "b", "a", "b"}, "assume")));
 
-TEST(Survey, RanksThatWouldLearnOtherwiseAreNamed) {
+TEST(LinkBenchmark, RanksThatWouldLearnOtherwiseAreNamed) {
   at_all_places(2, options_for(wires()[2]), [](const Place& place) {
     Place here = place;
     here.options.host = place.rank == 0 ? "a" : "b";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "links/survey.h"
+#include "links/link_benchmark.h"
 
 #include <algorithm>
 #include <array>
@@ -35,17 +35,17 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-class Surveyor {
+class LinkBenchmark {
  public:
-  Surveyor(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts, Deadline deadline,
-           const GiveUp& give_up)
+  LinkBenchmark(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts, Deadline deadline,
+                const GiveUp& give_up)
       : parley_(mailbox, bell, "measuring their links", deadline, give_up), rank_(rank), hosts_(hosts) {
     for (Node node = 0; node < static_cast<Node>(hosts.size()); ++node) {
       if (hosts[static_cast<size_t>(node)] == static_cast<int>(leaders_.size())) leaders_.push_back(node);
     }
   }
 
-  Result<Survey> run(Link within_host, const std::string& known) {
+  Result<LinkBenchmarkResult> run(Link within_host, const std::string& known) {
     auto told = parley_.tell(rank_, nodes(), known);
     if (!told.ok()) return told.status();
     if (!told.value().empty()) return read(told.value(), false);
@@ -127,7 +127,7 @@ class Surveyor {
   }
 
   // The first leader collects what all have seen, and tells all ranks what it makes of it.
-  Result<Survey> agree(Link within_host, std::vector<double> found) {
+  Result<LinkBenchmarkResult> agree(Link within_host, std::vector<double> found) {
     parley_.go_to_step(kLastSteps);  // ranks that are no leaders come here at once
     std::string text;
     if (rank_ == 0) {
@@ -145,7 +145,7 @@ class Surveyor {
     return told.ok() ? read(told.value(), true) : told.status();
   }
 
-  Result<Survey> read(const std::string& text, bool measured) const {
+  Result<LinkBenchmarkResult> read(const std::string& text, bool measured) const {
     auto topology = topology_from_text(text);
     if (!topology.ok()) return topology.status();
     if (topology.value().nodes() != nodes()) {
@@ -154,7 +154,7 @@ class Surveyor {
                         std::to_string(nodes()),
                     0);
     }
-    return Survey{std::move(topology).value(), measured};
+    return LinkBenchmarkResult{std::move(topology).value(), measured};
   }
 
   // A probe in which nothing could be counted leaves the NIC as fast as the fastest.
@@ -201,9 +201,10 @@ std::vector<double> without_noise(const std::vector<double>& rates) {
   return smooth;
 }
 
-Result<Survey> survey(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts,
-                      Link within_host, const std::string& known, Deadline deadline, const GiveUp& give_up) {
-  return Surveyor(mailbox, bell, rank, hosts, deadline, give_up).run(within_host, known);
+Result<LinkBenchmarkResult> benchmark_links(Mailbox& mailbox, DoorbellWord& bell, Node rank,
+                                            const std::vector<int>& hosts, Link within_host,
+                                            const std::string& known, Deadline deadline, const GiveUp& give_up) {
+  return LinkBenchmark(mailbox, bell, rank, hosts, deadline, give_up).run(within_host, known);
 }
 
 }  // namespace braid
