@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/look_up.h"
 #include "communicator/rendezvous_notice.h"
-#include "communicator/review.h"
+#include "communicator/replan.h"
 #include "communicator/tasks.h"
 
 namespace braid {
@@ -18,8 +18,8 @@ namespace {
 constexpr milliseconds kShutdownTime{5000};
 // How long it waits for peers to be told why the group failed.
 constexpr milliseconds kLastWordsTime{500};
-// How long a review that was under way needs to see that it is over.
-constexpr milliseconds kReviewEnds{1000};
+// How long a replan that was under way needs to see that it is over.
+constexpr milliseconds kReplanEnds{1000};
 
 // Who is asked lives no longer than the rendezvous.
 Options to_keep(Options options) {
@@ -89,10 +89,10 @@ Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
   is_on_several_hosts_ = tuner()->topology().host_count() > 1;
   const bool may_change = options_.links.empty() || options_.links == "measure";
-  is_reviewed_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
+  may_replan_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
   static_cast<void>(seen_rates());  // of measuring the links
   if (!servers_) return {};
-  if (is_reviewed_) return review(true, deadline_after(options_.timeout));
+  if (may_replan_) return replan(true, deadline_after(options_.timeout));
   if (rank_ == 0)
     log(LogLevel::kWarning, "group \"" + name_ + "\" is on one host: aggregators are of no use to it");
   return {};
@@ -253,8 +253,8 @@ void Group::shutdown(const GiveUp& give_up) {
   shut_down_retired();
   mailbox_.close();
   {
-    std::unique_lock lock(mutex_);  // a review sees it, and so do messages
-    ended_.wait_for(lock, kReviewEnds, [this] { return queue_.empty() && open_messages_ == 0; });
+    std::unique_lock lock(mutex_);  // a replan sees it, and so do messages
+    ended_.wait_for(lock, kReplanEnds, [this] { return queue_.empty() && open_messages_ == 0; });
   }
   if (!wires_.tcp) return;
   wires_.tcp->leave();

@@ -123,7 +123,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics::Row& detour_counters() { return *detour_counters_; }
   // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
   // Blocks; a failure fails the group. `first`: when it forms.
-  Status review(bool first, Deadline deadline);
+  Status replan(bool first, Deadline deadline);
   milliseconds timeout() const;
   // Whether the receive has got its message by now; if it never will, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);
@@ -140,8 +140,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void pace_peers(const Topology* topology);
   std::shared_ptr<Tuner> tuner() const;
   std::shared_ptr<Group> team() const;
-  // Counts the operation; whether a review is due before it.
-  bool is_review_due_locked(const Operation& operation);
+  // Counts the operation; whether a replan is due before it.
+  bool is_replan_due_locked(const Operation& operation);
   // After an error nobody carries the queue.
   Status carry_queue_locked();
   // The group has failed: what is queued ends, on the progress thread or, without one, here.
@@ -189,7 +189,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics statistics_;
   Stalls stalls_;
   bool is_on_several_hosts_ = false;
-  bool is_reviewed_ = false;              // several hosts, whose links may change, or that others may join
+  bool may_replan_ = false;               // several hosts, whose links may change, or that others may join
   LinkWatch link_watch_;                  // on the first rank
   const std::shared_ptr<Store> servers_;  // null: no aggregators may join
   Recruiter recruiter_;                   // on the first rank
@@ -205,9 +205,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::vector<std::shared_ptr<Group>> retired_;  // teams that have failed
   int team_aggregators_ = 0;
   size_t team_operations_ = 0;
-  bool review_due_ = false;
-  size_t unreviewed_ = 0;  // large all_reduces since the last review
-  size_t unreviewed_bytes_ = 0;
+  bool replan_due_ = false;
+  size_t since_replan_ = 0;  // large all_reduces since the last replan
+  size_t bytes_since_replan_ = 0;
   std::deque<std::shared_ptr<Task>> queue_;
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue

@@ -7,7 +7,7 @@
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "communicator/intent.h"
-#include "communicator/review.h"
+#include "communicator/replan.h"
 #include "communicator/tasks.h"
 
 namespace braid {
@@ -99,7 +99,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
   *counts = true;
-  const bool review_due = is_review_due_locked(operation);
+  const bool replan_due = is_replan_due_locked(operation);
   const bool learns = !watched && wires_.board && !inline_running_ && shortcuts_.find(operation) == nullptr;
   if (learns) shortcuts_.learn(operation, *route.value(), rank_);
   auto task =
@@ -107,7 +107,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   if (watched) task->make_work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
-  if (review_due) queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
+  if (replan_due) queue_.push_back(std::make_shared<ReplanTask>(*this, deadline));
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();

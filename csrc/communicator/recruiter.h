@@ -24,7 +24,7 @@ class Recruiter {
   // For a new group: takes those who come until there are `awaited`, at most until the deadline; fewer are no failure.
   // What the store failed with. `stopped` ends it early.
   Status await(size_t awaited, Deadline deadline, const std::function<bool()>& stopped);
-  // At a review: have aggregators come that a team of `in_team` does not have? Then it should part: they come back for a
+  // At a replan: have aggregators come that a team of `in_team` does not have? Then it should part: they come back for a
   // larger one.
   bool wants_larger_team(size_t in_team);
   // Those to form a team of, all alive a moment ago; none when there is nobody, or it is not the time.
@@ -44,7 +44,7 @@ class Recruiter {
   std::vector<std::string> willing_;  // asked, and answered
   size_t expected_ = 0;               // after a team has parted, so many are waited for, until then
   Deadline expected_until_{};
-  int patience_ = 0;  // reviews to let pass
+  int patience_ = 0;  // replans to let pass
   int next_patience_ = 1;
 };
 

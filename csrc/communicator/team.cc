@@ -18,7 +18,7 @@ constexpr int kTeamFormsPart = 4;
 // seen before; ranks that are late should be waited for.
 constexpr double kPatience = 20;
 constexpr double kLeastPatience_s = 120;
-constexpr uint64_t kTeamSteps = 1 << 25;  // behind those of a review
+constexpr uint64_t kTeamSteps = 1 << 25;  // behind those of a replan
 // What the vote, and a copy of the input, take besides what is predicted of the team; which must pay.
 constexpr double kVoteRounds = 4;
 constexpr double kCopy_s_per_byte = 1.5e-10;

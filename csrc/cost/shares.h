@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a vector each rank, or each host, and each aggregator should own in a direct all-reduce when network
-// NICs differ.
+// How much of a vector each rank, or each host, and each aggregator should own in a direct all-reduce when NICs
+// differ.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NICs were seen to pass while they worked, review by review: has it changed so much that the links
+// What NICs were seen to pass while they worked, replan by replan: has it changed so much that the links
 // should be measured again?
 #pragma once
 

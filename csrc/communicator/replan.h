@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Now and then, between two collectives and on all ranks between the same two, the ranks look up: has what a network
+// Now and then, between two collectives and on all ranks between the same two, the ranks look up: has what a
 // NIC passes changed, has an aggregator come? All hear what the first rank makes of it, and do it.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace braid {
 
-// A place in the group's queue. The review is done by a thread of its own, for it waits for others: the progress
+// A place in the group's queue. The replan is done by a thread of its own, for it waits for others: the progress
 // thread has other groups to carry.
-class ReviewTask final : public Task {
+class ReplanTask final : public Task {
  public:
   // `deadline`: of the operation after it.
-  ReviewTask(Group& group, Deadline deadline) : group_(group), deadline_(deadline) {}
-  ~ReviewTask() override;
+  ReplanTask(Group& group, Deadline deadline) : group_(group), deadline_(deadline) {}
+  ~ReplanTask() override;
 
   Step advance(bool before_sleep) override;
   Deadline deadline() const override { return kNoDeadline; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/review.h"
+#include "communicator/replan.h"
 
 #include <algorithm>
 #include <charconv>
@@ -17,11 +17,11 @@
 namespace braid {
 namespace {
 
-// A review comes before every so many all_reduces of this size and more, if they are so much together.
-constexpr size_t kReviewedBytes = 256 * 1024;
-constexpr size_t kReviewEvery = 4;
-constexpr size_t kReviewEveryBytes = 8 * 1024 * 1024;
-constexpr uint64_t kReviewSteps = 1 << 24;  // behind those of a link benchmark
+// A replan comes before every so many all_reduces of this size and more, if they are so much together.
+constexpr size_t kReplanCountsBytes = 256 * 1024;
+constexpr size_t kReplanEvery = 4;
+constexpr size_t kReplanEveryBytes = 8 * 1024 * 1024;
+constexpr uint64_t kReplanSteps = 1 << 24;  // behind those of a link benchmark
 // How long the first rank waits for aggregators when the group forms; and a part of the group's timeout at most, within
 // which the others expect to hear of it.
 constexpr milliseconds kAwaitServers{60'000};
@@ -96,16 +96,15 @@ constexpr const char* kMeasure = "measure";
 
 }  // namespace
 
-ReviewTask::~ReviewTask() {
+ReplanTask::~ReplanTask() {
   if (thread_.joinable()) thread_.join();
 }
 
-Task::Step ReviewTask::advance(bool) {
+Task::Step ReplanTask::advance(bool) {
   if (!thread_.joinable()) {
     thread_ = std::thread([this] {
       Status bad;
-      const Status thrown =
-          caught("reviewing the links between hosts", [&] { bad = group_.review(false, deadline_); });
+      const Status thrown = caught("replanning", [&] { bad = group_.replan(false, deadline_); });
       if (!thrown.ok()) group_.mailbox().fail_here(thrown);
       if (!bad.ok()) group_.mailbox().fail(bad);
       done_.store(true, std::memory_order_release);
@@ -118,27 +117,27 @@ Task::Step ReviewTask::advance(bool) {
   return Step::kDone;
 }
 
-bool ReviewTask::fail(const Status& why) {  // there is no thread for it, say
+bool ReplanTask::fail(const Status& why) {  // there is no thread for it, say
   group_.mailbox().fail_here(why);
   return true;
 }
 
 // What comes before an operation depends on the operations before it alone, on which the ranks have agreed: if they do
 // not agree on this one, it shall say so.
-bool Group::is_review_due_locked(const Operation& operation) {
-  if (!is_reviewed_) return false;
-  const bool due = std::exchange(review_due_, false);
+bool Group::is_replan_due_locked(const Operation& operation) {
+  if (!may_replan_) return false;
+  const bool due = std::exchange(replan_due_, false);
   const auto bytes = static_cast<size_t>(agreed_bytes(operation));
-  if (operation.kind == CollectiveKind::kAllReduce && bytes >= kReviewedBytes) {
-    ++unreviewed_;
-    unreviewed_bytes_ += bytes;
-    review_due_ = unreviewed_ >= kReviewEvery && unreviewed_bytes_ >= kReviewEveryBytes;
-    if (review_due_) unreviewed_ = unreviewed_bytes_ = 0;
+  if (operation.kind == CollectiveKind::kAllReduce && bytes >= kReplanCountsBytes) {
+    ++since_replan_;
+    bytes_since_replan_ += bytes;
+    replan_due_ = since_replan_ >= kReplanEvery && bytes_since_replan_ >= kReplanEveryBytes;
+    if (replan_due_) since_replan_ = bytes_since_replan_ = 0;
   }
   return due;
 }
 
-Status Group::review(bool first, Deadline deadline) {
+Status Group::replan(bool first, Deadline deadline) {
   shut_down_retired();
   if (first && rank_ == 0) {
     const milliseconds limit = options_.timeout / kAwaitServersPart;
@@ -147,8 +146,8 @@ Status Group::review(bool first, Deadline deadline) {
                                   [this] { return mailbox_.has_ended() || (give_up_ && give_up_()); });
     if (!bad.ok()) return bad.within("looking for aggregators");
   }
-  Parley parley(mailbox_, engine_->bell(), "reviewing their links", deadline, give_up_);
-  parley.go_to_step(kReviewSteps);
+  Parley parley(mailbox_, engine_->bell(), "replanning", deadline, give_up_);
+  parley.go_to_step(kReplanSteps);
   const SeenRates mine = seen_rates();
   const auto told =
       parley.consult(rank_, ranks_, std::as_bytes(std::span(&mine, 1)), [&](const Parley::Words& words) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reviews between collectives, when ranks are far apart, and do other things besides.
+// Replans between collectives, when ranks are far apart, and do other things besides.
 #include <deque>
 
 #include "aggregator/servers.h"
@@ -7,7 +7,7 @@
 namespace braid::testing {
 namespace {
 
-constexpr size_t kElements = size_t{1} << 19;  // 2 MiB: a review before every fourth
+constexpr size_t kElements = size_t{1} << 19;  // 2 MiB: a replan before every fourth
 constexpr int kSums = 24;
 
 // Many sums at once, each rank as late as it likes, with messages around the ring in between.
@@ -44,7 +44,7 @@ void sum_and_talk(Communicator& group, int ranks) {
   }
 }
 
-TEST(Reviews, OfMeasuredLinksComeBetweenTheSameSums) {
+TEST(Replans, OfMeasuredLinksComeBetweenTheSameSums) {
   Options options = options_of_hosts();
   options.links = "measure";
   for (const int ranks : {2, 4}) {
@@ -59,12 +59,12 @@ TEST(Reviews, OfMeasuredLinksComeBetweenTheSameSums) {
   }
 }
 
-TEST(Reviews, ThatFindNobodyComeBetweenTheSameSums) {
+TEST(Replans, ThatFindNobodyComeBetweenTheSameSums) {
   with_servers(3, 0, options_of_hosts(), [](Scene& scene) { sum_and_talk(*scene.group, 3); });
 }
 
 // While aggregators come and go.
-TEST(Reviews, ThatTakeInAggregatorsComeBetweenTheSameSums) {
+TEST(Replans, ThatTakeInAggregatorsComeBetweenTheSameSums) {
   with_servers(3, 2, options_of_hosts(), [](Scene& scene) {
     for (int i = 0; i < 2; ++i) {
       if (scene.place.rank == 1) i == 0 ? scene.servers.start() : scene.servers.stop(0);
@@ -74,12 +74,12 @@ TEST(Reviews, ThatTakeInAggregatorsComeBetweenTheSameSums) {
   });
 }
 
-// A rank that leaves a review in the lurch fails the group, and is named.
-TEST(Reviews, AreEndedByAFailure) {
+// A rank that leaves a replan in the lurch fails the group, and is named.
+TEST(Replans, AreEndedByAFailure) {
   with_servers(3, 0, options_of_hosts(), [](Scene& scene) {
     if (scene.place.rank == 1) {
       for (int round = 0; round < 3; ++round) EXPECT_TRUE(sum_right(*scene.group, 4 * kElements, round).ok());
-      std::this_thread::sleep_for(milliseconds(100));  // the others are in the review
+      std::this_thread::sleep_for(milliseconds(100));  // the others are in the replan
       scene.group->abort("enough");
       return;
     }
@@ -92,10 +92,10 @@ TEST(Reviews, AreEndedByAFailure) {
   });
 }
 
-TEST(Reviews, AreEndedByAShutdown) {
+TEST(Replans, AreEndedByAShutdown) {
   std::atomic<int> over{0};
   with_servers(2, 0, options_of_hosts(), [&](Scene& scene) {
-    const int sums = scene.place.rank == 0 ? 3 : 4;  // the fourth waits behind a review that never begins
+    const int sums = scene.place.rank == 0 ? 3 : 4;  // the fourth waits behind a replan that never begins
     std::vector<std::vector<int32_t>> values(4, std::vector<int32_t>(kLarge));
     std::vector<Result<std::shared_ptr<Work>>> works;
     for (size_t i = 0; i < static_cast<size_t>(sums); ++i) {
