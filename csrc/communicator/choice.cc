@@ -5,9 +5,9 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
+#include "links/control_channel.h"
 #include "links/link_benchmark.h"
 #include "links/pace.h"
-#include "links/parley.h"
 #include "links/processor.h"
 #include "links/tuning.h"
 
@@ -38,9 +38,9 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
     topology.set_work(tuner()->topology().work());
     return topology;
   }
-  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
-  parley.go_to_step(kProcessorSteps);
-  auto rates = slowest_of_all(parley, rank_, nodes_, processor_rates());
+  ControlChannel control(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
+  control.go_to_step(kProcessorSteps);
+  auto rates = slowest_of_all(control, rank_, nodes_, processor_rates());
   if (!rates.ok()) return rates.status();
   topology.set_work(std::move(rates).value());
   return topology;

@@ -32,7 +32,7 @@
 namespace braid {
 
 class CollectiveTask;
-class Parley;
+class ControlChannel;
 
 // A point-to-point message, to speak of it.
 struct PointToPoint {

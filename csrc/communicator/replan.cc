@@ -12,7 +12,7 @@
 #include "base/barrier.h"
 #include "base/log.h"
 #include "communicator/checks.h"
-#include "links/parley.h"
+#include "links/control_channel.h"
 
 namespace braid {
 namespace {
@@ -146,11 +146,11 @@ Status Group::replan(bool first, Deadline deadline) {
                                   [this] { return mailbox_.has_ended() || (give_up_ && give_up_()); });
     if (!bad.ok()) return bad.within("looking for aggregators");
   }
-  Parley parley(mailbox_, engine_->bell(), "replanning", deadline, give_up_);
-  parley.go_to_step(kReplanSteps);
+  ControlChannel control(mailbox_, engine_->bell(), "replanning", deadline, give_up_);
+  control.go_to_step(kReplanSteps);
   const SeenRates mine = seen_rates();
   const auto told =
-      parley.consult(rank_, ranks_, std::as_bytes(std::span(&mine, 1)), [&](const Parley::Words& words) {
+      control.consult(rank_, ranks_, std::as_bytes(std::span(&mine, 1)), [&](const ControlChannel::Words& words) {
         std::vector<SeenRates> seen(words.size());
         for (size_t rank = 0; rank < words.size(); ++rank)
           std::memcpy(&seen[rank], words[rank].data(), sizeof mine);

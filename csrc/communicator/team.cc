@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "communicator/checks.h"
 #include "communicator/group.h"
-#include "links/parley.h"
+#include "links/control_channel.h"
 
 namespace braid {
 namespace {
@@ -36,9 +36,9 @@ Status Group::form_team(int aggregators, const std::string& name) {
   options.timeout = limit.count() > 0 ? std::min(kTeamForms, limit / kTeamFormsPart) : kTeamForms;
   auto made = Communicator::create(engine_, servers_, rank_, ranks_ + aggregators, name, options);
   const std::byte came{made.ok()};
-  Parley parley(mailbox_, engine_->bell(), "taking in aggregators", deadline_after(limit));
-  parley.go_to_step(kTeamSteps);
-  const auto told = parley.consult(rank_, ranks_, {&came, 1}, [](const Parley::Words& words) {
+  ControlChannel control(mailbox_, engine_->bell(), "taking in aggregators", deadline_after(limit));
+  control.go_to_step(kTeamSteps);
+  const auto told = control.consult(rank_, ranks_, {&came, 1}, [](const ControlChannel::Words& words) {
     return std::all_of(words.begin(), words.end(), [](const auto& word) { return word[0] != std::byte{0}; })
                ? std::string("all")
                : std::string("not all");

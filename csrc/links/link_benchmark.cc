@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "links/parley.h"
+#include "links/control_channel.h"
 #include "links/probe.h"
 
 namespace braid {
@@ -39,14 +39,14 @@ class LinkBenchmark {
  public:
   LinkBenchmark(Mailbox& mailbox, DoorbellWord& bell, Node rank, const std::vector<int>& hosts, Deadline deadline,
                 const GiveUp& give_up)
-      : parley_(mailbox, bell, "measuring their links", deadline, give_up), rank_(rank), hosts_(hosts) {
+      : control_(mailbox, bell, "measuring their links", deadline, give_up), rank_(rank), hosts_(hosts) {
     for (Node node = 0; node < static_cast<Node>(hosts.size()); ++node) {
       if (hosts[static_cast<size_t>(node)] == static_cast<int>(leaders_.size())) leaders_.push_back(node);
     }
   }
 
   Result<LinkBenchmarkResult> run(Link within_host, const std::string& known) {
-    auto told = parley_.tell(rank_, nodes(), known);
+    auto told = control_.tell(rank_, nodes(), known);
     if (!told.ok()) return told.status();
     if (!told.value().empty()) return read(told.value(), false);
     std::vector<double> found;  // per pass and host: up, down; as far as this rank has seen
@@ -82,7 +82,7 @@ class LinkBenchmark {
 
   // The median time of one way. What NICs have to spare fills up in the pauses.
   Result<double> play(size_t host, size_t bytes, int count, milliseconds pause) {
-    parley_.next_step();
+    control_.next_step();
     if (rank_ != leaders_[0] && rank_ != leaders_[host]) return 0.0;
     std::vector<std::byte> ball(bytes);
     const Node peer = rank_ == leaders_[0] ? leaders_[host] : leaders_[0];
@@ -92,7 +92,7 @@ class LinkBenchmark {
       const auto begun = Clock::now();
       for (const bool first : {true, false}) {
         const bool sends = (rank_ == leaders_[0]) == first;
-        Status bad = sends ? parley_.send(peer, 2 * i + !first, ball) : parley_.recv(peer, 2 * i + !first, ball);
+        Status bad = sends ? control_.send(peer, 2 * i + !first, ball) : control_.recv(peer, 2 * i + !first, ball);
         if (!bad.ok()) return bad;
       }
       trips.push_back(seconds(Clock::now() - begun));
@@ -123,25 +123,25 @@ class LinkBenchmark {
   Result<double> probe(Node one, bool outwards) {
     std::vector<Node> others = leaders_;
     std::erase(others, one);
-    return probe_rate(parley_, rank_, one, others, outwards);
+    return probe_rate(control_, rank_, one, others, outwards);
   }
 
   // The first leader collects what all have seen, and tells all ranks what it makes of it.
   Result<LinkBenchmarkResult> agree(Link within_host, std::vector<double> found) {
-    parley_.go_to_step(kLastSteps);  // ranks that are no leaders come here at once
+    control_.go_to_step(kLastSteps);  // ranks that are no leaders come here at once
     std::string text;
     if (rank_ == 0) {
       std::vector<double> theirs(found.size());
       for (size_t host = 1; host < leaders_.size(); ++host) {
-        if (Status bad = parley_.recv(leaders_[host], 0, std::as_writable_bytes(std::span(theirs))); !bad.ok())
+        if (Status bad = control_.recv(leaders_[host], 0, std::as_writable_bytes(std::span(theirs))); !bad.ok())
           return bad;
         std::transform(found.begin(), found.end(), theirs.begin(), found.begin(), std::plus<>());
       }
       text = to_text(draw(within_host, found));
     } else if (is_leader()) {
-      if (Status bad = parley_.send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
+      if (Status bad = control_.send(0, 0, std::as_bytes(std::span(found))); !bad.ok()) return bad;
     }
-    auto told = parley_.tell(rank_, nodes(), std::move(text));
+    auto told = control_.tell(rank_, nodes(), std::move(text));
     return told.ok() ? read(told.value(), true) : told.status();
   }
 
@@ -174,7 +174,7 @@ class LinkBenchmark {
     return topology;
   }
 
-  Parley parley_;
+  ControlChannel control_;
   const Node rank_;
   const std::vector<int>& hosts_;
   std::vector<Node> leaders_;  // per host, its first rank

@@ -78,8 +78,8 @@ struct Lane {
 // One rank's side of a probe. `one` decides when it is over: its last piece or its last question says so.
 class Probe {
  public:
-  Probe(Parley& parley, const std::vector<Node>& peers, size_t lanes_per_peer, bool sends, bool decides)
-      : parley_(parley), sends_(sends), decides_(decides), stride_(lanes_per_peer) {
+  Probe(ControlChannel& control, const std::vector<Node>& peers, size_t lanes_per_peer, bool sends, bool decides)
+      : control_(control), sends_(sends), decides_(decides), stride_(lanes_per_peer) {
     count_ = peers.size() * lanes_per_peer;
     lanes_ = std::make_unique<Lane[]>(count_);
     for (size_t i = 0; i < count_; ++i) {
@@ -91,7 +91,7 @@ class Probe {
 
   Result<double> run() {
     const std::span lanes(lanes_.get(), count_);
-    Status bad = parley_.wait([&] {
+    Status bad = control_.wait([&] {
       ends_ = ends_ || (decides_ && meter_.has_enough());
       size_t over = 0;
       for (size_t i = 0; i < count_; ++i) {
@@ -119,7 +119,7 @@ class Probe {
         }
         [[fallthrough]];
       case Lane::State::kClosed:
-        parley_.start_recv(lane.peer, lane.number, lane.question, &lane.question_request);
+        control_.start_recv(lane.peer, lane.number, lane.question, &lane.question_request);
         lane.state = Lane::State::kAsked;
         return;
       case Lane::State::kAsked:
@@ -130,7 +130,7 @@ class Probe {
         }
         if (lane.number >= stride_) meter_.count();  // the piece before it has come
         if (ends_) lane.piece[0] = kLast;
-        parley_.start_send(lane.peer, lane.number, lane.piece, &lane.piece_request);
+        control_.start_send(lane.peer, lane.number, lane.piece, &lane.piece_request);
         lane.state = Lane::State::kSending;
         return;
       case Lane::State::kOver: return;
@@ -158,9 +158,9 @@ class Probe {
     if (ends_ && (decides_ || lane.number < stride_)) {
       lane.question[0] = kLast;
     } else {
-      parley_.start_recv(lane.peer, lane.number, lane.piece, &lane.piece_request);
+      control_.start_recv(lane.peer, lane.number, lane.piece, &lane.piece_request);
     }
-    parley_.start_send(lane.peer, lane.number, lane.question, &lane.question_request);
+    control_.start_send(lane.peer, lane.number, lane.question, &lane.question_request);
     lane.state = Lane::State::kAsked;
   }
   // In all, whoever opens them.
@@ -170,7 +170,7 @@ class Probe {
     return decides_ ? of_peer * peers : of_peer;
   }
 
-  Parley& parley_;
+  ControlChannel& control_;
   const bool sends_;
   const bool decides_;
   const size_t stride_;  // lanes of a peer
@@ -182,11 +182,12 @@ class Probe {
 
 }  // namespace
 
-Result<double> probe_rate(Parley& parley, Node rank, Node one, const std::vector<Node>& others, bool outwards) {
-  parley.next_step();
+Result<double> probe_rate(ControlChannel& control, Node rank, Node one, const std::vector<Node>& others,
+                          bool outwards) {
+  control.next_step();
   const bool is_one = rank == one;
   const size_t lanes = std::max(kMostLanes / std::max(others.size(), size_t{1}), size_t{1});
-  return Probe(parley, is_one ? others : std::vector<Node>{one}, lanes, is_one == outwards, is_one).run();
+  return Probe(control, is_one ? others : std::vector<Node>{one}, lanes, is_one == outwards, is_one).run();
 }
 
 }  // namespace braid

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "links/parley.h"
+#include "links/control_channel.h"
 #include "topology/topology.h"
 
 namespace braid {
@@ -16,7 +16,7 @@ namespace braid {
 const Topology::Work& processor_rates();
 
 // Of each kind of work the slowest node's rate, the same on all to the last bit. Called by all `nodes` at the same time,
-// with as many kinds; uses one step of the parley.
-Result<Topology::Work> slowest_of_all(Parley& parley, Node rank, int nodes, Topology::Work rates);
+// with as many kinds; uses one step of the control channel.
+Result<Topology::Work> slowest_of_all(ControlChannel& control, Node rank, int nodes, Topology::Work rates);
 
 }  // namespace braid

@@ -12,8 +12,8 @@
 
 #include "communicator/ranks.h"
 #include "communicator/registry.h"
+#include "links/control_channel.h"
 #include "links/link_benchmark.h"
-#include "links/parley.h"
 #include "rendezvous/endpoint_exchange.h"
 #include "schedule/text.h"
 #include "topology/topology.h"
@@ -40,10 +40,10 @@ class Pair : public ::testing::Test {
 
 TEST_F(Pair, ATextThatNobodyTells) {
   uint64_t size = kAbsurd;
-  Parley first(boxes_[0], bells_[0], "a test", Clock::now() + milliseconds(20'000));
+  ControlChannel first(boxes_[0], bells_[0], "a test", Clock::now() + milliseconds(20'000));
   first.next_step();
   ASSERT_TRUE(first.send(1, 0, std::as_bytes(std::span(&size, 1))).ok());
-  Parley second(boxes_[1], bells_[1], "a test", Clock::now() + milliseconds(20'000));
+  ControlChannel second(boxes_[1], bells_[1], "a test", Clock::now() + milliseconds(20'000));
   const auto told = second.tell(1, 2, "");
   ASSERT_FALSE(told.ok());
   EXPECT_EQ(told.status().message(),
@@ -55,8 +55,8 @@ TEST_F(Pair, ATextThatNobodyTells) {
 TEST_F(Pair, ATopologyOfOtherRanks) {
   const Deadline deadline = Clock::now() + milliseconds(20'000);
   std::thread first([&] {
-    Parley parley(boxes_[0], bells_[0], "a test", deadline);
-    static_cast<void>(parley.tell(0, 2, to_text(Topology({0, 1, 2}, {1e-6, 1e-9}, {1e-5, 1e-8}))));
+    ControlChannel control(boxes_[0], bells_[0], "a test", deadline);
+    static_cast<void>(control.tell(0, 2, to_text(Topology({0, 1, 2}, {1e-6, 1e-9}, {1e-5, 1e-8}))));
   });
   const auto learned = benchmark_links(boxes_[1], bells_[1], 1, {0, 1}, {1e-6, 1e-9}, "", deadline);
   first.join();

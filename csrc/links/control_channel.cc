@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "links/parley.h"
+#include "links/control_channel.h"
 
 #include <span>
 
@@ -7,7 +7,7 @@
 
 namespace braid {
 
-Status Parley::end_of_patience(Node on) {
+Status ControlChannel::end_of_patience(Node on) {
   const auto now = Clock::now();
   if (now >= deadline_) {
     const std::string who = on == kAnyNode ? "the ranks" : "rank " + std::to_string(on);
@@ -18,7 +18,7 @@ Status Parley::end_of_patience(Node on) {
   return give_up_() ? Status(Code::kAborted, "a rank was interrupted while ranks were " + what_) : Status();
 }
 
-Result<std::string> Parley::tell(Node rank, int ranks, std::string text) {
+Result<std::string> ControlChannel::tell(Node rank, int ranks, std::string text) {
   next_step();
   uint64_t size = text.size();
   for (Node node = 1; node < ranks; ++node) {
@@ -39,8 +39,8 @@ Result<std::string> Parley::tell(Node rank, int ranks, std::string text) {
   return text;
 }
 
-Result<std::string> Parley::consult(Node rank, int ranks, ConstBytes word,
-                                    const std::function<std::string(const Words&)>& decide) {
+Result<std::string> ControlChannel::consult(Node rank, int ranks, ConstBytes word,
+                                            const std::function<std::string(const Words&)>& decide) {
   next_step();
   if (rank != 0) {
     if (Status bad = send(0, 0, word); !bad.ok()) return bad;

@@ -17,11 +17,11 @@ namespace braid {
 
 // Ranks that talk take the same steps: next_step() sets messages of one step apart from those of any other, and from
 // those of collectives, which count streams from 1.
-class Parley {
+class ControlChannel {
  public:
   // When the deadline passes, the group fails with kTimeout, which says what was not finished, and who was waited for.
   // Who gives up fails it, too.
-  Parley(Mailbox& mailbox, DoorbellWord& bell, std::string what, Deadline deadline, GiveUp give_up = {})
+  ControlChannel(Mailbox& mailbox, DoorbellWord& bell, std::string what, Deadline deadline, GiveUp give_up = {})
       : mailbox_(mailbox),
         bell_(bell),
         what_(std::move(what)),
