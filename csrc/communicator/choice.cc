@@ -146,9 +146,10 @@ std::shared_ptr<Tuner> Group::tuner() const {
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
                                    const std::optional<Codec>& codec) {
   if (codec && is_on_several_hosts_) return braid::explain(*tuner(), ranks_, kind, dtype, op, root, bytes, codec);
-  const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? team() : nullptr;
-  const bool through_team = with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
-  return braid::explain(through_team ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);
+  const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? aggregator_group() : nullptr;
+  const bool through_aggregators =
+      with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
+  return braid::explain(through_aggregators ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);
 }
 
 }  // namespace braid

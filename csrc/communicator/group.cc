@@ -67,7 +67,7 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
       servers_(options.servers && options.await_servers >= 0
                    ? std::make_shared<StoreUntil>(options.servers, [this] { return mailbox_.has_ended(); })
                    : nullptr),
-      recruiter_(servers_),
+      discovery_(servers_),
       matching_(mailbox_, nodes),
       timeout_(options.timeout) {}
 
@@ -237,7 +237,7 @@ uint64_t Group::sequence() const {
 }
 
 void Group::abort(const std::string& reason) {
-  if (const auto with_aggregators = team()) with_aggregators->abort(reason);
+  if (const auto with_aggregators = aggregator_group()) with_aggregators->abort(reason);
   mailbox_.fail({Code::kAborted, "rank " + std::to_string(rank_) + " aborted the group: " + reason, rank_});
 }
 
@@ -249,7 +249,7 @@ void Group::shutdown(const GiveUp& give_up) {
       return queue_.empty() && !inline_running_ && open_messages_ == 0;
     }));
   }
-  if (const auto with_aggregators = team()) with_aggregators->shutdown(give_up);
+  if (const auto with_aggregators = aggregator_group()) with_aggregators->shutdown(give_up);
   shut_down_retired();
   mailbox_.close();
   {

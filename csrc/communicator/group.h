@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "communicator/aggregated_all_reduce.h"
+#include "communicator/aggregator_discovery.h"
 #include "communicator/communicator.h"
-#include "communicator/detour.h"
 #include "communicator/matching.h"
-#include "communicator/recruiter.h"
 #include "communicator/shortcuts.h"
 #include "communicator/stall.h"
 #include "communicator/statistics.h"
@@ -116,11 +116,11 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
   // Through the aggregators, when that is faster; else null. All ranks decide alike.
-  std::unique_ptr<Detour> detour_for(const Operation& operation, uint64_t sequence);
+  std::unique_ptr<AggregatedAllReduce> aggregated_for(const Operation& operation, uint64_t sequence);
   // As all ranks have voted: the aggregators are of no use any more, and `why` is what this rank saw. Or they part
   // in good order.
-  void dismiss_team(const Status& why, bool parts = false);
-  Statistics::Row& detour_counters() { return *detour_counters_; }
+  void dismiss_aggregator_group(const Status& why, bool parts = false);
+  Statistics::Row& aggregated_counters() { return *aggregated_counters_; }
   // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
   // Blocks; a failure fails the group. `first`: when it forms.
   Status replan(bool first, Deadline deadline);
@@ -139,7 +139,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void limit_credit(const Topology& topology);
   void pace_peers(const Topology* topology);
   std::shared_ptr<Tuner> tuner() const;
-  std::shared_ptr<Group> team() const;
+  std::shared_ptr<Group> aggregator_group() const;
   // Counts the operation; whether a replan is due before it.
   bool is_replan_due_locked(const Operation& operation);
   // After an error nobody carries the queue.
@@ -151,11 +151,11 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::string decide_on_servers(bool first);
   Status measure_again(Deadline deadline);
   SeenRates seen_rates();
-  Status form_team(int aggregators, const std::string& name);
+  Status form_aggregator_group(int aggregators, const std::string& name);
   void shut_down_retired();
-  // Of an all_reduce; with the team, with a part for what it costs besides.
+  // Of an all_reduce; with the aggregator group, with a part for what it costs besides.
   std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes);
-  bool is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes);
+  bool is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
   // What is thrown once the operation counts, so that other ranks would wait for this one, fails the group.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
@@ -192,8 +192,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool may_replan_ = false;               // several hosts, whose links may change, or that others may join
   LinkWatch link_watch_;                  // on the first rank
   const std::shared_ptr<Store> servers_;  // null: no aggregators may join
-  Recruiter recruiter_;                   // on the first rank
-  Statistics::Row* detour_counters_ = nullptr;
+  AggregatorDiscovery discovery_;         // on the first rank
+  Statistics::Row* aggregated_counters_ = nullptr;
   std::atomic<int> plan_{0};
   SharedWorkspace workspace_;
   uint32_t polled_at_ = 0;  // rings of the doorbell before the last poll; the head of the queue's
@@ -201,10 +201,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
 
   mutable std::mutex mutex_;
   std::shared_ptr<Tuner> tuner_;
-  std::shared_ptr<Group> team_;                  // with aggregators
-  std::vector<std::shared_ptr<Group>> retired_;  // teams that have failed
-  int team_aggregators_ = 0;
-  size_t team_operations_ = 0;
+  std::shared_ptr<Group> aggregator_group_;      // with aggregators
+  std::vector<std::shared_ptr<Group>> retired_;  // aggregator groups that have failed
+  int aggregator_count_ = 0;
+  size_t aggregator_operations_ = 0;
   bool replan_due_ = false;
   size_t since_replan_ = 0;  // large all_reduces since the last replan
   size_t bytes_since_replan_ = 0;

@@ -142,7 +142,7 @@ Status Group::replan(bool first, Deadline deadline) {
   if (first && rank_ == 0) {
     const milliseconds limit = options_.timeout / kAwaitServersPart;
     const Deadline until = Clock::now() + (limit.count() > 0 ? std::min(kAwaitServers, limit) : kAwaitServers);
-    Status bad = recruiter_.await(static_cast<size_t>(options_.await_servers), until,
+    Status bad = discovery_.await(static_cast<size_t>(options_.await_servers), until,
                                   [this] { return mailbox_.has_ended() || (give_up_ && give_up_()); });
     if (!bad.ok()) return bad.within("looking for aggregators");
   }
@@ -160,7 +160,7 @@ Status Group::replan(bool first, Deadline deadline) {
   const std::string& verdict = told.value();
   if (verdict == kMeasure) return measure_again(deadline);
   if (verdict == kPart) {
-    dismiss_team({}, true);
+    dismiss_aggregator_group({}, true);
     return {};
   }
   int aggregators = 0;  // "2 world/servers/0123": the group to form
@@ -170,27 +170,27 @@ Status Group::replan(bool first, Deadline deadline) {
     return {Code::kMismatch, "the first rank asks for " + std::to_string(aggregators) +
                                  " aggregators, of at most " + std::to_string(kMostServers)};
   }
-  return form_team(aggregators, std::string(rest + 1, verdict.data() + verdict.size()));
+  return form_aggregator_group(aggregators, std::string(rest + 1, verdict.data() + verdict.size()));
 }
 
 std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
   const bool may_change = options_.links.empty() || options_.links == "measure";
   if (!first && may_change) {
-    const std::vector<SeenRates> can = rates_of(tuner()->topology(), team() == nullptr);
+    const std::vector<SeenRates> can = rates_of(tuner()->topology(), aggregator_group() == nullptr);
     const auto fastest = fastest_by_host(wires_.hosts, seen);
     if (link_watch_.has_drifted(by_host(wires_.hosts, seen), can, fastest)) return kMeasure;
   }
   return servers_ ? decide_on_servers(first) : kNothing;
 }
 
-// Of the group's own connections and its team's.
+// Of the group's own connections and its aggregator group's.
 SeenRates Group::seen_rates() {
   SeenRates seen;
   if (wires_.tcp) {
     const NicRates rates = wires_.tcp->take_rates();
     seen = {rates.up_bytes_per_s, rates.down_bytes_per_s};
   }
-  if (const auto with_aggregators = team()) {
+  if (const auto with_aggregators = aggregator_group()) {
     const SeenRates more = with_aggregators->seen_rates();
     seen = {seen.up + more.up, seen.down + more.down};
   }
@@ -199,7 +199,7 @@ SeenRates Group::seen_rates() {
 
 Status Group::measure_again(Deadline deadline) {
   const std::shared_ptr<Tuner> before = tuner();
-  dismiss_team({}, true);                          // whose links were measured with ours, and will be again
+  dismiss_aggregator_group({}, true);              // whose links were measured with ours, and will be again
   engine_->links().forget(wires_.host_addresses);  // on all ranks: whoever remembered would write it down again
   if (Status bad = make_tuner(true, deadline); !bad.ok()) return bad;
   static_cast<void>(seen_rates());  // of the measuring, and the plan before
@@ -213,9 +213,9 @@ Status Group::measure_again(Deadline deadline) {
 }
 
 std::string Group::decide_on_servers(bool first) {
-  const int in_team = team() ? team_aggregators_ : 0;
-  if (in_team > 0) return recruiter_.wants_larger_team(static_cast<size_t>(in_team)) ? kPart : kNothing;
-  const auto willing = recruiter_.recruit();
+  const int in_group = aggregator_group() ? aggregator_count_ : 0;
+  if (in_group > 0) return discovery_.wants_larger_group(static_cast<size_t>(in_group)) ? kPart : kNothing;
+  const auto willing = discovery_.discover();
   if (first && willing.size() < static_cast<size_t>(options_.await_servers)) {
     log(LogLevel::kWarning, "group \"" + name_ + "\": " + std::to_string(willing.size()) + " of " +
                                 aggregators_text(static_cast<size_t>(options_.await_servers)) +
@@ -228,7 +228,7 @@ std::string Group::decide_on_servers(bool first) {
   appointment.chunk_bytes = options_.chunk_bytes;
   appointment.window = options_.window;
   appointment.links = options_.links;
-  if (!recruiter_.appoint(willing, appointment).ok()) return kNothing;
+  if (!discovery_.appoint(willing, appointment).ok()) return kNothing;
   return std::to_string(willing.size()) + " " + appointment.group;
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "codec/codec.h"
-#include "communicator/detour.h"
+#include "communicator/aggregated_all_reduce.h"
 #include "communicator/registry.h"
 #include "fuzz/targets.h"
 #include "rendezvous/cores.h"

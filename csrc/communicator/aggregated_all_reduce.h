@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An all_reduce that goes through aggregators: a group of the ranks and them, the team, carries it; then the ranks vote
+// An all_reduce that goes through aggregators: a group of the ranks and them, the aggregator group, carries it; then the ranks vote
 // on whether it worked everywhere. If it did not, the inputs are still there, and it is done without them.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace braid {
 
-// What the first rank tells an aggregator before each operation of the team.
+// What the first rank tells an aggregator before each operation of the aggregator group.
 struct AggregationOrder {
   uint8_t kind = 0;  // CollectiveKind
   uint8_t dtype = 0;
@@ -29,13 +29,14 @@ std::array<std::byte, kOrderBytes> to_bytes(const AggregationOrder& order);
 // Nothing where the bytes make no sense.
 std::optional<AggregationOrder> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes);
 
-class Detour {
+class AggregatedAllReduce {
  public:
-  // `team`: nodes 0..ranks-1 are the ranks of `mailbox`, the others aggregators. An input that is also the output is
-  // kept in memory of the pool, until the vote. `bell` is rung when the team is done. A team that does not
+  // `group`: nodes 0..ranks-1 are the ranks of `mailbox`, the others aggregators. An input that is also the output is
+  // kept in memory of the pool, until the vote. `bell` is rung when the aggregator group is done. An aggregator group that does not
   // answer within `patience` has failed.
-  Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mailbox, Node rank, int ranks,
-         uint64_t sequence, Operation operation, Pool& pool, DoorbellWord& bell, milliseconds patience);
+  AggregatedAllReduce(std::shared_ptr<Communicator> group, int aggregators, Mailbox& mailbox, Node rank, int ranks,
+                      uint64_t sequence, Operation operation, Pool& pool, DoorbellWord& bell,
+                      milliseconds patience);
 
   // True when it is known what became of it, or the mailbox has failed.
   bool advance();
@@ -44,16 +45,16 @@ class Detour {
   bool carried() const { return vote_->all_said_yes(); }
   // Why not, as far as this rank knows.
   const Status& trouble() const { return trouble_; }
-  // The operation, as it was, to be run another way. The Detour holds its input's memory.
+  // The operation, as it was, to be run another way. The AggregatedAllReduce holds its input's memory.
   const Operation& operation() const { return operation_; }
 
-  // The mailbox has failed: ends the team. True once nothing uses the operation's memory any more.
+  // The mailbox has failed: ends the aggregator group. True once nothing uses the operation's memory any more.
   bool abandon(const Status& why);
 
  private:
-  bool team_is_done() const;
+  bool group_is_done() const;
 
-  const std::shared_ptr<Communicator> team_;
+  const std::shared_ptr<Communicator> group_;
   Mailbox& mailbox_;
   const Node rank_;
   const int ranks_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/detour.h"
+#include "communicator/aggregated_all_reduce.h"
 
 #include <algorithm>
 #include <cstring>
@@ -29,9 +29,10 @@ std::optional<AggregationOrder> order_from_bytes(const std::array<std::byte, kOr
   return order;
 }
 
-Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mailbox, Node rank, int ranks,
-               uint64_t sequence, Operation operation, Pool& pool, DoorbellWord& bell, milliseconds patience)
-    : team_(std::move(team)),
+AggregatedAllReduce::AggregatedAllReduce(std::shared_ptr<Communicator> group, int aggregators, Mailbox& mailbox,
+                                         Node rank, int ranks, uint64_t sequence, Operation operation, Pool& pool,
+                                         DoorbellWord& bell, milliseconds patience)
+    : group_(std::move(group)),
       mailbox_(mailbox),
       rank_(rank),
       ranks_(ranks),
@@ -59,21 +60,21 @@ Detour::Detour(std::shared_ptr<Communicator> team, int aggregators, Mailbox& mai
   works_.reserve(static_cast<size_t>(aggregators) + 1);
   const Status thrown = caught("asking aggregators", [&] {
     for (Node node = ranks; rank == 0 && node < ranks + aggregators; ++node) {
-      began(team_->send(node, kOrderTag, order_, patience));
+      began(group_->send(node, kOrderTag, order_, patience));
     }
-    began(team_->start(std::move(asked), false));
+    began(group_->start(std::move(asked), false));
   });
   if (!thrown.ok())
     trouble_ = thrown;  // what has begun uses our memory: advance() waits for it, then all ranks vote
 }
 
-bool Detour::team_is_done() const {
+bool AggregatedAllReduce::group_is_done() const {
   return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
 }
 
-bool Detour::advance() {
+bool AggregatedAllReduce::advance() {
   if (!vote_) {
-    if (!team_is_done()) return false;
+    if (!group_is_done()) return false;
     for (const auto& work : works_) {
       if (trouble_.ok()) trouble_ = work->status();
     }
@@ -82,10 +83,10 @@ bool Detour::advance() {
   return vote_->advance();
 }
 
-bool Detour::abandon(const Status& why) {
-  if (!abandoned_) team_->abort(why.message());
+bool AggregatedAllReduce::abandon(const Status& why) {
+  if (!abandoned_) group_->abort(why.message());
   abandoned_ = true;
-  return team_is_done();
+  return group_is_done();
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/recruiter.h"
+#include "communicator/aggregator_discovery.h"
 
 #include <algorithm>
 #include <thread>
@@ -11,10 +11,10 @@ namespace {
 // How long an aggregator that was asked has to answer.
 constexpr milliseconds kAnswerWithin{2000};
 constexpr milliseconds kLookAgain{50};
-// How long those of a team that has parted take to come back, at most.
+// How long those of an aggregator group that has parted take to come back, at most.
 constexpr milliseconds kComeBack{2000};
-// A team that did so much was a good one.
-constexpr size_t kGoodTeam = 64;
+// An aggregator group that did so much was a good one.
+constexpr size_t kGoodGroup = 64;
 constexpr int kMostPatience = 256;
 
 void append(std::vector<std::string>& all, std::vector<std::string> more) {
@@ -27,7 +27,7 @@ std::string aggregators_text(size_t count) {
   return std::to_string(count) + (count == 1 ? " aggregator" : " aggregators");
 }
 
-Status Recruiter::await(size_t awaited, Deadline deadline, const std::function<bool()>& stopped) {
+Status AggregatorDiscovery::await(size_t awaited, Deadline deadline, const std::function<bool()>& stopped) {
   for (;;) {
     auto newcomers = registry_.newcomers();
     if (!newcomers.ok()) return newcomers.status();
@@ -37,20 +37,20 @@ Status Recruiter::await(size_t awaited, Deadline deadline, const std::function<b
   }
 }
 
-void Recruiter::look() {
+void AggregatorDiscovery::look() {
   auto newcomers = registry_.newcomers();
   if (newcomers.ok()) append(waiting_, std::move(newcomers).value());  // a store that has gone brings nobody
 }
 
-bool Recruiter::wants_larger_team(size_t in_team) {
+bool AggregatorDiscovery::wants_larger_group(size_t in_group) {
   look();
   if (waiting_.empty()) return false;
-  expected_ = in_team + waiting_.size();
+  expected_ = in_group + waiting_.size();
   expected_until_ = Clock::now() + kComeBack;
   return true;
 }
 
-std::vector<std::string> Recruiter::recruit() {
+std::vector<std::string> AggregatorDiscovery::discover() {
   look();
   if (patience_ > 0) {
     --patience_;
@@ -62,8 +62,8 @@ std::vector<std::string> Recruiter::recruit() {
   return std::exchange(willing_, {});
 }
 
-void Recruiter::lost_team(size_t operations) {
-  if (operations >= kGoodTeam) next_patience_ = 1;
+void AggregatorDiscovery::lost_group(size_t operations) {
+  if (operations >= kGoodGroup) next_patience_ = 1;
   patience_ = next_patience_ - 1;
   next_patience_ = std::min(2 * next_patience_, kMostPatience);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group's team: itself and aggregators, as a group of its own.
+// The aggregator group of a group: its ranks and aggregators, as a group of its own.
 #include <algorithm>
 #include <utility>
 
@@ -11,33 +11,34 @@
 namespace braid {
 namespace {
 
-// How long a team has to form, links measured and all; and a part of the group's timeout at most.
-constexpr milliseconds kTeamForms{60'000};
-constexpr int kTeamFormsPart = 4;
-// A team that takes so much longer than predicted, and this long at least, has lost somebody. One that has died is
+// How long an aggregator group has to form, links measured and all; and a part of the group's timeout at most.
+constexpr milliseconds kAggregatorGroupForms{60'000};
+constexpr int kAggregatorGroupFormsPart = 4;
+// An aggregator group that takes so much longer than predicted, and this long at least, has lost somebody. One that has died is
 // seen before; ranks that are late should be waited for.
 constexpr double kPatience = 20;
 constexpr double kLeastPatience_s = 120;
-constexpr uint64_t kTeamSteps = 1 << 25;  // behind those of a replan
-// What the vote, and a copy of the input, take besides what is predicted of the team; which must pay.
+constexpr uint64_t kAggregatorGroupSteps = 1 << 25;  // behind those of a replan
+// What the vote, and a copy of the input, take besides what is predicted of the aggregator group; which must pay.
 constexpr double kVoteRounds = 4;
 constexpr double kCopy_s_per_byte = 1.5e-10;
 constexpr double kWorthIt = 0.95;
 
 }  // namespace
 
-Status Group::form_team(int aggregators, const std::string& name) {
+Status Group::form_aggregator_group(int aggregators, const std::string& name) {
   Options options = options_;
   options.algorithm.clear();
   options.aggregators = aggregators;
   options.servers = nullptr;
   options.await_servers = -1;
   const milliseconds limit = timeout();
-  options.timeout = limit.count() > 0 ? std::min(kTeamForms, limit / kTeamFormsPart) : kTeamForms;
+  options.timeout = limit.count() > 0 ? std::min(kAggregatorGroupForms, limit / kAggregatorGroupFormsPart)
+                                      : kAggregatorGroupForms;
   auto made = Communicator::create(engine_, servers_, rank_, ranks_ + aggregators, name, options);
   const std::byte came{made.ok()};
   ControlChannel control(mailbox_, engine_->bell(), "taking in aggregators", deadline_after(limit));
-  control.go_to_step(kTeamSteps);
+  control.go_to_step(kAggregatorGroupSteps);
   const auto told = control.consult(rank_, ranks_, {&came, 1}, [](const ControlChannel::Words& words) {
     return std::all_of(words.begin(), words.end(), [](const auto& word) { return word[0] != std::byte{0}; })
                ? std::string("all")
@@ -50,17 +51,17 @@ Status Group::form_team(int aggregators, const std::string& name) {
     log(LogLevel::kWarning, "group \"" + name_ + "\" could not take in " +
                                 aggregators_text(static_cast<size_t>(aggregators)) + ": " +
                                 (made.ok() ? "another rank could not" : made.status().message()));
-    recruiter_.lost_team(0);
+    discovery_.lost_group(0);
     return {};
   }
   made.value()->set_timeout(limit);
-  link_watch_.forget();  // what the group's own NICs pass changes with what the team takes over
-  detour_counters_ = &statistics_.row(name_of(CollectiveKind::kAllReduce),
-                                      "direct with " + aggregators_text(static_cast<size_t>(aggregators)));
+  link_watch_.forget();  // what the group's own NICs pass changes with what the aggregator group takes over
+  aggregated_counters_ = &statistics_.row(name_of(CollectiveKind::kAllReduce),
+                                          "direct with " + aggregators_text(static_cast<size_t>(aggregators)));
   const std::lock_guard lock(mutex_);
-  team_ = std::static_pointer_cast<Group>(std::move(made).value());
-  team_aggregators_ = aggregators;
-  team_operations_ = 0;
+  aggregator_group_ = std::static_pointer_cast<Group>(std::move(made).value());
+  aggregator_count_ = aggregators;
+  aggregator_operations_ = 0;
   return {};
 }
 
@@ -70,12 +71,12 @@ void Group::shut_down_retired() {
     const std::lock_guard lock(mutex_);
     retired = std::exchange(retired_, {});
   }
-  for (const auto& team : retired) team->shutdown();
+  for (const auto& group : retired) group->shutdown();
 }
 
-std::shared_ptr<Group> Group::team() const {
+std::shared_ptr<Group> Group::aggregator_group() const {
   const std::lock_guard lock(mutex_);
-  return team_;
+  return aggregator_group_;
 }
 
 std::optional<double> Group::predicted_s(DType dtype, ReduceOp op, int64_t bytes) {
@@ -84,19 +85,19 @@ std::optional<double> Group::predicted_s(DType dtype, ReduceOp op, int64_t bytes
   return choice.value()->predicted_s;
 }
 
-bool Group::is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes) {
+bool Group::is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes) {
   if (!options_.algorithm.empty()) return false;  // what was forced is not replaced
   const double extra_s =
       kVoteRounds * tuner()->topology().between_hosts().alpha_s + static_cast<double>(bytes) * kCopy_s_per_byte;
-  const auto with = team.predicted_s(dtype, op, bytes);
+  const auto with = group.predicted_s(dtype, op, bytes);
   const auto without = predicted_s(dtype, op, bytes);
   return with && without && *with + extra_s < kWorthIt * *without;
 }
 
-std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t sequence) {
+std::unique_ptr<AggregatedAllReduce> Group::aggregated_for(const Operation& operation, uint64_t sequence) {
   if (!servers_) return nullptr;        // as for nearly all groups: no lock is taken
   if (operation.lossy) return nullptr;  // aggregators keep no residuals
-  const std::shared_ptr<Group> with = team();
+  const std::shared_ptr<Group> with = aggregator_group();
   if (!with || operation.kind != CollectiveKind::kAllReduce) return nullptr;
   const int64_t bytes = agreed_bytes(operation);
   if (!is_faster_with(*with, operation.dtype, operation.op, bytes)) return nullptr;
@@ -104,27 +105,27 @@ std::unique_ptr<Detour> Group::detour_for(const Operation& operation, uint64_t s
   milliseconds patience(static_cast<int64_t>(1000 * std::max(kLeastPatience_s, kPatience * expected_s)));
   const milliseconds limit = operation.timeout.count() > 0 ? operation.timeout : timeout();
   if (limit.count() > 0) patience = std::min(patience, limit / 2);
-  ++team_operations_;
-  return std::make_unique<Detour>(with, team_aggregators_, mailbox_, rank_, ranks_, sequence, operation,
-                                  engine_->pool(), engine_->bell(), patience);
+  ++aggregator_operations_;
+  return std::make_unique<AggregatedAllReduce>(with, aggregator_count_, mailbox_, rank_, ranks_, sequence,
+                                               operation, engine_->pool(), engine_->bell(), patience);
 }
 
-void Group::dismiss_team(const Status& why, bool parts) {
-  std::shared_ptr<Group> team;
+void Group::dismiss_aggregator_group(const Status& why, bool parts) {
+  std::shared_ptr<Group> group;
   {
     const std::lock_guard lock(mutex_);
-    team = std::exchange(team_, nullptr);
-    if (team) retired_.push_back(team);
+    group = std::exchange(aggregator_group_, nullptr);
+    if (group) retired_.push_back(group);
   }
-  if (!team) return;
+  if (!group) return;
   link_watch_.forget();
   if (rank_ == 0 && !parts) {
-    recruiter_.lost_team(team_operations_);
+    discovery_.lost_group(aggregator_operations_);
     log(LogLevel::kWarning, "group \"" + name_ + "\" goes on without its " +
-                                aggregators_text(static_cast<size_t>(team_aggregators_)) + ": " +
+                                aggregators_text(static_cast<size_t>(aggregator_count_)) + ": " +
                                 (why.ok() ? "another rank has lost them" : why.message()));
   }
-  team->abort("its ranks go on without aggregators");
+  group->abort("its ranks go on without aggregators");
 }
 
 }  // namespace braid

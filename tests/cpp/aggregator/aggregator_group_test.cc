@@ -48,9 +48,9 @@ struct Size {
 };
 void PrintTo(const Size& size, std::ostream* out) { *out << size.ranks << " ranks, " << size.servers; }
 
-class Teams : public ::testing::TestWithParam<Size> {};
+class AggregatorGroups : public ::testing::TestWithParam<Size> {};
 
-TEST_P(Teams, GiveWhatAGroupWithoutThemGives) {
+TEST_P(AggregatorGroups, GiveWhatAGroupWithoutThemGives) {
   const auto [ranks, servers] = GetParam();
   const bool expects_use = ranks > 2;  // two lose nothing to each other
   with_servers(ranks, servers, options_of_hosts(), [=](Scene& scene) {
@@ -78,7 +78,7 @@ TEST_P(Teams, GiveWhatAGroupWithoutThemGives) {
   });
 }
 
-TEST_P(Teams, CarryWhatIsLargeAndSayThatTheyWould) {
+TEST_P(AggregatorGroups, CarryWhatIsLargeAndSayThatTheyWould) {
   const auto [ranks, servers] = GetParam();
   with_servers(ranks, servers, options_of_hosts(), [servers = servers](Scene& scene) {
     Communicator& group = *scene.group;
@@ -113,12 +113,12 @@ TEST_P(Teams, CarryWhatIsLargeAndSayThatTheyWould) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Teams, ::testing::Values(Size{2, 1}, Size{3, 2}, Size{4, 2}),
+INSTANTIATE_TEST_SUITE_P(Sizes, AggregatorGroups, ::testing::Values(Size{2, 1}, Size{3, 2}, Size{4, 2}),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "With" + std::to_string(info.param.servers);
                          });
 
-TEST(Team, GoesWithAnAggregatorThatStopsBetweenTwoSums) {
+TEST(AggregatorGroup, GoesWithAnAggregatorThatStopsBetweenTwoSums) {
   std::barrier between(3);
   with_servers(3, 2, options_of_hosts(), [&](Scene& scene) {
     EXPECT_TRUE(sum_right(*scene.group, kLarge, 1).ok());
@@ -138,7 +138,7 @@ TEST(Team, GoesWithAnAggregatorThatStopsBetweenTwoSums) {
 }
 
 // Sums under way, in place and not, when one of the aggregators goes, at another moment each time.
-TEST(Team, LosesNothingWithAnAggregatorThatStopsInTheMiddle) {
+TEST(AggregatorGroup, LosesNothingWithAnAggregatorThatStopsInTheMiddle) {
   for (const int delay_ms : {0, 10, 25, 40, 60}) {
     std::latch under_way(3);
     with_servers(3, 2, options_of_hosts(), [&](Scene& scene) {
@@ -178,7 +178,7 @@ TEST(Team, LosesNothingWithAnAggregatorThatStopsInTheMiddle) {
   }
 }
 
-TEST(Team, TakesInAnAggregatorThatComesLater) {
+TEST(AggregatorGroup, TakesInAnAggregatorThatComesLater) {
   std::barrier between(3);
   with_servers(3, 0, options_of_hosts(), [&](Scene& scene) {
     EXPECT_FALSE(gets_through(*scene.group, 5));
@@ -200,7 +200,7 @@ TEST(Team, TakesInAnAggregatorThatComesLater) {
   });
 }
 
-TEST(Team, TakesInOneThatHasComeBack) {
+TEST(AggregatorGroup, TakesInOneThatHasComeBack) {
   std::barrier between(3);
   with_servers(3, 2, options_of_hosts(), [&](Scene& scene) {
     EXPECT_TRUE(gets_through(*scene.group, 1));
@@ -215,7 +215,7 @@ TEST(Team, TakesInOneThatHasComeBack) {
   });
 }
 
-TEST(Team, WhoIsAwaitedInVainIsDoneWithout) {
+TEST(AggregatorGroup, WhoIsAwaitedInVainIsDoneWithout) {
   Options options = options_of_hosts();
   options.timeout = milliseconds(3000);
   const auto store = std::make_shared<MemoryStore>();
@@ -232,7 +232,7 @@ TEST(Team, WhoIsAwaitedInVainIsDoneWithout) {
   });
 }
 
-TEST(Team, AnAbortInTheMiddleReachesAllRanks) {
+TEST(AggregatorGroup, AnAbortInTheMiddleReachesAllRanks) {
   for (Node aborting = 0; aborting < 3; ++aborting) {
     for (const bool inline_if_idle : {true, false}) {
       std::latch warm(3);
@@ -255,8 +255,8 @@ TEST(Team, AnAbortInTheMiddleReachesAllRanks) {
   }
 }
 
-// The rank that is late is named although the others wait for it in another group, that of the team.
-TEST(Team, ATimeoutInTheMiddleNamesTheRankThatNeverCalled) {
+// The rank that is late is named although the others wait for it in another group, that of the aggregator group.
+TEST(AggregatorGroup, ATimeoutInTheMiddleNamesTheRankThatNeverCalled) {
   std::latch told(3);
   with_servers(3, 2, options_of_hosts(), [&](Scene& scene) {
     EXPECT_TRUE(sum_right(*scene.group, kLarge, 0).ok());
@@ -275,7 +275,7 @@ TEST(Team, ATimeoutInTheMiddleNamesTheRankThatNeverCalled) {
   });
 }
 
-TEST(Team, ShutdownsWaitForWhatIsStarted) {
+TEST(AggregatorGroup, ShutdownsWaitForWhatIsStarted) {
   constexpr size_t kCount = kLarge / 8;  // shutdown() has little patience, and sanitizers are slow
   with_servers(3, 2, options_of_hosts(), [](Scene& scene) {
     std::vector<std::vector<int32_t>> values;
@@ -294,7 +294,7 @@ TEST(Team, ShutdownsWaitForWhatIsStarted) {
 }
 
 // What other threads of the process carry must wake who waits in its own.
-TEST(Team, SumsInTheCallersThreadNeverSleepThroughTheirEnd) {
+TEST(AggregatorGroup, SumsInTheCallersThreadNeverSleepThroughTheirEnd) {
   with_servers(3, 2, options_of_hosts(), [](Scene& scene) {
     for (int round = 0; round < 30; ++round) {
       std::vector<int32_t> values(kLarge, 1);
