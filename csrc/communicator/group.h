@@ -17,7 +17,7 @@
 #include "communicator/aggregator_discovery.h"
 #include "communicator/communicator.h"
 #include "communicator/matching.h"
-#include "communicator/shortcuts.h"
+#include "communicator/prepared.h"
 #include "communicator/stall.h"
 #include "communicator/statistics.h"
 #include "engine/engine_impl.h"
@@ -165,10 +165,12 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
   void inline_ended_locked();
   // Null unless the operation can take one now.
-  Shortcut* shortcut_locked(const Operation& operation);
+  PreparedOperation* prepared_locked(const Operation& operation);
   // As run().
-  Result<std::shared_ptr<Work>> take(Shortcut& shortcut, Operation operation, std::unique_lock<std::mutex> lock);
-  Result<std::shared_ptr<Work>> carry_shortcut(Shortcut& shortcut, Operation operation, uint64_t sequence);
+  Result<std::shared_ptr<Work>> take(PreparedOperation& prepared, Operation operation,
+                                     std::unique_lock<std::mutex> lock);
+  Result<std::shared_ptr<Work>> carry_prepared(PreparedOperation& prepared, Operation operation,
+                                               uint64_t sequence);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.
@@ -217,7 +219,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
     Intent asked;  // what of an operation a route depends on
     const Route* route = nullptr;
   } last_route_;
-  Shortcuts shortcuts_;
+  PreparedOperations prepared_;
   Matching matching_;
   std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
   size_t open_messages_ = 0;

@@ -28,7 +28,7 @@ class CollectiveTask final : public Task {
   bool fail(const Status& why) override;
   // Its turn comes at this moment; else it asks the clock when its turn has come.
   void begin_at(Clock::time_point now) { begun_ = now; }
-  // A shortcut has posted what this rank sends. Before its turn comes.
+  // A prepared operation has posted what this rank sends. Before its turn comes.
   void set_posted() { has_posted_ = true; }
   std::string what() const { return describe()(); }
   // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.

@@ -91,7 +91,7 @@ bool is_sum(const std::vector<float>& values, int ranks) {
                      [&](float value) { return value == ranks * (ranks + 1) / 2.0f; });
 }
 
-// Small ones as a caller who waits runs them, so that the third takes the shortcut; a large one in the background; lossy.
+// Small ones as a caller who waits runs them, so that the third runs a prepared operation; a large one in the background; lossy.
 Status collect(Communicator& group) {
   const auto mine = static_cast<float>(group.rank() + 1);
   for (const size_t count : {16, 16, 16, 5000}) {

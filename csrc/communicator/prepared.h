@@ -14,7 +14,7 @@ namespace braid {
 
 struct Route;
 
-struct Shortcut {
+struct PreparedOperation {
   Intent intent;
   const Route* route = nullptr;
   std::vector<size_t> input_bytes;  // of each block
@@ -23,16 +23,16 @@ struct Shortcut {
 };
 
 // Not thread safe.
-class Shortcuts {
+class PreparedOperations {
  public:
   // The one that was made for an operation of this kind and with blocks of these sizes, or null.
-  Shortcut* find(const Operation& operation);
+  PreparedOperation* find(const Operation& operation);
   // Makes one, where it can be; forgets the oldest when there are many. REQUIRES: find() has none; the operation was
   // checked, and all ranks are on this host.
-  void learn(const Operation& operation, const Route& route, Node rank);
+  void prepare(const Operation& operation, const Route& route, Node rank);
 
  private:
-  std::list<Shortcut> known_;  // the newest first
+  std::list<PreparedOperation> known_;  // the newest first
 };
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/shortcuts.h"
+#include "communicator/prepared.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 // A program that loops over fewer small operations than this never lays one out twice.
-constexpr size_t kMostShortcuts = 16;
+constexpr size_t kMostPrepared = 16;
 // Of larger ones what is saved is a small part.
 constexpr size_t kMostBytes = 64 * 1024;
 
@@ -30,21 +30,21 @@ std::vector<size_t> sizes_of(const Blocks& blocks) {
 
 }  // namespace
 
-Shortcut* Shortcuts::find(const Operation& operation) {
-  for (Shortcut& shortcut : known_) {
-    const Intent& intent = shortcut.intent;
+PreparedOperation* PreparedOperations::find(const Operation& operation) {
+  for (PreparedOperation& prepared : known_) {
+    const Intent& intent = prepared.intent;
     if (intent.kind == static_cast<uint8_t>(operation.kind) &&
         intent.dtype == static_cast<uint8_t>(operation.dtype) &&
         (!is_reduction(operation.kind) || intent.op == static_cast<uint8_t>(operation.op)) &&
         (!has_root(operation.kind) || intent.root == operation.root) &&
-        has_sizes(operation.inputs, shortcut.input_bytes) && has_sizes(operation.outputs, shortcut.output_bytes)) {
-      return &shortcut;
+        has_sizes(operation.inputs, prepared.input_bytes) && has_sizes(operation.outputs, prepared.output_bytes)) {
+      return &prepared;
     }
   }
   return nullptr;
 }
 
-void Shortcuts::learn(const Operation& operation, const Route& route, Node rank) {
+void PreparedOperations::prepare(const Operation& operation, const Route& route, Node rank) {
   if (!route.shared.possible || operation.lossy || operation.kind == CollectiveKind::kBarrier) return;
   if (memory_bytes(operation) > kMostBytes || !SingleRound::is_of(route.schedule->schedule())) return;
   const Operands operands{operation.dtype, operation.op, operation.inputs, operation.outputs, operation.bytes};
@@ -52,7 +52,7 @@ void Shortcuts::learn(const Operation& operation, const Route& route, Node rank)
   if (!round) return;
   known_.push_front({intent_for(operation, route), &route, sizes_of(operation.inputs), sizes_of(operation.outputs),
                      std::move(*round)});
-  if (known_.size() > kMostShortcuts) known_.pop_back();
+  if (known_.size() > kMostPrepared) known_.pop_back();
 }
 
 }  // namespace braid

@@ -15,9 +15,9 @@ Status run_blocking(Communicator& group, Operation operation) {
   return left.value() ? left.value()->wait(deadline_after(milliseconds(30'000))) : Status();
 }
 
-class Shortcut : public EveryWire {};
+class Prepared : public EveryWire {};
 
-TEST_P(Shortcut, EveryCollectiveAgainAndAgain) {
+TEST_P(Prepared, EveryCollectiveAgainAndAgain) {
   for (const int ranks : {1, 2, 3, 5}) {
     on_all_ranks(ranks, options(), [&](Communicator& group) {
       for (uint32_t turn = 0; turn < 60; ++turn) {
@@ -45,7 +45,7 @@ TEST_P(Shortcut, EveryCollectiveAgainAndAgain) {
   }
 }
 
-TEST_P(Shortcut, ThreadsOfOneGroupTakeItInTurn) {
+TEST_P(Prepared, ThreadsOfOneGroupTakeItInTurn) {
   on_all_ranks(2, options(), [](Communicator& group) {
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -64,7 +64,7 @@ TEST_P(Shortcut, ThreadsOfOneGroupTakeItInTurn) {
 }
 
 // More senders' turns than there is room for; the root need not wait for the others, nor is anything lost.
-TEST_P(Shortcut, ABroadcastRunsAhead) {
+TEST_P(Prepared, ABroadcastRunsAhead) {
   on_all_ranks(3, options(), [](Communicator& group) {
     const Collective collective{CollectiveKind::kBroadcast, 3, 0};
     for (uint32_t turn = 0; turn < 300; ++turn) {
@@ -76,7 +76,7 @@ TEST_P(Shortcut, ABroadcastRunsAhead) {
   });
 }
 
-TEST_P(Shortcut, AnotherSizeOnAPeerIsTold) {
+TEST_P(Prepared, AnotherSizeOnAPeerIsTold) {
   on_all_ranks(2, options(), [](Communicator& group) {
     std::vector<float> values(4), more(8);
     for (int turn = 0; turn < 5; ++turn) {
@@ -90,7 +90,7 @@ TEST_P(Shortcut, AnotherSizeOnAPeerIsTold) {
   });
 }
 
-TEST_P(Shortcut, APeerThatDoesNotComeIsWaitedForNoLongerThanTheTimeout) {
+TEST_P(Prepared, APeerThatDoesNotComeIsWaitedForNoLongerThanTheTimeout) {
   std::atomic<bool> over{false};
   on_all_ranks(2, options(), [&](Communicator& group) {
     std::vector<float> values(4);
@@ -108,7 +108,7 @@ TEST_P(Shortcut, APeerThatDoesNotComeIsWaitedForNoLongerThanTheTimeout) {
   });
 }
 
-TEST_P(Shortcut, MemoryIsLookedAtEachTime) {
+TEST_P(Prepared, MemoryIsLookedAtEachTime) {
   on_all_ranks(2, options(), [](Communicator& group) {
     std::vector<float> values(8, 1);
     const Bytes all = std::as_writable_bytes(std::span(values));
@@ -123,7 +123,7 @@ TEST_P(Shortcut, MemoryIsLookedAtEachTime) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, Shortcut, ::testing::ValuesIn(wires()), wire_name);
+INSTANTIATE_TEST_SUITE_P(Wires, Prepared, ::testing::ValuesIn(wires()), wire_name);
 
 }  // namespace
 }  // namespace braid::testing
