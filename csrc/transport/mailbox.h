@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group's messages: matches sends with receives by tag, over one channel per peer. Small messages go at once and
-// wait at the receiver if need be; large ones wait at the sender until the receiver has posted memory (kReady), or
+// wait at the receiver if need be; large ones wait at the sender until the receiver has posted memory (kClearToSend), or
 // are read by the receiver out of the sender's memory (kOffer). Only messages of at most eager_bytes are ever kept
 // for a receiver that has not asked for them yet.
 //
@@ -11,10 +11,10 @@
 //     sender, in their order; small ones go whole when the receiver has reported.
 //  3. A receiver that holds so many announcements names the messages it has posted memory for (kWant), and those are
 //     announced besides. So receives may be posted in any order, up to as many of one peer as may be announced.
-//  4. So many kReady go before an announcement. After more of them a receiver waits for the announcements.
+//  4. So many kClearToSend go before an announcement. After more of them a receiver waits for the announcements.
 // A peer that goes beyond them has broken the protocol and is lost. Nothing is allocated before that is looked at.
 //
-// What comes through a NIC comes on credit: the receiver says kReady for so many bytes at a time, of all
+// What comes through a NIC comes on credit: the receiver says kClearToSend for so many bytes at a time, of all
 // peers together, that the queue before its NIC does not overflow. Many senders to one NIC would else lose frames,
 // and wait for timeouts of TCP's. Credit is for messages that are announced, so what holds it is under way and will
 // give it back; the oldest goes first. A little more is given in advance, to save the first messages the way.
@@ -147,7 +147,7 @@ class Mailbox final : public FrameSink {
     size_t landing_bytes = 0;       // of pieces that have begun to arrive
     bool is_landing = false;        // a whole message has
     bool announced = false;         // by its sender
-    Credit credit = Credit::kNone;  // on which the sender may send it: kReady has gone
+    Credit credit = Credit::kNone;  // on which the sender may send it: kClearToSend has gone
   };
   struct WaitingSend {  // not yet allowed to go (or offered, not yet taken)
     ConstBytes bytes;
@@ -176,8 +176,8 @@ class Mailbox final : public FrameSink {
     std::map<Tag, PostedReceive> receives;
     std::map<Tag, WaitingSend> sends;
     std::map<Tag, EarlyFrame> early;  // kMessage and kOffer
-    std::map<Tag, Frame> readies;     // kReady that came before the send
-    std::map<Tag, Frame> announced;   // kAnnounce that came before the receive
+    std::map<Tag, Frame> clearances;  // kClearToSend that came before the send
+    std::map<Tag, Frame> announced;   // kRequestToSend that came before the receive
     // Of what this rank sends there.
     size_t unreported_bytes = 0;  // sent as kMessage, less kCredit
     size_t unanswered = 0;        // of `sends`: announced or offered
@@ -190,7 +190,7 @@ class Mailbox final : public FrameSink {
     size_t handed_bytes = 0;  // to receives, not reported yet
     size_t offers = 0;        // in `early`
     size_t small = 0;         // in `announced`
-    size_t ahead = 0;         // of `receives`: kReady has gone before an announcement
+    size_t ahead = 0;         // of `receives`: kClearToSend has gone before an announcement
     bool is_full = false;     // from when as much is announced as may be, until it is half as much
     std::set<Tag> wants;      // kWant has gone
     std::set<Tag> withheld;   // it has not, as too many have
@@ -241,10 +241,10 @@ class Mailbox final : public FrameSink {
   std::string excess(const Peer& from, const Frame& frame) const;
   void take_offer(Node from, const Frame& offer, Bytes into, Request* request);
   void on_message(Node from, const Frame& frame);
-  void on_ready(Node from, const Frame& frame);
+  void on_clear_to_send(Node from, const Frame& frame);
   void on_piece(Node from, const Frame& frame);
   void on_offer(Node from, const Frame& frame);
-  void on_announce(Node from, const Frame& frame);
+  void on_request_to_send(Node from, const Frame& frame);
   void on_ask(Node from);
   void finish(Request* request, Status status);
   // By peer.

@@ -26,7 +26,7 @@ void Mailbox::ask_credit(Node from, const Tag& tag) {
   if (advanced_bytes_ > 0 && advanced_bytes_ + receive.bytes.size() > kAdvanceBytes) return;
   receive.credit = Credit::kInAdvance;
   advanced_bytes_ += receive.bytes.size();
-  post_control(from, FrameKind::kReady, tag, receive.bytes.size());
+  post_control(from, FrameKind::kClearToSend, tag, receive.bytes.size());
 }
 
 void Mailbox::grant_waiting() {
@@ -39,7 +39,7 @@ void Mailbox::grant_waiting() {
     waiting_.erase(waiting_.begin());
     receive.credit = Credit::kGranted;
     granted_bytes_ += bytes;
-    post_control(from, FrameKind::kReady, tag, bytes);
+    post_control(from, FrameKind::kClearToSend, tag, bytes);
   }
 }
 

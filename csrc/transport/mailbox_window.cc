@@ -78,7 +78,7 @@ void Mailbox::announce(Node to, Tag tag) {
   if (p.channel->traits().peer_reads) {
     post_control(to, FrameKind::kOffer, tag, send.bytes.size(), {}, reinterpret_cast<uint64_t>(send.bytes.data()));
   } else {
-    post_control(to, FrameKind::kAnnounce, tag, send.bytes.size());
+    post_control(to, FrameKind::kRequestToSend, tag, send.bytes.size());
   }
 }
 
@@ -142,7 +142,7 @@ void Mailbox::let_come(Node from, const Tag& tag) {
     if (!receive.announced && receive.credit == Credit::kNone) want(from, tag);
   } else {
     receive.credit = receive.announced ? Credit::kGranted : Credit::kInAdvance;
-    post_control(from, FrameKind::kReady, tag, receive.bytes.size());
+    post_control(from, FrameKind::kClearToSend, tag, receive.bytes.size());
   }
   if (receive.credit == Credit::kInAdvance) ++p.ahead;
 }
@@ -198,13 +198,13 @@ void Mailbox::has_come(Node from, const Tag& tag) {
 std::string Mailbox::excess(const Peer& from, const Frame& frame) const {
   const size_t most = limits_.announced;
   switch (frame.kind) {
-    case FrameKind::kReady:
-      if (from.readies.size() < most || from.sends.contains(frame.tag)) return "";
+    case FrameKind::kClearToSend:
+      if (from.clearances.size() < most || from.sends.contains(frame.tag)) return "";
       return "it asks for more than " + std::to_string(most) + " messages before they are sent";
     case FrameKind::kWant:
       if (from.wanted.size() < most || from.sends.contains(frame.tag)) return "";
       return "it wants more than " + std::to_string(most) + " messages before they are sent";
-    case FrameKind::kAnnounce:
+    case FrameKind::kRequestToSend:
     case FrameKind::kOffer:
       // Twice as many: those that this rank wants come besides.
       if (from.announced.size() + from.offers < 2 * most) return "";

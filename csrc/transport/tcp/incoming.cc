@@ -23,11 +23,11 @@ std::string check(const Frame& frame, const ChannelTraits& traits) {
     case FrameKind::kMessage: limit = traits.eager_bytes; break;
     case FrameKind::kPiece: limit = traits.piece_bytes; break;
     case FrameKind::kFail: limit = kMostReasonBytes; break;
-    case FrameKind::kReady:
+    case FrameKind::kClearToSend:
     case FrameKind::kLeave:
     case FrameKind::kAsk:
     case FrameKind::kTell:
-    case FrameKind::kAnnounce:
+    case FrameKind::kRequestToSend:
     case FrameKind::kCredit:
     case FrameKind::kWant:
     case FrameKind::kForget: break;
