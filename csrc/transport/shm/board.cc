@@ -88,15 +88,15 @@ std::optional<uint32_t> Board::stage(ConstBytes bytes) {
 }
 
 void Board::write(std::byte* to, ConstBytes bytes) {
-  if (bytes.size() < StoreChoice::kLeastBytes) return copy_bytes(to, bytes.data(), bytes.size());
+  if (bytes.size() < WritePolicy::kLeastBytes) return copy_bytes(to, bytes.data(), bytes.size());
   const auto begin = Clock::now();
-  if (stores_.streams()) {
+  if (write_policy_.streams()) {
     stream_bytes(to, bytes.data(), bytes.size());
     end_of_stream();
   } else {
     copy_bytes(to, bytes.data(), bytes.size());
   }
-  stores_.wrote(bytes.size(), Clock::now() - begin);
+  write_policy_.wrote(bytes.size(), Clock::now() - begin);
 }
 
 // What was staged before the round of the oldest notice that somebody has not taken is free; nothing of this round is,

@@ -16,7 +16,7 @@
 #include "transport/frame.h"
 #include "transport/shm/board_layout.h"
 #include "transport/shm/link.h"
-#include "transport/shm/store_choice.h"
+#include "transport/shm/write_policy.h"
 
 namespace braid::shm {
 
@@ -120,7 +120,7 @@ class Board {
   uint64_t staged_ = 0;
   uint64_t freed_ = 0;
   uint64_t round_ = 0;  // where the round began
-  StoreChoice stores_;
+  WritePolicy write_policy_;
 };
 
 }  // namespace braid::shm

@@ -13,7 +13,7 @@
 
 namespace braid::shm {
 
-class StoreChoice {
+class WritePolicy {
  public:
   // Smaller blocks are not worth the question, nor the two looks at the clock.
   static constexpr size_t kLeastBytes = 16 * 1024;
