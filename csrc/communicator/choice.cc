@@ -129,7 +129,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
     const std::string& family = schedule->schedule().family;
     route.counters = &statistics_.row(name_of(operation.kind), codec ? family + " " + to_text(*codec) : family);
     if (wires_.board) {
-      const Host host{wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable};
+      const Host host{wires_.board->bounce_bytes(), wires_.ranks_per_core > 1, wires_.readable};
       route.shared = plan_shared(*schedule, host);
     }
     found = routes_.emplace(key, std::move(route)).first;  // whole, or not at all

@@ -22,10 +22,10 @@ struct RehearsalOptions {
 Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
                 const RehearsalOptions& options);
 
-// The same over boards in shared memory, each with a stage of `stage_bytes`; what may be lent is, from `lend_from` bytes
+// The same over boards in shared memory, each with a bounce buffer of `bounce_bytes`; what may be lent is, from `lend_from` bytes
 // on. kUnsupported when the schedule cannot be run so.
 Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout,
+                       const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
                        size_t lend_from = Layout::kNever);
 
 }  // namespace braid

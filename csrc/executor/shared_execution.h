@@ -24,11 +24,11 @@ struct SharedWorkspace {
     size_t ahead = 0;
     shm::Posted posted;
   };
-  struct Staged {
+  struct Bounced {
     Ref ref;
     uint32_t place = 0;
   };
-  std::vector<Staged> staged;
+  std::vector<Bounced> bounced;
   std::vector<Awaited> awaited;
   std::vector<const std::byte*> sources;
 };
@@ -60,7 +60,7 @@ class SharedExecution {
 
  private:
   using Awaited = SharedWorkspace::Awaited;
-  using Staged = SharedWorkspace::Staged;
+  using Bounced = SharedWorkspace::Bounced;
 
   bool lends() const { return plan_.lend_from != Layout::kNever; }
   // Whether nobody needs the operands' memory any more.
@@ -104,7 +104,7 @@ class SharedExecution {
   size_t read_bytes_ = 0;  // of the next one
   // All ranks together fill more memory than the cache holds, and nobody has read just now what lies there.
   bool streams_ = false;
-  std::vector<Staged>& staged_;
+  std::vector<Bounced>& bounced_;
   std::vector<Awaited>& awaited_;
   size_t collected_ = 0;  // of awaited_, the leading ones that have come
   std::vector<const std::byte*>& sources_;

@@ -21,13 +21,13 @@ struct SharedPlan {
   int64_t stride = 1;      // turns from one segment to the next
   bool uses_scratch = false;
   bool moves_only = true;  // reduces nothing
-  // Vectors and blocks from this size on are not staged: their reader copies them out of the sender's memory.
+  // Vectors and blocks from this size on do not go through the bounce buffer: their reader copies them out of the sender's memory.
   size_t lend_from = Layout::kNever;
 };
 
 // What a host can do for its ranks.
 struct Host {
-  size_t stage_bytes = 0;
+  size_t bounce_bytes = 0;
   bool crowded = false;   // ranks outnumber cores
   bool readable = false;  // every rank can read every other's memory
 };

@@ -22,11 +22,11 @@ size_t whole_lines(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes 
 
 }  // namespace
 
-Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t stage_bytes)
+Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t bounce_bytes)
     : rank_(rank),
-      stage_bytes_(stage_bytes),
-      stage_(own + stage_offset(static_cast<int>(peers.size()))),
-      memory_(stage_, stage_bytes),
+      bounce_bytes_(bounce_bytes),
+      bounce_(own + bounce_offset(static_cast<int>(peers.size()))),
+      memory_(bounce_, bounce_bytes),
       header_(*reinterpret_cast<BoardHeader*>(own)),
       peers_(peers.size()) {
   const int ranks = static_cast<int>(peers.size());
@@ -68,22 +68,22 @@ std::optional<Intent> Board::intent_of(Node node, uint64_t stream) const {
 
 // ---- sending
 
-std::optional<uint32_t> Board::stage(ConstBytes bytes) {
+std::optional<uint32_t> Board::bounce(ConstBytes bytes) {
   const size_t size = whole_lines(bytes.size());
-  uint64_t begin = staged_;
-  const size_t left = stage_bytes_ - begin % stage_bytes_;  // to the end, where a message cannot wrap
+  uint64_t begin = bounced_;
+  const size_t left = bounce_bytes_ - begin % bounce_bytes_;  // to the end, where a message cannot wrap
   if (size > left) begin += left;
-  if (begin + size - freed_ > stage_bytes_) {
-    free_stage();
-    if (begin + size - freed_ > stage_bytes_) return std::nullopt;
+  if (begin + size - freed_ > bounce_bytes_) {
+    free_bounce_buffer();
+    if (begin + size - freed_ > bounce_bytes_) return std::nullopt;
   }
-  const auto place = static_cast<uint32_t>(begin % stage_bytes_);
+  const auto place = static_cast<uint32_t>(begin % bounce_bytes_);
   if (!memory_.holds(place + size)) {
     refusal_ = memory_.grow_to(place + size);
     if (!refusal_.ok()) return std::nullopt;
   }
-  write(stage_ + place, bytes);
-  staged_ = begin + size;
+  write(bounce_ + place, bytes);
+  bounced_ = begin + size;
   return place;
 }
 
@@ -99,9 +99,9 @@ void Board::write(std::byte* to, ConstBytes bytes) {
   write_policy_.wrote(bytes.size(), Clock::now() - begin);
 }
 
-// What was staged before the round of the oldest notice that somebody has not taken is free; nothing of this round is,
+// What was copied into the bounce buffer before the round of the oldest notice that somebody has not taken is free; nothing of this round is,
 // as it may yet be posted to others.
-void Board::free_stage() {
+void Board::free_bounce_buffer() {
   uint64_t held = round_;
   for (Side& s : peers_) {
     if (s.outgoing == nullptr) continue;
@@ -178,10 +178,10 @@ Result<Posted> Board::open(Node from, size_t ahead, uint64_t digest, size_t byte
     std::memcpy(&there, notice.message, sizeof there);
     return Posted{nullptr, there};
   }
-  if (offset > stage_bytes_ || size > stage_bytes_ - offset) {
+  if (offset > bounce_bytes_ || size > bounce_bytes_ - offset) {
     return Status(Code::kPeerLost, "rank " + std::to_string(from) + " posted a broken notice", from);
   }
-  return Posted{side(from).peer.board + stage_offset(ranks()) + offset, 0};
+  return Posted{side(from).peer.board + bounce_offset(ranks()) + offset, 0};
 }
 
 Status Board::read(Node from, uint64_t there, Bytes into) const {

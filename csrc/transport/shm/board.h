@@ -35,11 +35,11 @@ struct Posted {
 class Board {
  public:
   // `own` and the boards of `peers` (one per rank; this rank's entry is not looked at) have board_bytes(ranks,
-  // stage_bytes), began as zeros, and outlive this.
-  Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t stage_bytes);
+  // bounce_bytes), began as zeros, and outlive this.
+  Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t bounce_bytes);
 
   int ranks() const { return static_cast<int>(peers_.size()); }
-  size_t stage_bytes() const { return stage_bytes_; }
+  size_t bounce_bytes() const { return bounce_bytes_; }
 
   // ---- what everybody is doing
 
@@ -50,13 +50,13 @@ class Board {
 
   // ---- sending
 
-  // What is staged until the next call is given up together, when everything posted meanwhile is taken.
-  void begin_round() { round_ = staged_; }
+  // What is copied into the bounce buffer until the next call is given up together, when everything posted meanwhile is taken.
+  void begin_round() { round_ = bounced_; }
   // Copies a message to where all peers can read it; its place, or none while there is no room. It may be posted to
-  // several peers. None, too, while the machine has no memory for it: then refusal() says so. REQUIRES: a round stages at most stage_bytes() / 2, in whole cache lines.
-  std::optional<uint32_t> stage(ConstBytes bytes);
+  // several peers. None, too, while the machine has no memory for it: then refusal() says so. REQUIRES: a round copies at most bounce_bytes() / 2, in whole cache lines.
+  std::optional<uint32_t> bounce(ConstBytes bytes);
   const Status& refusal() const { return refusal_; }
-  // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
+  // Posts the next message for `to`: from the bounce buffer, or in the notice itself when `place` is kInline. False while
   // there is no room. Nobody is woken.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
   // Whether so many messages could be posted for the peer.
@@ -95,7 +95,8 @@ class Board {
     uint64_t taken_by_me = 0;
     uint64_t taken_by_peer = 0;  // when last looked at
     bool stirred = false;        // since the last wake()
-    std::vector<uint64_t> held;  // by number modulo kNotices: the stage is held from here on for that notice
+    std::vector<uint64_t>
+        held;  // by number modulo kNotices: the bounce buffer is held from here on for that notice
   };
 
   Side& side(Node peer) { return peers_[static_cast<size_t>(peer)]; }
@@ -103,21 +104,21 @@ class Board {
   const Notice& incoming(Node from, size_t ahead) const {
     return side(from).incoming[(side(from).taken_by_me + 1 + ahead) % kNotices];
   }
-  void free_stage();
-  void write(std::byte* to, ConstBytes bytes);  // into the stage
+  void free_bounce_buffer();
+  void write(std::byte* to, ConstBytes bytes);  // into the bounce buffer
   // The next notice for the peer, to be filled; none while there is no room.
   Notice* next_notice(Node to, uint64_t digest, size_t bytes);
   void publish(Side& side, Notice& notice);
 
   const Node rank_;
-  const size_t stage_bytes_;
-  std::byte* const stage_;
-  ReservedPrefix memory_;  // of the stage
+  const size_t bounce_bytes_;
+  std::byte* const bounce_;
+  ReservedPrefix memory_;  // of the bounce buffer
   Status refusal_;
   BoardHeader& header_;
   std::vector<Side> peers_;
-  // Bytes since the beginning; the place is the count modulo stage_bytes_.
-  uint64_t staged_ = 0;
+  // Bytes since the beginning; the place is the count modulo bounce_bytes_.
+  uint64_t bounced_ = 0;
   uint64_t freed_ = 0;
   uint64_t round_ = 0;  // where the round began
   WritePolicy write_policy_;

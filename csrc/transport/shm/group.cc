@@ -36,11 +36,11 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   Result<Segment> inbox = Segment::create("braid-inbox", shm::group_bytes(ranks, options.ring_bytes));
   if (!inbox.ok()) return inbox.status();
   Result<Segment> board =
-      Segment::create("braid-board", shm::board_bytes(ranks, shm::stage_bytes_for(ranks, false)));
+      Segment::create("braid-board", shm::board_bytes(ranks, shm::bounce_bytes_for(ranks, false)));
   if (!board.ok()) return board.status();
-  // What is written without asking again; rings and the stage are reserved as they fill.
+  // What is written without asking again; rings and the bounce buffer are reserved as they fill.
   for (const auto& [segment, bytes] : {std::pair(&inbox.value(), shm::rings_offset(ranks)),
-                                       std::pair(&board.value(), shm::stage_offset(ranks))}) {
+                                       std::pair(&board.value(), shm::bounce_offset(ranks))}) {
     if (Status refused = reserve(segment->data(), bytes); !refused.ok()) return refused;
   }
   Result<Nonce> probe = Nonce::random();
@@ -145,7 +145,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   Result<Segment> board = Segment::attach(endpoint.board);
   if (!board.ok()) return board.status();
   if (board.value().owner() != link.pid ||
-      board.value().size() < shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_, false))) {
+      board.value().size() < shm::board_bytes(ranks_, shm::bounce_bytes_for(ranks_, false))) {
     return {Code::kInvalidArgument, "its board is not what its endpoint says"};
   }
 
@@ -187,7 +187,7 @@ std::unique_ptr<shm::Board> ShmGroup::board(bool crowded) {
     peers[static_cast<size_t>(node)] = {peer.board->data(), &peer.link};
   }
   return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers),
-                                      shm::stage_bytes_for(ranks_, crowded));
+                                      shm::bounce_bytes_for(ranks_, crowded));
 }
 
 std::atomic<uint64_t>* ShmGroup::stream_word() { return &shm::header_of(inbox_).stream; }
