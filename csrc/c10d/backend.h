@@ -27,7 +27,7 @@
 
 namespace braid::adapter {
 
-// Who a backend is, and where its ranks rendezvous.
+// What a backend is made of: its place in the group, and the stores.
 struct BackendConfig {
   c10::intrusive_ptr<::c10d::Store> store;
   int rank = 0;
@@ -35,15 +35,14 @@ struct BackendConfig {
   milliseconds timeout = kBackendDefaultTimeout;  // for the rendezvous, and then for operations
   std::string group_id;
   std::vector<int64_t> global_ranks;          // by group rank; empty when the group is the whole job
-  std::string known_as = "braid";             // the name it is shown by in profiles
+  std::string known_as = "braid";             // its name in profiles
   c10::intrusive_ptr<::c10d::Store> servers;  // where aggregators register; null: none may join
   std::optional<StatedLinks> stated;          // by the file that BRAID_LINKS names
 };
 
 class Backend final : public ::c10d::Backend {
  public:
-  // Forms the group through the store, with options from the environment,
-  // and what the config has of them.
+  // Forms the group through the store. Options come from the environment and from the config.
   static c10::intrusive_ptr<Backend> create(BackendConfig config);
   Backend(std::shared_ptr<Communicator> group, BackendConfig config);
   ~Backend() override;
@@ -142,7 +141,7 @@ class Backend final : public ::c10d::Backend {
   std::optional<uint64_t> note(Recorder& recorder, const Call& call, uint64_t sequence) const;
   std::string title_of(const Call& call) const;  // empty when nobody records profiles
   std::shared_ptr<CompletionHook> completion_hook();
-  // A copy of what this backend is, for a group that comes from it.
+  // A changed copy of this backend's config, for a group that is derived from it.
   BackendConfig derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
                         const std::string& suffix) const;
   c10::intrusive_ptr<::c10d::Backend> derive_once(BackendConfig config);

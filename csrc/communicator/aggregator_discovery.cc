@@ -8,12 +8,12 @@
 namespace braid {
 namespace {
 
-// How long an aggregator that was asked has to answer.
+// How long an aggregator may take to answer.
 constexpr milliseconds kAnswerWithin{2000};
 constexpr milliseconds kLookAgain{50};
-// How long those of an aggregator group that has parted take to come back, at most.
+// How long to wait for the aggregators of a group that has ended to come back.
 constexpr milliseconds kComeBack{2000};
-// An aggregator group that did so much was a good one.
+// An aggregator group that did this many operations was a success.
 constexpr size_t kGoodGroup = 64;
 constexpr int kMostPatience = 256;
 
@@ -39,7 +39,7 @@ Status AggregatorDiscovery::await(size_t awaited, Deadline deadline, const std::
 
 void AggregatorDiscovery::look() {
   auto newcomers = registry_.newcomers();
-  if (newcomers.ok()) append(waiting_, std::move(newcomers).value());  // a store that has gone brings nobody
+  if (newcomers.ok()) append(waiting_, std::move(newcomers).value());  // a store that is gone has no newcomers
 }
 
 bool AggregatorDiscovery::wants_larger_group(size_t in_group) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first rank's dealings with aggregators: who waits to be asked, whom to take, and when to leave it for a while.
+// Aggregator discovery, on the first rank: which aggregators wait to be asked, which to take, and when to stop
+// asking for a while.
 #pragma once
 
 #include <cstddef>
@@ -21,30 +22,30 @@ class AggregatorDiscovery {
  public:
   explicit AggregatorDiscovery(std::shared_ptr<Store> store) : registry_(std::move(store)) {}
 
-  // For a new group: takes those who come until there are `awaited`, at most until the deadline; fewer are no failure.
-  // What the store failed with. `stopped` ends it early.
+  // For a new group: takes aggregators until there are `awaited`, or until the deadline. Fewer are no failure.
+  // Fails only if the store fails. Returns early once `stopped`.
   Status await(size_t awaited, Deadline deadline, const std::function<bool()>& stopped);
-  // At a replan: have aggregators come that an aggregator group of `in_group` does not have? Then it should part: they come back for a
-  // larger one.
+  // For a replan: are there aggregators beside the `in_group` of the aggregator group? Then that group should end.
+  // Its aggregators come back, and a larger group forms.
   bool wants_larger_group(size_t in_group);
-  // Those to form an aggregator group of, all alive a moment ago; none when there is nobody, or it is not the time.
+  // Aggregators for a new group, all of which have just answered. None if nobody waits, or it is too early to ask.
   std::vector<std::string> discover();
   Status appoint(const std::vector<std::string>& tickets, const Appointment& appointment) {
     return registry_.appoint(tickets, appointment);
   }
-  // An aggregator group could not be formed, or was lost after so many operations: the next is formed a while later, the longer the
-  // more often this happens.
+  // An aggregator group could not be formed, or failed after this many operations. The next one is formed later;
+  // each failure doubles the wait.
   void lost_group(size_t operations);
 
  private:
   void look();
 
   Registry registry_;
-  std::vector<std::string> waiting_;  // seen, and not asked
+  std::vector<std::string> waiting_;  // seen, not asked yet
   std::vector<std::string> willing_;  // asked, and answered
-  size_t expected_ = 0;               // after an aggregator group has parted, so many are waited for, until then
+  size_t expected_ = 0;               // after an aggregator group has ended, wait for this many
   Deadline expected_until_{};
-  int patience_ = 0;  // replans to let pass
+  int patience_ = 0;  // replans without asking
   int next_patience_ = 1;
 };
 

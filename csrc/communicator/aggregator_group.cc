@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The aggregator group of a group: its ranks and aggregators, as a group of its own.
+// A group's aggregator group: its ranks and the aggregators, as a second group.
 #include <algorithm>
 #include <utility>
 
@@ -11,15 +11,15 @@
 namespace braid {
 namespace {
 
-// How long an aggregator group has to form, links measured and all; and a part of the group's timeout at most.
+// How long an aggregator group may take to form and to measure its links. At most this part of the group's timeout.
 constexpr milliseconds kAggregatorGroupForms{60'000};
 constexpr int kAggregatorGroupFormsPart = 4;
-// An aggregator group that takes so much longer than predicted, and this long at least, has lost somebody. One that has died is
-// seen before; ranks that are late should be waited for.
+// An aggregator group has lost somebody if it takes this many times longer than predicted, and at least this long.
+// A dead aggregator is seen sooner; late ranks should be waited for.
 constexpr double kPatience = 20;
 constexpr double kLeastPatience_s = 120;
-constexpr uint64_t kAggregatorGroupSteps = 1 << 25;  // behind those of a replan
-// What the vote, and a copy of the input, take besides what is predicted of the aggregator group; which must pay.
+constexpr uint64_t kAggregatorGroupSteps = 1 << 25;  // after the steps of a replan
+// What the vote and a copy of the input cost. The aggregator group must be faster with these costs included.
 constexpr double kVoteRounds = 4;
 constexpr double kCopy_s_per_byte = 1.5e-10;
 constexpr double kWorthIt = 0.95;
@@ -55,7 +55,7 @@ Status Group::form_aggregator_group(int aggregators, const std::string& name) {
     return {};
   }
   made.value()->set_timeout(limit);
-  link_watch_.forget();  // what the group's own NICs pass changes with what the aggregator group takes over
+  link_watch_.forget();  // the group's own traffic changes with what the aggregator group takes over
   aggregated_counters_ = &statistics_.row(name_of(CollectiveKind::kAllReduce),
                                           "direct with " + aggregators_text(static_cast<size_t>(aggregators)));
   const std::lock_guard lock(mutex_);
@@ -86,7 +86,7 @@ std::optional<double> Group::predicted_s(DType dtype, ReduceOp op, int64_t bytes
 }
 
 bool Group::is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes) {
-  if (!options_.algorithm.empty()) return false;  // what was forced is not replaced
+  if (!options_.algorithm.empty()) return false;  // a forced algorithm is not replaced
   const double extra_s =
       kVoteRounds * tuner()->topology().between_hosts().alpha_s + static_cast<double>(bytes) * kCopy_s_per_byte;
   const auto with = group.predicted_s(dtype, op, bytes);
@@ -95,7 +95,7 @@ bool Group::is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes
 }
 
 std::unique_ptr<AggregatedAllReduce> Group::aggregated_for(const Operation& operation, uint64_t sequence) {
-  if (!servers_) return nullptr;        // as for nearly all groups: no lock is taken
+  if (!servers_) return nullptr;        // true of nearly all groups: so they take no lock
   if (operation.lossy) return nullptr;  // aggregators keep no residuals
   const std::shared_ptr<Group> with = aggregator_group();
   if (!with || operation.kind != CollectiveKind::kAllReduce) return nullptr;

@@ -18,10 +18,10 @@ namespace {
 constexpr milliseconds kShutdownTime{5000};
 // How long it waits for peers to be told why the group failed.
 constexpr milliseconds kLastWordsTime{500};
-// How long a replan that was under way needs to see that it is over.
+// How long a running replan may take to see that the group has ended.
 constexpr milliseconds kReplanEnds{1000};
 
-// Who is asked lives no longer than the rendezvous.
+// Drops options.give_up: its owner may go once the rendezvous is over.
 Options to_keep(Options options) {
   options.give_up = nullptr;
   return options;

@@ -115,14 +115,14 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   int plan() const { return plan_.load(std::memory_order_acquire); }
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
-  // Through the aggregators, when that is faster; else null. All ranks decide alike.
+  // An all_reduce through the aggregators, if that is faster; else null. All ranks decide alike.
   std::unique_ptr<AggregatedAllReduce> aggregated_for(const Operation& operation, uint64_t sequence);
-  // As all ranks have voted: the aggregators are of no use any more, and `why` is what this rank saw. Or they part
-  // in good order.
+  // Ends the aggregator group. Either the ranks voted that it failed, and `why` is what this rank saw; or it
+  // `parts` in good order.
   void dismiss_aggregator_group(const Status& why, bool parts = false);
   Statistics::Row& aggregated_counters() { return *aggregated_counters_; }
-  // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
-  // Blocks; a failure fails the group. `first`: when it forms.
+  // Called on all ranks between the same two collectives: do the plans still suit the network, and are there
+  // aggregators to ask? Blocks. A failure fails the group. `first`: the group is just forming.
   Status replan(bool first, Deadline deadline);
   milliseconds timeout() const;
   // Whether the receive has got its message by now; if it never will, `lost` says why.
@@ -133,27 +133,27 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void message_ended();
 
  private:
-  // What joins the hosts: found before, measured now, or assumed.
+  // The links between the hosts: remembered, measured now, or assumed.
   Result<Topology> learn_links(bool again, Deadline deadline);
   Status make_tuner(bool again, Deadline deadline);
   void limit_credit(const Topology& topology);
   void pace_peers(const Topology* topology);
   std::shared_ptr<Tuner> tuner() const;
   std::shared_ptr<Group> aggregator_group() const;
-  // Counts the operation; whether a replan is due before it.
+  // Counts the operation. True if a replan is due before it.
   bool is_replan_due_locked(const Operation& operation);
   // After an error nobody carries the queue.
   Status carry_queue_locked();
   // The group has failed: what is queued ends, on the progress thread or, without one, here.
   void drain_queue(const Status& why);
-  // By the first rank: what all do. `seen` has what each rank's NIC has passed lately.
+  // Called on the first rank: what all ranks do. `seen`: what each rank's NIC has passed lately.
   std::string decide(bool first, const std::vector<SeenRates>& seen);
   std::string decide_on_servers(bool first);
   Status measure_again(Deadline deadline);
   SeenRates seen_rates();
   Status form_aggregator_group(int aggregators, const std::string& name);
   void shut_down_retired();
-  // Of an all_reduce; with the aggregator group, with a part for what it costs besides.
+  // The predicted time of an all_reduce in this group; and whether `group`, the aggregator group, is faster.
   std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes);
   bool is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
@@ -164,7 +164,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // In this thread, for `limit` at most; then it is queued. REQUIRES: inline_running_, set by the caller.
   void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
   void inline_ended_locked();
-  // Null unless the operation can take one now.
+  // The prepared form of an operation, if it can be run now; else null.
   PreparedOperation* prepared_locked(const Operation& operation);
   // As run().
   Result<std::shared_ptr<Work>> take(PreparedOperation& prepared, Operation operation,
@@ -183,7 +183,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   const int nodes_;
   const int ranks_;  // the nodes but for aggregators
   const std::string name_;
-  const Options options_;  // without what is for the rendezvous alone
+  const Options options_;  // without give_up, which is for the rendezvous alone
   GiveUp give_up_;         // while the group forms
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
@@ -191,7 +191,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics statistics_;
   Stalls stalls_;
   bool is_on_several_hosts_ = false;
-  bool may_replan_ = false;               // several hosts, whose links may change, or that others may join
+  bool may_replan_ = false;               // several hosts, and their links may change or aggregators may join
   LinkWatch link_watch_;                  // on the first rank
   const std::shared_ptr<Store> servers_;  // null: no aggregators may join
   AggregatorDiscovery discovery_;         // on the first rank

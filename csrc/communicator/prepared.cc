@@ -10,9 +10,9 @@
 namespace braid {
 namespace {
 
-// A program that loops over fewer small operations than this never lays one out twice.
+// A program that loops over this many small operations, or fewer, lays each out once.
 constexpr size_t kMostPrepared = 16;
-// Of larger ones what is saved is a small part.
+// Larger operations would save too small a part of their time.
 constexpr size_t kMostBytes = 64 * 1024;
 
 template <class Blocks>

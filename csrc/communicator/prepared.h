@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small operations that were run before, laid out to be run again.
+// Prepared operations: small operations that were run before, laid out to be run again.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ struct PreparedOperation {
   SingleRound round;
 };
 
-// Not thread safe.
+// Not thread-safe.
 class PreparedOperations {
  public:
-  // The one that was made for an operation of this kind and with blocks of these sizes, or null.
+  // The prepared operation of this kind and with blocks of these sizes, or null.
   PreparedOperation* find(const Operation& operation);
-  // Makes one, where it can be; forgets the oldest when there are many. REQUIRES: find() has none; the operation was
-  // checked, and all ranks are on this host.
+  // Prepares an operation, if it can be prepared. Forgets the oldest one when there are many. REQUIRES: find() has
+  // none; the operation was checked; all ranks are on this host.
   void prepare(const Operation& operation, const Route& route, Node rank);
 
  private:

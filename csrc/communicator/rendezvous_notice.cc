@@ -57,7 +57,7 @@ void RendezvousNotice::tell(const std::string& key) {
   log(LogLevel::kWarning, text);
 }
 
-// An endpoint that an earlier group of this name has left in the store counts as well.
+// An endpoint that an earlier group of this name left in the store counts, too.
 bool RendezvousNotice::has_come(Node node) {
   return node == rank_ || await(store_, "braid/" + name_ + "/", "card", node, Clock::now() + kLookAtKey).ok();
 }

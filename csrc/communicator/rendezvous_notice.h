@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous's store that says, now and then, who has not come.
+// The store of a rendezvous, which logs now and then which ranks have not come.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// Writes a line when the rendezvous has lasted `first`, twice as long, and so on; 0: none. One more when it ends after
-// that. The store must outlive it.
+// Logs a line when the rendezvous has lasted `first`, then twice as long, and so on; 0 logs none. Logs one more
+// line when a rendezvous with such lines ends. The store must outlive this object.
 class RendezvousNotice final : public Store {
  public:
   RendezvousNotice(Store& store, Node rank, int ranks, std::string name, milliseconds first);

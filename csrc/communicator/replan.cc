@@ -17,17 +17,18 @@
 namespace braid {
 namespace {
 
-// A replan comes before every so many all_reduces of this size and more, if they are so much together.
+// A replan is due after kReplanEvery all_reduces of at least kReplanCountsBytes, if they have kReplanEveryBytes
+// together.
 constexpr size_t kReplanCountsBytes = 256 * 1024;
 constexpr size_t kReplanEvery = 4;
 constexpr size_t kReplanEveryBytes = 8 * 1024 * 1024;
-constexpr uint64_t kReplanSteps = 1 << 24;  // behind those of a link benchmark
-// How long the first rank waits for aggregators when the group forms; and a part of the group's timeout at most, within
-// which the others expect to hear of it.
+constexpr uint64_t kReplanSteps = 1 << 24;  // after the steps of a link benchmark
+// How long the first rank waits for aggregators when the group forms. At most this part of the group's timeout:
+// the other ranks wait no longer.
 constexpr milliseconds kAwaitServers{60'000};
 constexpr int kAwaitServersPart = 2;
 
-// NICs that differ by so much from what they were have changed.
+// A NIC has changed if its rate differs by more than this part.
 constexpr double kChanged = 0.15;
 
 std::string rates_text(const Topology::Nic& nic) {
@@ -36,7 +37,7 @@ std::string rates_text(const Topology::Nic& nic) {
   return text;
 }
 
-// "host 1: 31.9/32.1 instead of 94.8/95.0", by host; empty when none has changed.
+// The hosts that have changed: "host 1: 31.9/32.1 instead of 94.8/95.0"; empty if none has.
 std::string changes_text(const Topology& before, const Topology& after) {
   const auto differs = [](double a, double b) { return std::max(a, b) > (1 + kChanged) * std::min(a, b); };
   std::string text;
@@ -51,7 +52,7 @@ std::string changes_text(const Topology& before, const Topology& after) {
   return text;
 }
 
-// What hosts have passed. One with a rank that has not seen enough to tell has not, either.
+// What each host has passed. 0 if one of its ranks has not seen enough to tell.
 std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
   std::vector<SeenRates> seen(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
   std::vector<bool> is_first(seen.size(), true);
@@ -67,8 +68,8 @@ std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<
   return seen;
 }
 
-// What the busiest rank of each host has passed. The sum of several, each at its own time, may be more than their NIC
-// can pass; what one has passed is not.
+// What the busiest rank of each host has passed. Ranks count at different times, so the sum of several may be more
+// than their NIC can pass. What one rank has passed never is.
 std::vector<SeenRates> fastest_by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
   std::vector<SeenRates> fastest(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
@@ -78,7 +79,7 @@ std::vector<SeenRates> fastest_by_host(const std::vector<int>& hosts, const std:
   return fastest;
 }
 
-// What hosts can pass, as it was measured; any rate while a rank counts what two groups have passed.
+// The measured rates of the hosts. Infinite while an aggregator group works, too: a rank then counts the bytes of both.
 std::vector<SeenRates> rates_of(const Topology& topology, bool only_one_works) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   std::vector<SeenRates> rates;
@@ -117,13 +118,13 @@ Task::Step ReplanTask::advance(bool) {
   return Step::kDone;
 }
 
-bool ReplanTask::fail(const Status& why) {  // there is no thread for it, say
+bool ReplanTask::fail(const Status& why) {  // there may have been no thread for it, for example
   group_.mailbox().fail_here(why);
   return true;
 }
 
-// What comes before an operation depends on the operations before it alone, on which the ranks have agreed: if they do
-// not agree on this one, it shall say so.
+// Whether a replan is due depends only on earlier operations, on which the ranks have agreed. So all ranks replan
+// before the same operation, and if they do not agree on that one, the operation itself says so.
 bool Group::is_replan_due_locked(const Operation& operation) {
   if (!may_replan_) return false;
   const bool due = std::exchange(replan_due_, false);
@@ -183,7 +184,7 @@ std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
   return servers_ ? decide_on_servers(first) : kNothing;
 }
 
-// Of the group's own connections and its aggregator group's.
+// The rates of the group's own connections and of its aggregator group's.
 SeenRates Group::seen_rates() {
   SeenRates seen;
   if (wires_.tcp) {
@@ -199,10 +200,10 @@ SeenRates Group::seen_rates() {
 
 Status Group::measure_again(Deadline deadline) {
   const std::shared_ptr<Tuner> before = tuner();
-  dismiss_aggregator_group({}, true);              // whose links were measured with ours, and will be again
-  engine_->links().forget(wires_.host_addresses);  // on all ranks: whoever remembered would write it down again
+  dismiss_aggregator_group({}, true);              // its links will be measured again, together with ours
+  engine_->links().forget(wires_.host_addresses);  // on all ranks: one that remembered would write it down
   if (Status bad = make_tuner(true, deadline); !bad.ok()) return bad;
-  static_cast<void>(seen_rates());  // of the measuring, and the plan before
+  static_cast<void>(seen_rates());  // drops the rates of the benchmark and of the plan before
   if (rank_ != 0) return {};
   const std::string changes = changes_text(before->topology(), tuner()->topology());
   log(changes.empty() ? LogLevel::kInfo : LogLevel::kWarning,

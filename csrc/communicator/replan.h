@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Now and then, between two collectives and on all ranks between the same two, the ranks look up: has what a
-// NIC passes changed, has an aggregator come? All hear what the first rank makes of it, and do it.
+// Replanning. Now and then all ranks stop between the same two collectives. Has the rate of a NIC changed? Has an
+// aggregator come? The first rank decides, and all ranks do what it says.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,11 @@
 
 namespace braid {
 
-// A place in the group's queue. The replan is done by a thread of its own, for it waits for others: the progress
-// thread has other groups to carry.
+// A replan's place in the group's queue. A thread of its own does the replan, since it waits for other ranks: the
+// progress thread has other groups to carry.
 class ReplanTask final : public Task {
  public:
-  // `deadline`: of the operation after it.
+  // `deadline`: that of the operation behind it.
   ReplanTask(Group& group, Deadline deadline) : group_(group), deadline_(deadline) {}
   ~ReplanTask() override;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking messages between the ranks of a group beside its operations: for what they settle before or between them.
+// Blocking messages between the ranks of a group, beside its operations. Ranks use them to agree on something
+// before the group's operations or between them.
 #pragma once
 
 #include <functional>
@@ -15,12 +16,13 @@
 
 namespace braid {
 
-// Ranks that talk take the same steps: next_step() sets messages of one step apart from those of any other, and from
-// those of collectives, which count streams from 1.
+// Ranks that use a control channel take the same steps. next_step() keeps the messages of one step apart from
+// those of other steps, and from those of collectives, which count streams from 1.
 class ControlChannel {
  public:
-  // When the deadline passes, the group fails with kTimeout, which says what was not finished, and who was waited for.
-  // Who gives up fails it, too.
+  // The group fails with kTimeout when the deadline passes. The message says which step was not finished, and
+  // which rank was waited for. `what` is the task: "measuring their links". The group also fails when a rank gives
+  // up.
   ControlChannel(Mailbox& mailbox, DoorbellWord& bell, std::string what, Deadline deadline, GiveUp give_up = {})
       : mailbox_(mailbox),
         bell_(bell),
@@ -31,7 +33,7 @@ class ControlChannel {
   void next_step() { ++step_; }
   void go_to_step(uint64_t step) { step_ = step; }
 
-  // Messages of one step between the same two ranks have different numbers.
+  // `number` tells apart the messages of one step between the same two ranks.
   void start_send(Node to, uint64_t number, ConstBytes bytes, Request* request) {
     mailbox_.send(to, tag(number), bytes, request);
   }
@@ -49,21 +51,23 @@ class ControlChannel {
     return wait_for(request, from);
   }
 
-  // One step each, for all of a group's ranks 0..ranks-1. The first rank's text, on all of them; and the text that the
-  // first rank makes of what all say, in words of one size: words[r] is rank r's.
+  // All of the group's ranks 0..ranks-1 call these. Each takes one step.
+  // tell: returns the first rank's text on all ranks.
+  // consult: every rank gives a word of the same size; words[r] is rank r's. Returns on all ranks the text that
+  // the first rank decides on.
   using Words = std::vector<std::vector<std::byte>>;
   Result<std::string> tell(Node rank, int ranks, std::string text);
   Result<std::string> consult(Node rank, int ranks, ConstBytes word,
                               const std::function<std::string(const Words&)>& decide);
 
-  // Until `done` says so, which is asked after everything that moved. After a failure no request is left open.
+  // Waits until done(), which is called after everything that moved. After a failure no request is left open.
   template <class Done>
   Status wait(Done done, Node on = kAnyNode) {
     Waiter waiter(bell_);
     while (!done()) {
       if (mailbox_.has_ended()) return mailbox_.end();
       if (Status bad = end_of_patience(on); !bad.ok()) {
-        // Requests are on our stack: they end before anything is thrown.
+        // The requests are on our stack, so they must end before anything is thrown.
         const Status thrown = caught("giving up on ranks", [&] { mailbox_.fail(bad); });
         if (!thrown.ok()) mailbox_.fail_here(thrown);
         return mailbox_.end();

@@ -3,8 +3,9 @@
 
 namespace braid {
 
-// Bytes per second (2.5 Gbit/s) from which on a NIC is fast. What is measured of such a one is the processors, which
-// another time pass half or twice as much; and what TCP hands to it in one burst is out within half a millisecond.
+// A NIC with this rate (2.5 Gbit/s, in bytes per second) or more is fast. A fast NIC is not what limits a
+// measurement: the processors do, and their rate varies by a factor of two. A burst that TCP hands to a fast NIC
+// is out within half a millisecond.
 inline constexpr double kFastNic = 312.5e6;
 
 }  // namespace braid

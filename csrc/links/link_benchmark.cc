@@ -16,12 +16,12 @@ namespace braid {
 namespace {
 
 constexpr int kPings = 15;
-// How much a NIC passes at once after a pause is tried with messages of these sizes, so many of each; the first
-// takes no time on a wire.
+// Messages of these sizes try how many bytes a NIC passes at once after a pause, kBurstPings of each. The first
+// size takes no time on a wire.
 constexpr std::array<size_t, 4> kBursts = {8, 1024, 4096, 16384};
 constexpr int kBurstPings = 5;
 constexpr milliseconds kRefill{4};
-// A wire must take at least so long for a message, or else nobody could tell, nor need to.
+// A message counts only if the wire needs at least this long for it. Shorter times cannot be told from noise.
 constexpr double kLeastWire_s = 3e-5;
 constexpr size_t kPasses = 2;
 constexpr double kNoise = 0.12;
@@ -49,7 +49,7 @@ class LinkBenchmark {
     auto told = control_.tell(rank_, nodes(), known);
     if (!told.ok()) return told.status();
     if (!told.value().empty()) return read(told.value(), false);
-    std::vector<double> found;  // per pass and host: up, down; as far as this rank has seen
+    std::vector<double> found;  // per pass and host: up, down; 0 where this rank has seen nothing
     if (is_leader()) {
       if (Status bad = measure_latency(); !bad.ok()) return bad;
       for (size_t i = 0; i < kPasses * 2 * leaders_.size(); ++i) {
@@ -65,7 +65,7 @@ class LinkBenchmark {
   int nodes() const { return static_cast<int>(hosts_.size()); }
   bool is_leader() const { return leaders_[static_cast<size_t>(hosts_[static_cast<size_t>(rank_)])] == rank_; }
 
-  // The first leader plays ball with every other, one after another.
+  // The first leader exchanges messages with every other leader, one leader after another.
   Status measure_latency() {
     for (size_t host = 1; host < leaders_.size(); ++host) {
       const auto small = play(host, 8, kPings, {});
@@ -80,7 +80,7 @@ class LinkBenchmark {
     return {};
   }
 
-  // The median time of one way. What NICs have to spare fills up in the pauses.
+  // The median time of one way. During a pause NICs save up what they may pass at once.
   Result<double> play(size_t host, size_t bytes, int count, milliseconds pause) {
     control_.next_step();
     if (rank_ != leaders_[0] && rank_ != leaders_[host]) return 0.0;
@@ -100,8 +100,9 @@ class LinkBenchmark {
     return median(trips) / 2;
   }
 
-  // The largest message that all NICs that are slow enough to tell passed in less than half of the time that their
-  // rates call for; 0 when there is none such. `rates`: up and down, by host.
+  // The largest burst: the largest message that every slow NIC passed in less than half of the time that its rate
+  // calls for. A NIC is slow if its time can be told from noise. 0 if there is no such message. `rates`: up and
+  // down, by host.
   double burst_bytes(const std::vector<double>& rates) const {
     double passed = 0;
     for (size_t i = 1; i < kBursts.size(); ++i) {
@@ -126,9 +127,9 @@ class LinkBenchmark {
     return probe_rate(control_, rank_, one, others, outwards);
   }
 
-  // The first leader collects what all have seen, and tells all ranks what it makes of it.
+  // The first leader collects what all leaders have seen, and tells all ranks the result.
   Result<LinkBenchmarkResult> agree(Link within_host, std::vector<double> found) {
-    control_.go_to_step(kLastSteps);  // ranks that are no leaders come here at once
+    control_.go_to_step(kLastSteps);  // ranks that are not leaders come here at once
     std::string text;
     if (rank_ == 0) {
       std::vector<double> theirs(found.size());
@@ -157,9 +158,9 @@ class LinkBenchmark {
     return LinkBenchmarkResult{std::move(topology).value(), measured};
   }
 
-  // A probe in which nothing could be counted leaves the NIC as fast as the fastest.
+  // If a probe counted nothing, its NIC is taken to be as fast as the fastest.
   Topology draw(Link within_host, const std::vector<double>& found) const {
-    // Other work on a host makes its NIC look slow; little makes one look fast.
+    // Other work on a host makes its NIC look slow. Hardly anything makes a NIC look fast.
     std::vector<double> best(2 * leaders_.size(), 0);
     for (size_t i = 0; i < found.size(); ++i) best[i % best.size()] = std::max(best[i % best.size()], found[i]);
     std::vector<double> rates = without_noise(best);
@@ -178,7 +179,8 @@ class LinkBenchmark {
   const Node rank_;
   const std::vector<int>& hosts_;
   std::vector<Node> leaders_;  // per host, its first rank
-  // On the first leader: what a message takes to each other host, without a pause, and after one those of kBursts.
+  // On the first leader, by other host: the time of a message without a pause; and after a pause, for each size of
+  // kBursts.
   std::vector<double> ways_s_;
   std::array<std::vector<double>, kBursts.size()> bursts_s_;
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what joins the hosts of a group: how long a message takes, and what each host's NIC can send to all others
-// together and receive from all others together. There are two probes per host, one after another, so that they do
-// not disturb each other, and all of it twice, of which the faster counts. And whether NICs pass a burst at once after
-// a pause: the largest of a few messages that needs less than half of the time that their rates call for.
+// Measures the links between the hosts of a group. Latency: how long a message takes. Rates: how fast each host's
+// NIC sends to all other hosts together, and receives from all of them together. Burst: how many bytes NICs pass
+// at once after a pause.
+// Two probes per host measure the rates, one after another, so that they do not disturb each other. Each is run
+// twice; the faster run counts. The burst is the largest of a few messages that takes less than half of the time
+// that the rates call for.
 #pragma once
 
 #include <string>
@@ -19,19 +21,20 @@ namespace braid {
 
 struct LinkBenchmarkResult {
   Topology topology;
-  bool measured = false;  // or known before
+  bool measured = false;  // false: the links were known before
 };
 
-// The same on all ranks, to the last bit: the first rank puts it together. Hosts whose rates differ by less than a
-// noisy measurement tells apart are said to be alike. `hosts` has every rank's host, numbered by first appearance;
-// `within_host` is taken over as it is. `known` is for the first rank: a topology's text, which all then get without
-// any measuring; "" measures. REQUIRES: at least two hosts. What else uses the NICs meanwhile makes them look slower.
+// Called by all ranks; the result is the same on all, to the last bit, since the first rank puts it together.
+// Hosts get equal rates if noise alone may explain the difference. `hosts`: the host of every rank, numbered by
+// first appearance. `within_host` is copied into the result. `known`, on the first rank: a topology's text; all
+// ranks get this topology and nothing is measured. "" measures.
+// REQUIRES: at least two hosts. Other traffic of the NICs makes them look slower.
 Result<LinkBenchmarkResult> benchmark_links(Mailbox& mailbox, DoorbellWord& bell, Node rank,
                                             const std::vector<int>& hosts, Link within_host,
                                             const std::string& known, Deadline deadline,
                                             const GiveUp& give_up = {});
 
-// Rates, the fastest first or not: those within 12 % below the fastest of a group become the group's mean.
+// Removes noise from rates, in any order: rates up to 12 % below the fastest of a group become the group's mean.
 std::vector<double> without_noise(const std::vector<double>& rates);
 
 }  // namespace braid

@@ -10,12 +10,13 @@ namespace braid {
 namespace {
 
 constexpr size_t kPieceBytes = 16 * 1024;
-// Lanes between all: as many pieces are under way. A few at first, which a slow NIC's queue holds (more than it
-// holds would be dropped, and TCP wait); then what the NIC passes in kInFlight.
+// The number of lanes to all peers together; each has one piece under way. A probe begins with a few lanes, so
+// that the queue of a slow NIC holds their pieces: a full queue drops packets, and TCP waits. Later it uses as
+// many lanes as the NIC passes pieces in kInFlight.
 constexpr size_t kFirstLanes = 12;
 constexpr size_t kMostLanes = 128;
 constexpr milliseconds kInFlight{14};
-// What buckets and buffers let through at once is over after the first span, and not counted.
+// The burst of token buckets and buffers is over after this time, and is not counted.
 constexpr milliseconds kBurst{16};
 constexpr milliseconds kFirstLook{26};
 constexpr milliseconds kWarmUp{40};
@@ -25,7 +26,7 @@ constexpr int kEnoughPieces = 48;
 
 double span_s(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Counts what passes, from the end of the warm-up to its last event; and says how many lanes that deserves.
+// Counts the pieces that pass, from the end of the warm-up to the last one. Chooses the number of lanes by them.
 class Meter {
  public:
   // One more piece has passed.
@@ -63,7 +64,8 @@ class Meter {
   size_t lanes_ = 0;
 };
 
-// Pieces between two ranks, one at a time, each asked for by its receiver: what is asked for next has come.
+// One piece after another between two ranks. The receiver asks for each piece; asking for the next one says that
+// the last one has come.
 struct Lane {
   enum class State { kClosed, kAsked, kSending, kOver };
 
@@ -75,7 +77,7 @@ struct Lane {
   Request piece_request, question_request;
 };
 
-// One rank's side of a probe. `one` decides when it is over: its last piece or its last question says so.
+// One rank's side of a probe. `one` ends the probe: its last piece or its last question says so.
 class Probe {
  public:
   Probe(ControlChannel& control, const std::vector<Node>& peers, size_t lanes_per_peer, bool sends, bool decides)
@@ -153,7 +155,7 @@ class Probe {
       }
     }
   }
-  // Of a receiver. When the end is seen, lanes that were never opened are told so as well.
+  // Called by a receiver. At the end, lanes that were never opened are told so as well.
   void ask(Lane& lane) {
     if (ends_ && (decides_ || lane.number < stride_)) {
       lane.question[0] = kLast;
@@ -163,7 +165,7 @@ class Probe {
     control_.start_send(lane.peer, lane.number, lane.question, &lane.question_request);
     lane.state = Lane::State::kAsked;
   }
-  // In all, whoever opens them.
+  // The number of lanes to open, to all peers together.
   size_t open_at_first() const {
     const size_t peers = decides_ ? count_ / stride_ : kMostLanes / stride_;
     const size_t of_peer = std::max(kFirstLanes / peers, size_t{1});

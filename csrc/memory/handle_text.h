@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles: the short texts by which processes of one host find each other's memory. They come from other processes
-// and are read strictly: anything but the exact form is refused.
+// Reads handles: short texts by which processes of one host find each other's memory. Handles come from other
+// processes, so they are read strictly: anything but the exact form is refused.
 #pragma once
 
 #include <charconv>

@@ -14,13 +14,13 @@ namespace braid {
 namespace {
 
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kSecretBytes = 16;  // 32 digits, which is what the wire takes
+constexpr size_t kSecretBytes = 16;  // 32 hexadecimal digits: what a TCP greeting holds
 
 bool offers(const Options& options, const std::string& wire) {
   return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
 }
 
-// One rendezvous: the functions of this file share it.
+// What the functions of this file share during one rendezvous.
 struct Rendezvous {
   Store& store;
   const Node rank;
@@ -37,7 +37,7 @@ Result<std::string> random_hex(size_t bytes) {
   return hex(random);
 }
 
-// The endpoint of this rank; makes what it tells of.
+// Makes the shared memory and the listener of this rank, and the endpoint that describes them.
 Result<RankEndpoint> make_endpoint(const Rendezvous& m, EngineImpl& engine, Wires& wires) {
   RankEndpoint endpoint;
   endpoint.settings = shared_settings(m.options);
@@ -71,7 +71,7 @@ Result<RankEndpoint> make_endpoint(const Rendezvous& m, EngineImpl& engine, Wire
   return endpoint;
 }
 
-// Becomes reachable for members that know the secret on rank 0's endpoint.
+// Makes this rank reachable by TCP, for members that know the secret in rank 0's endpoint.
 Status join_tcp(const Rendezvous& m, EngineImpl& engine, const std::string& name, const RankEndpoint& first,
                 Wires& wires) {
   if (!offers(m.options, "tcp")) return {};
@@ -95,12 +95,12 @@ std::vector<int> number_hosts(const std::vector<RankEndpoint>& endpoints) {
   return hosts;
 }
 
-// A host has another way to the others behind each of its addresses. The port is another each time.
+// A host reaches the others by another link from each of its addresses. The port is left out: it changes every time.
 std::string address_of(const RankEndpoint& endpoint) {
   return endpoint.host + " " + endpoint.tcp.substr(0, endpoint.tcp.rfind(':'));
 }
 
-// What each rank has stated of its host's NIC; settings are equal, so that all have stated something or none.
+// The rates that each rank states of its host's NIC. Settings are equal, so all ranks state rates, or none does.
 Result<std::vector<Topology::Nic>> stated_rates(const Options& options,
                                                 const std::vector<RankEndpoint>& endpoints) {
   std::vector<Topology::Nic> rates;
@@ -112,7 +112,7 @@ Result<std::vector<Topology::Nic>> stated_rates(const Options& options,
   return rates;
 }
 
-// How many share a core. Nodes of other hosts count, too, where those are containers of one machine.
+// Counts the ranks that share a core. Ranks of other hosts count too, if the hosts are containers of one machine.
 void expect_neighbours(EngineImpl& engine, const std::vector<RankEndpoint>& endpoints, Node rank, Wires& wires) {
   std::vector<Place> places;
   for (const RankEndpoint& endpoint : endpoints) places.push_back({endpoint.host, endpoint.cores});
@@ -123,16 +123,16 @@ void expect_neighbours(EngineImpl& engine, const std::vector<RankEndpoint>& endp
   wires.most_ranks_per_core = most_ranks_per_core(crowds);
 }
 
-// What this rank found out about sharing memory with each peer, as one character per rank.
+// How a rank reaches the memory of one peer. Ranks write a row with a character for each peer.
 enum class Reach : char { kNone = '-', kMapped = 'm', kReadable = 'r' };
 
 struct Reaches {
-  std::string mine;                 // of this rank, by peer
-  std::vector<std::string> theirs;  // of each peer on this host, by peer
+  std::string mine;                 // this rank's row
+  std::vector<std::string> theirs;  // by peer: the row of a peer on this host
   std::vector<std::string> refusals;
 };
 
-// They find out whether they can read this process as soon as all ranks have confirmed the endpoints.
+// Peers of this host try to read this process once all ranks have confirmed the endpoints. So permit them before.
 void permit_neighbours(const Rendezvous& m, const std::vector<RankEndpoint>& endpoints, Wires& wires) {
   if (!wires.shm) return;
   std::vector<std::string> neighbours;
@@ -144,7 +144,7 @@ void permit_neighbours(const Rendezvous& m, const std::vector<RankEndpoint>& end
   wires.shm->permit(neighbours);
 }
 
-// A rank's row, and a line for each peer whose memory it could not map: that peer's number, and why.
+// A rank's row, then a line for each peer whose memory it could not map: the peer's number and the reason.
 std::string to_text(const Reaches& reaches) {
   std::string text = reaches.mine;
   for (size_t peer = 0; peer < reaches.refusals.size(); ++peer) {
@@ -153,7 +153,7 @@ std::string to_text(const Reaches& reaches) {
   return text;
 }
 
-// Puts a peer's row in its place, and its reason where this rank has none of its own. False when there is no row.
+// Stores a peer's row. Stores the peer's reason, too, if this rank has none of its own. False if there is no row.
 bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches) {
   const size_t n = reaches.mine.size();
   if (text.size() < n || (text.size() > n && text[n] != '\n')) return false;
@@ -167,7 +167,7 @@ bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches)
   return true;
 }
 
-// The locality probe: who is on this host is decided by really mapping its memory, on both sides.
+// Finds the peers on this host: both sides try to map each other's memory.
 Result<Reaches> probe_host(const Rendezvous& m, const EndpointSet& endpoint_set, ShmGroup* shm) {
   const std::vector<RankEndpoint>& endpoints = endpoint_set.endpoints;
   const auto n = static_cast<size_t>(m.ranks);
@@ -201,7 +201,7 @@ Result<Reaches> probe_host(const Rendezvous& m, const EndpointSet& endpoint_set,
   return reaches;
 }
 
-// What every rank can do with the memory of every other, at least. All ranks see the same rows, and so decide alike.
+// The least reach between any two ranks. All ranks see the same rows, so all get the same result.
 Reach common_reach(const Rendezvous& m, const std::vector<RankEndpoint>& endpoints, const Reaches& reaches) {
   Reach common = Reach::kReadable;
   for (Node node = 0; node < m.ranks; ++node) {
@@ -217,7 +217,7 @@ Reach common_reach(const Rendezvous& m, const std::vector<RankEndpoint>& endpoin
   return common;
 }
 
-// Those that will.
+// Permits only the peers that will read this process.
 void permit_readers_only(const Rendezvous& m, const Reaches& reaches, Wires& wires) {
   std::vector<Node> readers;
   for (Node node = 0; node < m.ranks; ++node) {

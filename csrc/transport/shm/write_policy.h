@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to write what another core will read: through this core's caches, or past them.
+// Chooses how to write memory that another core will read: through this core's caches, or past them.
 //
-// Through them is the best between cores that share a cache. Where they do not (two sockets, two dies, or a virtual
-// machine whose cores are moved about), a line that the other one read last must be fetched back from it before it
-// is overwritten: 128 KiB take 60 us in the place of 4. Past the caches nothing is fetched, and it stays at 5; the
-// reader then takes 11 us in the place of 4. Which it is shows in the writer's own time alone, so it finds out alone,
-// and again from time to time.
+// Through the caches is best between cores that share a cache. Other cores do not: two sockets, two dies, or a
+// virtual machine whose cores move about. Then a line that the reader read last must be fetched back before it is
+// overwritten: 128 KiB take 60 us instead of 4. Past the caches nothing is fetched: the writer takes 5 us, and the
+// reader 11 instead of 4. The writer's own time alone shows which is better, so it finds out alone, and tries
+// again from time to time.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,13 @@ namespace braid::shm {
 
 class WritePolicy {
  public:
-  // Smaller blocks are not worth the question, nor the two looks at the clock.
+  // Smaller blocks are not worth two looks at the clock.
   static constexpr size_t kLeastBytes = 16 * 1024;
 
-  // Whether the next block is to be written past the caches.
+  // True if the next block should be written past the caches.
   bool streams() const { return streams_; }
 
-  // Tells how long it took.
+  // Reports how long the block took.
   void wrote(size_t bytes, std::chrono::nanoseconds took) {
     const double cost = static_cast<double>(took.count()) / static_cast<double>(bytes);
     if (streams_) {
@@ -45,15 +45,15 @@ class WritePolicy {
 
  private:
   static constexpr double kSlow = 0.25;  // ns per byte: 4 GB/s
-  static constexpr double kGain = 2.5;   // at least, that the other way must be faster
-  static constexpr int kSlowInARow = 2;  // one alone may have been interrupted
-  static constexpr int kPeriod = 64;     // blocks, after which to ask again
+  static constexpr double kGain = 2.5;   // the other way must be this many times faster
+  static constexpr int kSlowInARow = 2;  // a single slow block may have been interrupted
+  static constexpr int kPeriod = 64;     // blocks until the next trial
 
   bool streams_ = false;
-  bool is_trial_ = false;  // the first block past the caches after slow ones through them
+  bool is_trial_ = false;  // this block is the first past the caches after slow ones
   double through_ = 0;     // ns per byte of the last slow one
   int slow_ = 0;           // in a row
-  int left_ = 0;           // blocks until the other way, or the question, comes up again
+  int left_ = 0;           // blocks until the next change or trial
 };
 
 }  // namespace braid::shm
