@@ -15,12 +15,12 @@ namespace braid {
 namespace {
 
 constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
-// A NIC's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two
-// messages of the smallest chunks, nor more than is needed on any network.
+// A NIC's credit is what it receives in this time, so that the queue of a switch holds it. At least two messages
+// of the smallest chunks; at most what any network needs.
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
-constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a link benchmark
+constexpr uint64_t kProcessorSteps = 1 << 21;  // after the steps of a link benchmark
 
 }  // namespace
 
@@ -82,7 +82,7 @@ void Group::limit_credit(const Topology& topology) {
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
-// To what both NICs pass, as far as it was measured; null: as fast as it goes, as when links are to be measured.
+// Limits sends to the measured rates of both NICs. Null: no limit, as for measuring the links.
 void Group::pace_peers(const Topology* topology) {
   for (Node peer = 0; peer < nodes_; ++peer) {
     if (peer == rank_) continue;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be under way to this rank's NIC: see mailbox.h.
+// Credit: how many bytes may be under way to this rank's NIC. See mailbox.h.
 #include "transport/mailbox.h"
 
 namespace braid {
 namespace {
 
-// Credit for messages that are not announced yet.
+// The credit in advance: for messages that are not announced yet.
 constexpr size_t kAdvanceBytes = 256 * 1024;
 
 }  // namespace

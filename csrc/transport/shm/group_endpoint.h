@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells its peers so that they can reach its side of a group.
+// The endpoint of a rank's side of a group in shared memory: the text by which peers reach it.
 #pragma once
 
 #include <cstdint>

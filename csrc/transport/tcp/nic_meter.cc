@@ -9,11 +9,11 @@ namespace braid {
 namespace {
 
 constexpr milliseconds kInterval{5};
-// Looks at which nothing had moved, after which there are no more.
+// After this many looks at which nothing had moved, the looks end.
 constexpr int kQuietLooks = 10;
-// Less is not worth looking at: barriers, say, and other small messages.
+// Fewer bytes are not worth a look: barriers, for example, and other small messages.
 constexpr uint64_t kWorthALook = 64 * 1024;
-// With less under way a connection waits for its peer, or for us, rather than for the NIC.
+// With fewer bytes under way, a connection waits for its peer or for us, and not for the NIC.
 constexpr size_t kBacklog = 16 * 1024;
 constexpr uint64_t kTrickle = 512;
 

@@ -12,18 +12,18 @@ namespace braid {
 
 class Membership;
 
-// What all connections of a group together achieve while they are busy. Looks every few milliseconds while
-// anything moves, on the reactor's thread, and not at all while nothing does. Every call REQUIRES the sink's
+// Measures the rates of all connections of a group together while they are busy. Looks every few milliseconds
+// while anything moves, on the reactor's thread; not at all while nothing moves. Every call REQUIRES the sink's
 // mutex.
 //
-// Out, a connection is busy while the system or our queue holds what the peer has not acknowledged, and what is
-// acknowledged has passed: what the system has taken from us may still wait. In, while bytes come and the sink
-// awaits more.
+// Out: a connection is busy while the system or our queue holds bytes that the peer has not acknowledged. Only
+// acknowledged bytes count as passed: bytes that the system has taken may still wait.
+// In: the connections are busy while bytes come and the sink awaits more.
 class NicMeter {
  public:
   explicit NicMeter(Membership& group) : group_(group) {}
 
-  // What a connection has written or read.
+  // Count what a connection has written or read.
   void wrote(size_t bytes) { stir(bytes); }
   void read(size_t bytes) {
     read_bytes_ += bytes;
