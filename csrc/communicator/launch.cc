@@ -152,9 +152,9 @@ void Group::inline_ended_locked() {
   if (!queue_.empty()) ring(engine_->bell());
 }
 
-// ---- small operations that were run before
+// ---- prepared operations
 
-// Only where nothing is queued, and all is as it was; launch() finds out what is not, and says so.
+// Only if nothing is queued and nothing has changed. If something has, launch() finds it and says so.
 PreparedOperation* Group::prepared_locked(const Operation& operation) {
   if (!queue_.empty() || inline_running_ || shut_down_ || operation.lossy || mailbox_.has_ended()) return nullptr;
   PreparedOperation* prepared = prepared_.find(operation);
@@ -164,7 +164,7 @@ PreparedOperation* Group::prepared_locked(const Operation& operation) {
 
 Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation operation,
                                           std::unique_lock<std::mutex> lock) {
-  inline_running_ = true;  // and nobody forgets the prepared operation
+  inline_running_ = true;  // so nobody forgets the prepared operation
   const uint64_t sequence = ++sequence_;
   lock.unlock();
   Result<std::shared_ptr<Work>> left = std::shared_ptr<Work>();
@@ -178,7 +178,7 @@ Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation
   return thrown;
 }
 
-// Throws before it ceases to be inline_running_, or not at all.
+// If this throws, inline_running_ is still set.
 Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared, Operation operation,
                                                     uint64_t sequence) {
   const auto now = Clock::now();

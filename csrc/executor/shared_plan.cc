@@ -12,8 +12,8 @@ namespace {
 
 // Schedules of more rounds run one segment at a time.
 constexpr size_t kMostOverlap = 3;
-// Small enough that a reader begins while the rest is being copied, large enough that ranks seldom wait for each other
-// (docs/intra_host.md).
+// The aim for a chunk. Small enough that a reader begins while the rest is being copied; large enough that ranks
+// seldom wait for each other (docs/intra_host.md).
 constexpr size_t kLargestChunk = 256 * 1024;
 // Reading another process's memory takes a system call and a look at each of its pages, but one copy, and no turns.
 constexpr size_t kLendFrom = size_t{2} << 20;
@@ -99,9 +99,9 @@ bool keeps_what_it_sends(const Schedule& schedule) {
   return true;
 }
 
-// Is what is sent in a round read by one node? Else it is faster copied to the bounce buffer, once, by all senders at the same time, and read
-// out of their caches. Of a single sender nothing is gained where it can copy the next chunk while the last one is
-// read; without a core of its own it cannot.
+// True if lending pays: if each message of a round has one reader. With several readers the bounce buffer is
+// faster: all senders copy at the same time, once, and readers find the message in their caches. A single sender
+// of one message gains nothing if it has a core of its own: it copies the next chunk while the last one is read.
 bool gains_by_lending(const Schedule& schedule, bool crowded) {
   int senders = 0;
   bool shares = false;

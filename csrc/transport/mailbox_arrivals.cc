@@ -203,10 +203,11 @@ void Mailbox::on_offer(Node from, const Frame& frame) {
   take_offer(from, frame, receive.bytes, receive.request);
 }
 
-// Kept, so that a receive of another size is told so: it might be one that sends no kClearToSend, and both would wait.
+// Keeps the announcement, so that a receive of another size learns of it: such a receive might send no
+// kClearToSend, and both sides would wait.
 void Mailbox::on_request_to_send(Node from, const Frame& frame) {
   Peer& p = peer(from);
-  if (p.overtaken.erase(frame.tag) > 0) return;  // the pieces, over other connections, have been faster
+  if (p.overtaken.erase(frame.tag) > 0) return;  // its pieces came first, over other connections
   if (!agrees(from, frame)) return;
   has_come(from, frame.tag);
   if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {

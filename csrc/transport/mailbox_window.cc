@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may wait at either end for a receiver that has not asked: see mailbox.h.
+// The limits on messages that wait at either end until the receiver asks. See mailbox.h.
 #include <algorithm>
 #include <utility>
 
@@ -8,19 +8,19 @@
 namespace braid {
 namespace {
 
-// What a small message takes at its receiver besides its bytes.
+// What a small message costs its receiver in addition to its bytes.
 constexpr size_t kMessageCost = 256;
-// Of one rank, for the small messages of all its peers together; and the bounds for one peer.
+// The window of one rank for the small messages of all its peers, and the bounds of the window of one peer.
 constexpr size_t kWindowsTogether = 64 * 1024 * 1024;
 constexpr size_t kSmallestWindow = 256 * 1024;
 constexpr size_t kLargestWindow = 4 * 1024 * 1024;
 constexpr size_t kMostAnnounced = 65536;
-// Each of these takes three frames, and its receiver waits for two of them. Those behind them come whole, by and by.
+// A small announced message costs three frames, and its receiver waits for two. Later messages come whole, in time.
 constexpr size_t kMostSmallAnnounced = 16;
 
 size_t cost_of(size_t bytes) { return bytes + kMessageCost; }
 
-// Of a message that waits at its sender: others are large, or are read by their receiver.
+// True if a message that waits at its sender is small, and is not read by its receiver.
 bool is_small_and_announced(const ChannelTraits& traits, size_t bytes) {
   return bytes <= traits.eager_bytes && !traits.peer_reads;
 }
@@ -193,7 +193,7 @@ void Mailbox::has_come(Node from, const Tag& tag) {
   want(from, p.withheld.extract(p.withheld.begin()).value());
 }
 
-// ---- what the peer may make this rank keep
+// ---- limits on what the peer makes this rank keep
 
 std::string Mailbox::excess(const Peer& from, const Frame& frame) const {
   const size_t most = limits_.announced;

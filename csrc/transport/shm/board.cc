@@ -50,7 +50,7 @@ void Board::announce(uint64_t stream, const Intent& intent) {
   // Release and acquire on the words keep a reader from taking new words for those of the old stream.
   posted.words[0].store(words[0], std::memory_order_release);
   posted.words[1].store(words[1], std::memory_order_release);
-  // Sequentially consistent, like the look at it: of two ranks that announce and then look, one sees the other.
+  // Sequentially consistent, as are reads of it: if two ranks announce and then look, at least one sees the other.
   posted.stream.store(stream, std::memory_order_seq_cst);
 }
 
@@ -71,7 +71,7 @@ std::optional<Intent> Board::intent_of(Node node, uint64_t stream) const {
 std::optional<uint32_t> Board::bounce(ConstBytes bytes) {
   const size_t size = whole_lines(bytes.size());
   uint64_t begin = bounced_;
-  const size_t left = bounce_bytes_ - begin % bounce_bytes_;  // to the end, where a message cannot wrap
+  const size_t left = bounce_bytes_ - begin % bounce_bytes_;  // bytes to the end: a message does not wrap around
   if (size > left) begin += left;
   if (begin + size - freed_ > bounce_bytes_) {
     free_bounce_buffer();
@@ -99,8 +99,8 @@ void Board::write(std::byte* to, ConstBytes bytes) {
   write_policy_.wrote(bytes.size(), Clock::now() - begin);
 }
 
-// What was copied into the bounce buffer before the round of the oldest notice that somebody has not taken is free; nothing of this round is,
-// as it may yet be posted to others.
+// Frees the bounce buffer up to the round of the oldest notice that a peer has not taken. Nothing of the current
+// round is freed, as it may yet be posted to other peers.
 void Board::free_bounce_buffer() {
   uint64_t held = round_;
   for (Side& s : peers_) {

@@ -78,7 +78,7 @@ void Incoming::on_events(uint32_t) {
     if (!open()) return;
     read_slice();
     if (!open() || frames_left_ > 0 || buffered_begin_ == buffered_end_) return;
-    // The socket calls again while it holds anything, but what is in the buffer is known to us only.
+    // The socket calls again while it holds bytes, but it does not know of the bytes in our buffer.
     group_->reactor.run([self = shared_from_this()] { self->on_events(0); });
   });
 }
@@ -119,7 +119,7 @@ void Incoming::read_slice() {
   }
 }
 
-// Handles what is in the buffer, up to the last whole header or the end of the slice.
+// Handles the frames in the buffer, up to the last whole header or the end of the slice.
 void Incoming::take_buffered() {
   while (open() && frames_left_ > 0) {
     if (!in_frame_ && !begin_frame()) return;
@@ -134,7 +134,7 @@ void Incoming::take_buffered() {
   }
 }
 
-// False when no whole header is in the buffer, or when we go no further.
+// False if the buffer has no whole header, or if reading must stop.
 bool Incoming::begin_frame() {
   if (buffered_end_ - buffered_begin_ < sizeof frame_) return false;
   std::memcpy(&frame_, buffer_.data() + buffered_begin_, sizeof frame_);
