@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far apart are two cores just now? Passes a cache line between two pinned threads, and 128 KiB over a stage that
+// How far apart are two cores just now? Passes a cache line between two pinned threads, and 128 KiB over a bounce buffer that
 // is written through the caches, and past them. A virtual machine's cores may be moved under it, so it asks again and
 // again.
 //
@@ -23,15 +23,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = 128 * 1024;
-constexpr size_t kStageBytes = 2 * 1024 * 1024;  // used from end to end in turn
-constexpr int kRounds = 600;                     // of each way, per sample
+constexpr size_t kBounceBytes = 2 * 1024 * 1024;  // used from end to end in turn
+constexpr int kRounds = 600;                      // of each way, per sample
 constexpr int kStop = -1;
 
 enum Way { kLine, kThrough, kPast, kWays };
 
 alignas(128) std::atomic<int> asked{0};
 alignas(128) std::atomic<int> answered{0};
-alignas(4096) std::byte stage[kStageBytes];
+alignas(4096) std::byte bounce[kBounceBytes];
 
 void pin_to(int core) {
   cpu_set_t cores;
@@ -42,7 +42,7 @@ void pin_to(int core) {
 
 Way way_of(int round) { return static_cast<Way>(round / kRounds % kWays); }
 
-std::byte* place_of(int round) { return stage + static_cast<size_t>(round) * kBytes % kStageBytes; }
+std::byte* place_of(int round) { return bounce + static_cast<size_t>(round) * kBytes % kBounceBytes; }
 
 void answer_on(int core) {
   pin_to(core);

@@ -60,7 +60,7 @@ class Side {
         watch_(make_death_watch()),
         group_(take(ShmGroup::create(rank, 2, *bell_, *watch_, options))),
         mailbox_(rank, 2, bell_->word()) {
-    tell(group_->card());
+    tell(group_->endpoint());
     require(group_->connect(peer_, hear()));
     tell(group_->can_read(peer_) ? "reads" : "connected");
     mailbox_.attach(peer_, group_->channel(peer_, mailbox_, hear() == "reads"));

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/limits.h"
-#include "communicator/detour.h"
+#include "communicator/aggregated_all_reduce.h"
 #include "communicator/process.h"
 #include "communicator/registry.h"
 

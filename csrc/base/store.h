@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks are introduced to each other: a key-value store that all of them reach (the c10d Store, say).
+// A key-value store that all ranks reach, such as the c10d Store. Ranks find each other through it.
 #pragma once
 
 #include <string>

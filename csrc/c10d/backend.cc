@@ -15,9 +15,9 @@
 
 namespace braid::adapter {
 
-c10::intrusive_ptr<Backend> Backend::create(Introduction introduction) {
+c10::intrusive_ptr<Backend> Backend::create(BackendConfig config) {
   const WithoutGil without_gil;
-  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as, servers, stated] = introduction;
+  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as, servers, stated] = config;
   const Members members{rank, global_ranks};
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "braid: rank ", rank, " is none of a group of ", size);
   auto options = options_from_env();
@@ -27,21 +27,21 @@ c10::intrusive_ptr<Backend> Backend::create(Introduction introduction) {
   options.value().stated = stated;
   Interrupts interrupts;
   options.value().give_up = interrupts.give_up();
-  const auto meeting = std::make_shared<C10dStore>(store, interrupts.give_up());
-  auto group = make_group(meeting, rank, size, group_id, options.value());
+  const auto rendezvous_store = std::make_shared<C10dStore>(store, interrupts.give_up());
+  auto group = make_group(rendezvous_store, rank, size, group_id, options.value());
   if (interrupts.any() && group.ok()) end_group(std::move(group).value());
   throw_if_any(interrupts);
   raise_if_failed(group.status(), members);
-  return c10::make_intrusive<Backend>(std::move(group).value(), std::move(introduction));
+  return c10::make_intrusive<Backend>(std::move(group).value(), std::move(config));
 }
 
-Backend::Backend(std::shared_ptr<Communicator> group, Introduction introduction)
+Backend::Backend(std::shared_ptr<Communicator> group, BackendConfig config)
     : ::c10d::Backend(group->rank(), group->ranks()),
       made_under_(fork_count()),
       group_(std::move(group)),
-      introduction_(std::move(introduction)),
-      members_(std::make_shared<const Members>(rank_, introduction_.global_ranks)),
-      timeout_(introduction_.timeout) {
+      config_(std::move(config)),
+      members_(std::make_shared<const Members>(rank_, config_.global_ranks)),
+      timeout_(config_.timeout) {
   init();
 }
 
@@ -64,8 +64,8 @@ Communicator& Backend::group() const {
 
 c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
   auto options = c10::make_intrusive<BackendOptions>(timeout_.load());
-  options->group_name = introduction_.group_id;
-  const auto& ranks = introduction_.global_ranks;
+  options->group_name = config_.group_id;
+  const auto& ranks = config_.global_ranks;
   options->global_ranks_in_group.assign(ranks.begin(), ranks.end());
   return options;
 }
@@ -117,7 +117,7 @@ c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, 
   const uint64_t sequence = is_message ? ++messages_ : group().sequence() + 1;
   std::optional<CommsRecord> comms;
   if (at::hasCallbacks()) {
-    comms.emplace(ProfiledGroup{pg_uid_, pg_desc_, rank_, size_, introduction_.global_ranks}, call, sequence);
+    comms.emplace(ProfiledGroup{pg_uid_, pg_desc_, rank_, size_, config_.global_ranks}, call, sequence);
   }
   Recorder& recorder = of_this_process<Recorder>();
   const std::optional<uint64_t> record = note(recorder, call, sequence);
@@ -173,7 +173,7 @@ std::optional<uint64_t> Backend::note(Recorder& recorder, const Call& call, uint
 }
 
 std::string Backend::title_of(const Call& call) const {
-  return at::hasCallbacks() ? introduction_.known_as + ":" + call.name : "";
+  return at::hasCallbacks() ? config_.known_as + ":" + call.name : "";
 }
 
 Backend::Work Backend::start(Call call) {

@@ -27,25 +27,24 @@
 
 namespace braid::adapter {
 
-// Who a backend is, and where it meets the others.
-struct Introduction {
+// What a backend is made of: its place in the group, and the stores.
+struct BackendConfig {
   c10::intrusive_ptr<::c10d::Store> store;
   int rank = 0;
   int size = 1;
-  milliseconds timeout = kBackendDefaultTimeout;  // for the meeting, and then for operations
+  milliseconds timeout = kBackendDefaultTimeout;  // for the rendezvous, and then for operations
   std::string group_id;
   std::vector<int64_t> global_ranks;          // by group rank; empty when the group is the whole job
-  std::string known_as = "braid";             // the name it is shown by in profiles
+  std::string known_as = "braid";             // its name in profiles
   c10::intrusive_ptr<::c10d::Store> servers;  // where aggregators register; null: none may join
   std::optional<StatedLinks> stated;          // by the file that BRAID_LINKS names
 };
 
 class Backend final : public ::c10d::Backend {
  public:
-  // Meets the other ranks through the store, with options from the environment,
-  // and what the introduction has of them.
-  static c10::intrusive_ptr<Backend> create(Introduction introduction);
-  Backend(std::shared_ptr<Communicator> group, Introduction introduction);
+  // Forms the group through the store. Options come from the environment and from the config.
+  static c10::intrusive_ptr<Backend> create(BackendConfig config);
+  Backend(std::shared_ptr<Communicator> group, BackendConfig config);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "braid"; }
@@ -142,14 +141,14 @@ class Backend final : public ::c10d::Backend {
   std::optional<uint64_t> note(Recorder& recorder, const Call& call, uint64_t sequence) const;
   std::string title_of(const Call& call) const;  // empty when nobody records profiles
   std::shared_ptr<CompletionHook> completion_hook();
-  // A copy of what this backend is, for a group that comes from it.
-  Introduction derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
-                       const std::string& suffix) const;
-  c10::intrusive_ptr<::c10d::Backend> derive_once(Introduction introduction);
+  // A changed copy of this backend's config, for a group that is derived from it.
+  BackendConfig derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
+                        const std::string& suffix) const;
+  c10::intrusive_ptr<::c10d::Backend> derive_once(BackendConfig config);
 
   const int made_under_;  // fork_count()
   std::shared_ptr<Communicator> group_;
-  const Introduction introduction_;
+  const BackendConfig config_;
   const std::shared_ptr<const Members> members_;
   std::atomic<milliseconds> timeout_;
   std::atomic<int> shrinks_{0};

@@ -12,29 +12,29 @@ constexpr int kShrinkAborts = 1;  // torch.distributed.SHRINK_ABORT
 
 }  // namespace
 
-Introduction Backend::derived(const c10::intrusive_ptr<::c10d::Store>& store,
-                              const c10::intrusive_ptr<Options>& options, const std::string& suffix) const {
-  Introduction other = introduction_;
+BackendConfig Backend::derived(const c10::intrusive_ptr<::c10d::Store>& store,
+                               const c10::intrusive_ptr<Options>& options, const std::string& suffix) const {
+  BackendConfig other = config_;
   other.store = store;
   other.timeout = options ? options->timeout : timeout_.load();
-  const bool named = options && !options->group_name.empty() && options->group_name != introduction_.group_id;
-  other.group_id = named ? options->group_name : introduction_.group_id + suffix;
+  const bool named = options && !options->group_name.empty() && options->group_name != config_.group_id;
+  other.group_id = named ? options->group_name : config_.group_id + suffix;
   other.global_ranks.clear();
   other.servers = {};  // aggregators join the default group alone
   return other;
 }
 
 // torch asks once per device type, with one store; braid has one backend for all of them.
-c10::intrusive_ptr<::c10d::Backend> Backend::derive_once(Introduction introduction) {
+c10::intrusive_ptr<::c10d::Backend> Backend::derive_once(BackendConfig config) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (derived_from_ == introduction.store) {
+    if (derived_from_ == config.store) {
       if (auto known = derived_.lock()) return known;
     }
   }
-  auto made = create(introduction);
+  auto made = create(config);
   const std::lock_guard<std::mutex> lock(mutex_);
-  derived_from_ = introduction.store;
+  derived_from_ = config.store;
   derived_ = c10::weak_intrusive_ptr<::c10d::Backend>(made);
   return made;
 }
@@ -52,7 +52,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::split(const c10::intrusive_ptr<::c1
   }
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
   if (place == ranks.end()) return nullptr;
-  Introduction part = derived(store, options, suffix);
+  BackendConfig part = derived(store, options, suffix);
   part.rank = static_cast<int>(place - ranks.begin());
   part.size = static_cast<int>(ranks.size());
   for (const int rank : ranks) part.global_ranks.push_back(members_->global_rank(rank));
@@ -62,7 +62,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::split(const c10::intrusive_ptr<::c1
 c10::intrusive_ptr<::c10d::Backend> Backend::merge(const c10::intrusive_ptr<::c10d::Store>& store,
                                                    const c10::intrusive_ptr<Options>& options, const int& rank,
                                                    const int& size) {
-  Introduction whole = derived(store, options, ":merge");
+  BackendConfig whole = derived(store, options, ":merge");
   whole.rank = rank;
   whole.size = size;
   if (options) {
@@ -87,7 +87,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<int64_t>& 
   if ((flags & kShrinkAborts) != 0) abort("the group is shrunk");
   // The same for all who stay, whatever became of the others.
   const std::string name = "shrink:" + std::to_string(shrinks_.fetch_add(1));
-  return split(c10::make_intrusive<::c10d::PrefixStore>(name, introduction_.store), stay, options);
+  return split(c10::make_intrusive<::c10d::PrefixStore>(name, config_.store), stay, options);
 }
 
 }  // namespace braid::adapter

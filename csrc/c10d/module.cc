@@ -142,5 +142,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_id"),
       py::arg("global_ranks"), py::arg("known_as") = "braid", py::arg("servers") = nullptr,
       py::arg("links") = py::none(), py::call_guard<py::gil_scoped_release>(),
-      "Meets the other ranks through the store and returns the group's backend.");
+      "Forms the group through the store and returns its backend.");
 }

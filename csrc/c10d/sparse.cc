@@ -82,19 +82,19 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
   // Shared with the operation, which goes on after an interrupt.
   const auto own = std::make_shared<const Outline>(outline_of(input));
   const auto all = std::make_shared<std::vector<Outline>>(static_cast<size_t>(size_));
-  Operation meeting;
-  meeting.kind = CollectiveKind::kAllGather;
-  meeting.inputs = {std::as_bytes(std::span(own.get(), 1))};
-  meeting.timeout = options.timeout;
-  meeting.outputs = equal_blocks(std::as_writable_bytes(std::span(*all)), size_);
-  meeting.inline_for = kLookUpEvery;
-  auto met = group().start(std::move(meeting), true);
-  raise_if_failed(met.status(), *members_);
-  met.value()->on_done([own, all](const Status&) {});
+  Operation exchange;
+  exchange.kind = CollectiveKind::kAllGather;
+  exchange.inputs = {std::as_bytes(std::span(own.get(), 1))};
+  exchange.timeout = options.timeout;
+  exchange.outputs = equal_blocks(std::as_writable_bytes(std::span(*all)), size_);
+  exchange.inline_for = kLookUpEvery;
+  auto exchanged = group().start(std::move(exchange), true);
+  raise_if_failed(exchanged.status(), *members_);
+  exchanged.value()->on_done([own, all](const Status&) {});
   Interrupts interrupts;
-  static_cast<void>(wait_looking_up(*met.value(), kNoDeadline, interrupts.give_up()));
+  static_cast<void>(wait_looking_up(*exchanged.value(), kNoDeadline, interrupts.give_up()));
   throw_if_any(interrupts);
-  raise_if_failed(met.value()->status(), *members_);
+  raise_if_failed(exchanged.value()->status(), *members_);
   const Outline& mine = *own;
   const std::vector<Outline>& outlines = *all;
   for (int rank = 0; rank < size_; ++rank) {

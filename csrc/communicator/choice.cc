@@ -5,22 +5,22 @@
 
 #include "communicator/checks.h"
 #include "communicator/group.h"
+#include "links/control_channel.h"
+#include "links/link_benchmark.h"
 #include "links/pace.h"
-#include "links/parley.h"
 #include "links/processor.h"
-#include "links/survey.h"
 #include "links/tuning.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
-// A card's credit: what it takes in in this time, so that a switch's queue holds it; and never less than two
-// messages of the smallest chunks, nor more than is needed on any network.
+// A NIC's credit is what it receives in this time, so that the queue of a switch holds it. At least two messages
+// of the smallest chunks; at most what any network needs.
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
-constexpr uint64_t kProcessorSteps = 1 << 21;  // behind those of a survey
+constexpr uint64_t kProcessorSteps = 1 << 21;  // after the steps of a link benchmark
 
 }  // namespace
 
@@ -29,8 +29,8 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
   if (options_.stated) return stated_topology(wires_.hosts, within, options_.stated->between, wires_.rates);
   if (options_.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
   const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_addresses, wires_.hosts, within);
-  auto found = survey(mailbox_, engine_->bell(), rank_, wires_.hosts, within, known ? to_text(*known) : "",
-                      deadline, give_up_);
+  auto found = benchmark_links(mailbox_, engine_->bell(), rank_, wires_.hosts, within,
+                               known ? to_text(*known) : "", deadline, give_up_);
   if (!found.ok()) return found.status().within("measuring the links between hosts");
   if (found.value().measured) engine_->links().keep(wires_.host_addresses, found.value().topology);
   Topology topology = std::move(found).value().topology;
@@ -38,9 +38,9 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
     topology.set_work(tuner()->topology().work());
     return topology;
   }
-  Parley parley(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
-  parley.go_to_step(kProcessorSteps);
-  auto rates = slowest_of_all(parley, rank_, nodes_, processor_rates());
+  ControlChannel control(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
+  control.go_to_step(kProcessorSteps);
+  auto rates = slowest_of_all(control, rank_, nodes_, processor_rates());
   if (!rates.ok()) return rates.status();
   topology.set_work(std::move(rates).value());
   return topology;
@@ -74,7 +74,7 @@ Status Group::make_tuner(bool again, Deadline deadline) {
 void Group::limit_credit(const Topology& topology) {
   double bytes = static_cast<double>(options_.credit_bytes);
   if (options_.credit_bytes == 0) {
-    const double down_s_per_byte = topology.card(topology.host(rank_)).down_s_per_byte;
+    const double down_s_per_byte = topology.nic(topology.host(rank_)).down_s_per_byte;
     const int sharers =
         topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(rank_)])];
     bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
@@ -82,14 +82,14 @@ void Group::limit_credit(const Topology& topology) {
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
-// To what both cards pass, as far as it was measured; null: as fast as it goes, as when links are to be measured.
+// Limits sends to the measured rates of both NICs. Null: no limit, as for measuring the links.
 void Group::pace_peers(const Topology* topology) {
   for (Node peer = 0; peer < nodes_; ++peer) {
     if (peer == rank_) continue;
     double bytes_per_s = 0;
     if (topology != nullptr && topology->host(peer) != topology->host(rank_)) {
-      const double up_s = topology->card(topology->host(rank_)).up_s_per_byte;
-      const double down_s = topology->card(topology->host(peer)).down_s_per_byte;
+      const double up_s = topology->nic(topology->host(rank_)).up_s_per_byte;
+      const double down_s = topology->nic(topology->host(peer)).down_s_per_byte;
       bytes_per_s = pace_for(std::max(up_s, down_s));
     }
     mailbox_.pace(peer, bytes_per_s);
@@ -129,7 +129,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
     const std::string& family = schedule->schedule().family;
     route.counters = &statistics_.row(name_of(operation.kind), codec ? family + " " + to_text(*codec) : family);
     if (wires_.board) {
-      const Host host{wires_.board->stage_bytes(), wires_.ranks_per_core > 1, wires_.readable};
+      const Host host{wires_.board->bounce_bytes(), wires_.ranks_per_core > 1, wires_.readable};
       route.shared = plan_shared(*schedule, host);
     }
     found = routes_.emplace(key, std::move(route)).first;  // whole, or not at all
@@ -146,9 +146,10 @@ std::shared_ptr<Tuner> Group::tuner() const {
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
                                    const std::optional<Codec>& codec) {
   if (codec && is_on_several_hosts_) return braid::explain(*tuner(), ranks_, kind, dtype, op, root, bytes, codec);
-  const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? team() : nullptr;
-  const bool through_team = with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
-  return braid::explain(through_team ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);
+  const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? aggregator_group() : nullptr;
+  const bool through_aggregators =
+      with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
+  return braid::explain(through_aggregators ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);
 }
 
 }  // namespace braid

@@ -97,7 +97,7 @@ void for_each_field(const OperationStats& stats, Visit&& visit) {
 
 class Communicator {
  public:
-  // Meets the other ranks through the store; blocks until all are there (options.timeout). `name` tells groups of
+  // Finds the other ranks through the store; blocks until all are there (options.timeout). `name` tells groups of
   // one store apart.
   static Result<std::shared_ptr<Communicator>> create(std::shared_ptr<Engine> engine, std::shared_ptr<Store> store,
                                                       Node rank, int ranks, const std::string& name,
@@ -147,7 +147,7 @@ class Communicator {
   // With a codec, of one that is lossy.
   virtual Result<Explanation> explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
                                       const std::optional<Codec>& codec = std::nullopt) = 0;
-  // Hosts, latencies and network cards, as the choice sees them: csrc/topology/topology.h has the form.
+  // Hosts, latencies and NICs, as the choice sees them: csrc/topology/topology.h has the form.
   virtual std::string topology_text() const = 0;
   // One line per peer: which wire joins us, and why not a better one.
   virtual std::vector<std::string> describe_wires() const = 0;

@@ -7,8 +7,8 @@
 #include "base/barrier.h"
 #include "base/log.h"
 #include "base/look_up.h"
-#include "communicator/meeting_notice.h"
-#include "communicator/review.h"
+#include "communicator/rendezvous_notice.h"
+#include "communicator/replan.h"
 #include "communicator/tasks.h"
 
 namespace braid {
@@ -18,10 +18,10 @@ namespace {
 constexpr milliseconds kShutdownTime{5000};
 // How long it waits for peers to be told why the group failed.
 constexpr milliseconds kLastWordsTime{500};
-// How long a review that was under way needs to see that it is over.
-constexpr milliseconds kReviewEnds{1000};
+// How long a running replan may take to see that the group has ended.
+constexpr milliseconds kReplanEnds{1000};
 
-// Who is asked lives no longer than the meeting.
+// Drops options.give_up: its owner may go once the rendezvous is over.
 Options to_keep(Options options) {
   options.give_up = nullptr;
   return options;
@@ -46,9 +46,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
   }
   auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
   Status bad;
-  const Status thrown = caught("forming a group", [&] { bad = group->meet_others(*store, options.give_up); });
+  const Status thrown = caught("forming a group", [&] { bad = group->rendezvous(*store, options.give_up); });
   if (!thrown.ok()) {
-    group->mailbox().fail_here(thrown);  // those it has met already are told
+    group->mailbox().fail_here(thrown);  // tells the ranks that have a wire already
     bad = thrown;
   }
   if (!bad.ok()) return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
@@ -67,7 +67,7 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
       servers_(options.servers && options.await_servers >= 0
                    ? std::make_shared<StoreUntil>(options.servers, [this] { return mailbox_.has_ended(); })
                    : nullptr),
-      recruiter_(servers_),
+      discovery_(servers_),
       matching_(mailbox_, nodes),
       timeout_(options.timeout) {}
 
@@ -77,22 +77,22 @@ Group::~Group() {
   if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
 }
 
-Status Group::meet_others(Store& store, const GiveUp& give_up) {
+Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   give_up_ = give_up;
   const std::unique_ptr<GiveUp, void (*)(GiveUp*)> forget(&give_up_, [](GiveUp* asked) { *asked = nullptr; });
-  // Straight into wires_, which outlives the mailbox: a meeting that fails half way leaves channels there.
-  MeetingNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
-  if (Status bad = meet(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
+  // Straight into wires_, which outlives the mailbox: a rendezvous that fails half way leaves channels there.
+  RendezvousNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
+  if (Status bad = run_rendezvous(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
     return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone
   if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
   is_on_several_hosts_ = tuner()->topology().host_count() > 1;
   const bool may_change = options_.links.empty() || options_.links == "measure";
-  is_reviewed_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
+  may_replan_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
   static_cast<void>(seen_rates());  // of measuring the links
   if (!servers_) return {};
-  if (is_reviewed_) return review(true, deadline_after(options_.timeout));
+  if (may_replan_) return replan(true, deadline_after(options_.timeout));
   if (rank_ == 0)
     log(LogLevel::kWarning, "group \"" + name_ + "\" is on one host: aggregators are of no use to it");
   return {};
@@ -237,7 +237,7 @@ uint64_t Group::sequence() const {
 }
 
 void Group::abort(const std::string& reason) {
-  if (const auto with_aggregators = team()) with_aggregators->abort(reason);
+  if (const auto with_aggregators = aggregator_group()) with_aggregators->abort(reason);
   mailbox_.fail({Code::kAborted, "rank " + std::to_string(rank_) + " aborted the group: " + reason, rank_});
 }
 
@@ -249,12 +249,12 @@ void Group::shutdown(const GiveUp& give_up) {
       return queue_.empty() && !inline_running_ && open_messages_ == 0;
     }));
   }
-  if (const auto with_aggregators = team()) with_aggregators->shutdown(give_up);
+  if (const auto with_aggregators = aggregator_group()) with_aggregators->shutdown(give_up);
   shut_down_retired();
   mailbox_.close();
   {
-    std::unique_lock lock(mutex_);  // a review sees it, and so do messages
-    ended_.wait_for(lock, kReviewEnds, [this] { return queue_.empty() && open_messages_ == 0; });
+    std::unique_lock lock(mutex_);  // a replan sees it, and so do messages
+    ended_.wait_for(lock, kReplanEnds, [this] { return queue_.empty() && open_messages_ == 0; });
   }
   if (!wires_.tcp) return;
   wires_.tcp->leave();

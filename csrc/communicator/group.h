@@ -13,18 +13,18 @@
 #include <utility>
 #include <vector>
 
+#include "communicator/aggregated_all_reduce.h"
+#include "communicator/aggregator_discovery.h"
 #include "communicator/communicator.h"
-#include "communicator/detour.h"
 #include "communicator/matching.h"
-#include "communicator/recruiter.h"
-#include "communicator/shortcuts.h"
+#include "communicator/prepared.h"
 #include "communicator/stall.h"
 #include "communicator/statistics.h"
 #include "engine/engine_impl.h"
 #include "executor/execution.h"
 #include "executor/shared_execution.h"
 #include "links/link_watch.h"
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 #include "rendezvous/store_until.h"
 #include "transport/vigil.h"
 #include "tuner/tuner.h"
@@ -32,7 +32,7 @@
 namespace braid {
 
 class CollectiveTask;
-class Parley;
+class ControlChannel;
 
 // A point-to-point message, to speak of it.
 struct PointToPoint {
@@ -60,7 +60,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   ~Group() override;
 
   // `give_up` is asked while it lasts.
-  Status meet_others(Store& store, const GiveUp& give_up);
+  Status rendezvous(Store& store, const GiveUp& give_up);
 
   Node rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
@@ -115,15 +115,15 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   int plan() const { return plan_.load(std::memory_order_acquire); }
   // Its route, which lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
-  // Through the aggregators, when that is faster; else null. All ranks decide alike.
-  std::unique_ptr<Detour> detour_for(const Operation& operation, uint64_t sequence);
-  // As all ranks have voted: the aggregators are of no use any more, and `why` is what this rank saw. Or they part
-  // in good order.
-  void dismiss_team(const Status& why, bool parts = false);
-  Statistics::Row& detour_counters() { return *detour_counters_; }
-  // Between two collectives, on all ranks: do the plans still suit the network, and are there aggregators to ask?
-  // Blocks; a failure fails the group. `first`: when it forms.
-  Status review(bool first, Deadline deadline);
+  // An all_reduce through the aggregators, if that is faster; else null. All ranks decide alike.
+  std::unique_ptr<AggregatedAllReduce> aggregated_for(const Operation& operation, uint64_t sequence);
+  // Ends the aggregator group. Either the ranks voted that it failed, and `why` is what this rank saw; or it
+  // `parts` in good order.
+  void dismiss_aggregator_group(const Status& why, bool parts = false);
+  Statistics::Row& aggregated_counters() { return *aggregated_counters_; }
+  // Called on all ranks between the same two collectives: do the plans still suit the network, and are there
+  // aggregators to ask? Blocks. A failure fails the group. `first`: the group is just forming.
+  Status replan(bool first, Deadline deadline);
   milliseconds timeout() const;
   // Whether the receive has got its message by now; if it never will, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);
@@ -133,29 +133,29 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void message_ended();
 
  private:
-  // What joins the hosts: found before, measured now, or assumed.
+  // The links between the hosts: remembered, measured now, or assumed.
   Result<Topology> learn_links(bool again, Deadline deadline);
   Status make_tuner(bool again, Deadline deadline);
   void limit_credit(const Topology& topology);
   void pace_peers(const Topology* topology);
   std::shared_ptr<Tuner> tuner() const;
-  std::shared_ptr<Group> team() const;
-  // Counts the operation; whether a review is due before it.
-  bool is_review_due_locked(const Operation& operation);
+  std::shared_ptr<Group> aggregator_group() const;
+  // Counts the operation. True if a replan is due before it.
+  bool is_replan_due_locked(const Operation& operation);
   // After an error nobody carries the queue.
   Status carry_queue_locked();
   // The group has failed: what is queued ends, on the progress thread or, without one, here.
   void drain_queue(const Status& why);
-  // By the first rank: what all do. `seen` has what each rank's card has passed lately.
+  // Called on the first rank: what all ranks do. `seen`: what each rank's NIC has passed lately.
   std::string decide(bool first, const std::vector<SeenRates>& seen);
   std::string decide_on_servers(bool first);
   Status measure_again(Deadline deadline);
   SeenRates seen_rates();
-  Status form_team(int aggregators, const std::string& name);
+  Status form_aggregator_group(int aggregators, const std::string& name);
   void shut_down_retired();
-  // Of an all_reduce; with the team, with a part for what it costs besides.
+  // The predicted time of an all_reduce in this group; and whether `group`, the aggregator group, is faster.
   std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes);
-  bool is_faster_with(Group& team, DType dtype, ReduceOp op, int64_t bytes);
+  bool is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
   // What is thrown once the operation counts, so that other ranks would wait for this one, fails the group.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
@@ -164,11 +164,13 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // In this thread, for `limit` at most; then it is queued. REQUIRES: inline_running_, set by the caller.
   void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
   void inline_ended_locked();
-  // Null unless the operation can take one now.
-  Shortcut* shortcut_locked(const Operation& operation);
+  // The prepared form of an operation, if it can be run now; else null.
+  PreparedOperation* prepared_locked(const Operation& operation);
   // As run().
-  Result<std::shared_ptr<Work>> take(Shortcut& shortcut, Operation operation, std::unique_lock<std::mutex> lock);
-  Result<std::shared_ptr<Work>> carry_shortcut(Shortcut& shortcut, Operation operation, uint64_t sequence);
+  Result<std::shared_ptr<Work>> take(PreparedOperation& prepared, Operation operation,
+                                     std::unique_lock<std::mutex> lock);
+  Result<std::shared_ptr<Work>> carry_prepared(PreparedOperation& prepared, Operation operation,
+                                               uint64_t sequence);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;
   // hand_over() gives the message to the mailbox; false while there is none to receive.
@@ -181,7 +183,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   const int nodes_;
   const int ranks_;  // the nodes but for aggregators
   const std::string name_;
-  const Options options_;  // without what is for the meeting alone
+  const Options options_;  // without give_up, which is for the rendezvous alone
   GiveUp give_up_;         // while the group forms
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
@@ -189,11 +191,11 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics statistics_;
   Stalls stalls_;
   bool is_on_several_hosts_ = false;
-  bool is_reviewed_ = false;              // several hosts, whose links may change, or that others may join
+  bool may_replan_ = false;               // several hosts, and their links may change or aggregators may join
   LinkWatch link_watch_;                  // on the first rank
   const std::shared_ptr<Store> servers_;  // null: no aggregators may join
-  Recruiter recruiter_;                   // on the first rank
-  Statistics::Row* detour_counters_ = nullptr;
+  AggregatorDiscovery discovery_;         // on the first rank
+  Statistics::Row* aggregated_counters_ = nullptr;
   std::atomic<int> plan_{0};
   SharedWorkspace workspace_;
   uint32_t polled_at_ = 0;  // rings of the doorbell before the last poll; the head of the queue's
@@ -201,13 +203,13 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
 
   mutable std::mutex mutex_;
   std::shared_ptr<Tuner> tuner_;
-  std::shared_ptr<Group> team_;                  // with aggregators
-  std::vector<std::shared_ptr<Group>> retired_;  // teams that have failed
-  int team_aggregators_ = 0;
-  size_t team_operations_ = 0;
-  bool review_due_ = false;
-  size_t unreviewed_ = 0;  // large all_reduces since the last review
-  size_t unreviewed_bytes_ = 0;
+  std::shared_ptr<Group> aggregator_group_;      // with aggregators
+  std::vector<std::shared_ptr<Group>> retired_;  // aggregator groups that have failed
+  int aggregator_count_ = 0;
+  size_t aggregator_operations_ = 0;
+  bool replan_due_ = false;
+  size_t since_replan_ = 0;  // large all_reduces since the last replan
+  size_t bytes_since_replan_ = 0;
   std::deque<std::shared_ptr<Task>> queue_;
   bool inline_running_ = false;    // the head is being carried by its caller
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
@@ -217,7 +219,7 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
     Intent asked;  // what of an operation a route depends on
     const Route* route = nullptr;
   } last_route_;
-  Shortcuts shortcuts_;
+  PreparedOperations prepared_;
   Matching matching_;
   std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
   size_t open_messages_ = 0;

@@ -7,7 +7,7 @@
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "communicator/intent.h"
-#include "communicator/review.h"
+#include "communicator/replan.h"
 #include "communicator/tasks.h"
 
 namespace braid {
@@ -53,8 +53,8 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
 Result<std::shared_ptr<Work>> Group::run(Operation operation) {
   if (wires_.board) {
     std::unique_lock lock(mutex_);
-    if (Shortcut* shortcut = shortcut_locked(operation)) {
-      return take(*shortcut, std::move(operation), std::move(lock));
+    if (PreparedOperation* prepared = prepared_locked(operation)) {
+      return take(*prepared, std::move(operation), std::move(lock));
     }
   }
   auto task = launch(std::move(operation), true, false);
@@ -99,15 +99,15 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
   *counts = true;
-  const bool review_due = is_review_due_locked(operation);
-  const bool learns = !watched && wires_.board && !inline_running_ && shortcuts_.find(operation) == nullptr;
-  if (learns) shortcuts_.learn(operation, *route.value(), rank_);
+  const bool replan_due = is_replan_due_locked(operation);
+  const bool prepares = !watched && wires_.board && !inline_running_ && prepared_.find(operation) == nullptr;
+  if (prepares) prepared_.prepare(operation, *route.value(), rank_);
   auto task =
       std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
   if (watched) task->make_work();
   if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
   ++sequence_;
-  if (review_due) queue_.push_back(std::make_shared<ReviewTask>(*this, deadline));
+  if (replan_due) queue_.push_back(std::make_shared<ReplanTask>(*this, deadline));
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();
@@ -152,24 +152,24 @@ void Group::inline_ended_locked() {
   if (!queue_.empty()) ring(engine_->bell());
 }
 
-// ---- small operations that were run before
+// ---- prepared operations
 
-// Only where nothing is queued, and all is as it was; launch() finds out what is not, and says so.
-Shortcut* Group::shortcut_locked(const Operation& operation) {
+// Only if nothing is queued and nothing has changed. If something has, launch() finds it and says so.
+PreparedOperation* Group::prepared_locked(const Operation& operation) {
   if (!queue_.empty() || inline_running_ || shut_down_ || operation.lossy || mailbox_.has_ended()) return nullptr;
-  Shortcut* shortcut = shortcuts_.find(operation);
-  if (shortcut == nullptr || shortcut->route->plan != plan()) return nullptr;
-  return check_overlap(operation, rank_).ok() ? shortcut : nullptr;
+  PreparedOperation* prepared = prepared_.find(operation);
+  if (prepared == nullptr || prepared->route->plan != plan()) return nullptr;
+  return check_overlap(operation, rank_).ok() ? prepared : nullptr;
 }
 
-Result<std::shared_ptr<Work>> Group::take(Shortcut& shortcut, Operation operation,
+Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation operation,
                                           std::unique_lock<std::mutex> lock) {
-  inline_running_ = true;  // and nobody forgets the shortcut
+  inline_running_ = true;  // so nobody forgets the prepared operation
   const uint64_t sequence = ++sequence_;
   lock.unlock();
   Result<std::shared_ptr<Work>> left = std::shared_ptr<Work>();
   const Status thrown = caught("carrying a small operation",
-                               [&] { left = carry_shortcut(shortcut, std::move(operation), sequence); });
+                               [&] { left = carry_prepared(prepared, std::move(operation), sequence); });
   if (thrown.ok()) return left;
   mailbox_.fail_here(thrown);
   lock.lock();
@@ -178,17 +178,18 @@ Result<std::shared_ptr<Work>> Group::take(Shortcut& shortcut, Operation operatio
   return thrown;
 }
 
-// Throws before it ceases to be inline_running_, or not at all.
-Result<std::shared_ptr<Work>> Group::carry_shortcut(Shortcut& shortcut, Operation operation, uint64_t sequence) {
+// If this throws, inline_running_ is still set.
+Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared, Operation operation,
+                                                    uint64_t sequence) {
   const auto now = Clock::now();
-  announce(sequence, shortcut.intent, false);
+  announce(sequence, prepared.intent, false);
   const SingleRound::Memory memory{operation.inputs, operation.outputs};
-  const uint64_t digest = digest_of(sequence, shortcut.intent);
-  const bool posted = shortcut.round.post(memory, *wires_.board, digest);
+  const uint64_t digest = digest_of(sequence, prepared.intent);
+  const bool posted = prepared.round.post(memory, *wires_.board, digest);
   const int looks = wires_.ranks_per_core > 1 ? kLooksInACrowd : kLooks;
-  if (posted && shortcut.round.complete(memory, *wires_.board, digest, looks)) {
+  if (posted && prepared.round.complete(memory, *wires_.board, digest, looks)) {
     const double seconds = std::chrono::duration<double>(Clock::now() - now).count();
-    statistics_.record(*shortcut.route->counters, memory_bytes(operation), seconds);
+    statistics_.record(*prepared.route->counters, memory_bytes(operation), seconds);
     const std::lock_guard lock(mutex_);
     inline_running_ = false;
     inline_ended_locked();
@@ -199,7 +200,7 @@ Result<std::shared_ptr<Work>> Group::carry_shortcut(Shortcut& shortcut, Operatio
   const Deadline deadline = deadline_locked(now, operation.timeout);
   lock.unlock();
   auto task =
-      std::make_shared<CollectiveTask>(*this, sequence, std::move(operation), *shortcut.route, now, deadline);
+      std::make_shared<CollectiveTask>(*this, sequence, std::move(operation), *prepared.route, now, deadline);
   if (posted) task->set_posted();
   carry_inline(task, now, limit);
   return what_is_left(*task);

@@ -60,9 +60,9 @@ Status CollectiveTask::begin() {
     operation_.outputs = {token_};
   }
   group_.announce(sequence_, intent_, !route_->shared.possible);
-  detour_ = group_.detour_for(operation_, sequence_);
-  if (detour_) {
-    running_ = detour_.get();
+  aggregated_ = group_.aggregated_for(operation_, sequence_);
+  if (aggregated_) {
+    running_ = aggregated_.get();
   } else {
     begin_alone();
   }
@@ -89,7 +89,7 @@ Task::Step CollectiveTask::advance(bool before_sleep) {
     if (group_.mailbox().has_ended()) return finish(group_.mailbox().end());
     if (Status bad = begin(); !bad.ok()) return finish(std::move(bad));
   }
-  if (auto** detour = std::get_if<Detour*>(&running_)) return advance_detour(**detour);
+  if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) return advance_aggregated(**aggregated);
   if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared, before_sleep);
   // Whatever a mailbox could move is followed by a ring; and to poll it takes its mutex, which the network thread wants.
   const bool rung = group_.has_rung();
@@ -102,17 +102,17 @@ Task::Step CollectiveTask::advance(bool before_sleep) {
   return wait_or_give_up(moved);
 }
 
-Task::Step CollectiveTask::advance_detour(Detour& detour) {
+Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
   const bool moved = group_.mailbox().poll();
   if (group_.mailbox().has_ended()) {
     const Status why = group_.mailbox().end();
-    return detour.abandon(why) ? finish(why, missing_) : Step::kIdle;
+    return aggregated.abandon(why) ? finish(why, missing_) : Step::kIdle;
   }
-  if (!detour.advance()) return wait_or_give_up(moved);
-  if (!detour.status().ok()) return finish(detour.status());
-  if (detour.carried()) return finish({});
-  group_.dismiss_team(detour.trouble());
-  operation_ = detour.operation();
+  if (!aggregated.advance()) return wait_or_give_up(moved);
+  if (!aggregated.status().ok()) return finish(aggregated.status());
+  if (aggregated.carried()) return finish({});
+  group_.dismiss_aggregator_group(aggregated.trouble());
+  operation_ = aggregated.operation();
   begin_alone();
   return Step::kMoved;
 }
@@ -175,10 +175,10 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
   } else if (asked_ && now >= answers_due_) {
     std::vector<Node> missing;
     Status late = timed_out(&missing);
-    if (auto** detour = std::get_if<Detour*>(&running_)) {
+    if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) {
       group_.mailbox().fail(late);
       missing_ = missing;
-      if (!(*detour)->abandon(late)) return Step::kIdle;
+      if (!(*aggregated)->abandon(late)) return Step::kIdle;
     }
     return finish(std::move(late), std::move(missing));
   }
@@ -187,7 +187,8 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
 }
 
 std::string CollectiveTask::waiting_for() const {
-  if (std::holds_alternative<Detour*>(running_)) return "the aggregators and what other ranks say of them";
+  if (std::holds_alternative<AggregatedAllReduce*>(running_))
+    return "the aggregators and what other ranks say of them";
   if (const auto* shared = std::get_if<SharedExecution>(&running_)) return shared->waiting_for(3);
   return std::get<Execution>(running_).waiting_for(3);
 }
@@ -229,7 +230,7 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (status.ok()) record(now);
   stall_.end(group_, work_, status.ok());
   running_.emplace<std::monostate>();
-  detour_.reset();
+  aggregated_.reset();
   if (!status.ok()) status = status.within(what() + " failed");
   if (work_) {
     work_->finish(std::move(status), std::move(missing), now);
@@ -241,12 +242,13 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
 
 bool CollectiveTask::fail(const Status& why) {
   group_.mailbox().fail_here(why);  // before the execution's memory goes: messages use it
-  if (auto** detour = std::get_if<Detour*>(&running_)) {
+  if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) {
     bool over = false;
-    if (!caught("leaving the aggregators", [&] { over = (*detour)->abandon(why); }).ok() || !over) return false;
+    if (!caught("leaving the aggregators", [&] { over = (*aggregated)->abandon(why); }).ok() || !over)
+      return false;
   }
   running_.emplace<std::monostate>();
-  detour_.reset();
+  aggregated_.reset();
   Status named = why;
   static_cast<void>(caught("naming an operation", [&] { named = why.within(what() + " failed"); }));
   if (work_) {
@@ -258,7 +260,8 @@ bool CollectiveTask::fail(const Status& why) {
 }
 
 void CollectiveTask::record(Clock::time_point now) {
-  Statistics::Row& row = std::holds_alternative<Detour*>(running_) ? group_.detour_counters() : *route_->counters;
+  Statistics::Row& row =
+      std::holds_alternative<AggregatedAllReduce*>(running_) ? group_.aggregated_counters() : *route_->counters;
   group_.statistics().record(row, bytes_, std::chrono::duration<double>(now - *begun_).count());
 }
 

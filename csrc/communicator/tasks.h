@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "communicator/detour.h"
+#include "communicator/aggregated_all_reduce.h"
 #include "communicator/group.h"
 #include "engine/progress.h"
 #include "executor/shared_execution.h"
@@ -28,7 +28,7 @@ class CollectiveTask final : public Task {
   bool fail(const Status& why) override;
   // Its turn comes at this moment; else it asks the clock when its turn has come.
   void begin_at(Clock::time_point now) { begun_ = now; }
-  // A shortcut has posted what this rank sends. Before its turn comes.
+  // A prepared operation has posted what this rank sends. Before its turn comes.
   void set_posted() { has_posted_ = true; }
   std::string what() const { return describe()(); }
   // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.
@@ -40,7 +40,7 @@ class CollectiveTask final : public Task {
  private:
   Status begin();
   void begin_alone();
-  Step advance_detour(Detour& detour);
+  Step advance_aggregated(AggregatedAllReduce& aggregated);
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
   Step advance_shared(SharedExecution& execution, bool before_sleep);
   // After an advance over the boards that moved nothing: what the boards do not tell.
@@ -67,8 +67,8 @@ class CollectiveTask final : public Task {
   std::optional<Status> outcome_;
   const Clock::time_point started_;
   const Deadline deadline_;
-  std::unique_ptr<Detour> detour_;  // gone through, or tried in vain: then it still has the input
-  std::variant<std::monostate, Detour*, Execution, SharedExecution> running_;
+  std::unique_ptr<AggregatedAllReduce> aggregated_;  // gone through, or tried in vain: then it still has the input
+  std::variant<std::monostate, AggregatedAllReduce*, Execution, SharedExecution> running_;
   bool has_posted_ = false;
   bool has_needed_ = false;                 // somebody, over the boards
   unsigned idle_ = 0;                       // advances in a row that moved nothing

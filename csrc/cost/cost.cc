@@ -17,7 +17,7 @@ namespace {
 
 class Prediction {
  public:
-  // Of one segment of `bytes`, when cards pass the first `burst_bytes` at once.
+  // Of one segment of `bytes`, when NICs pass the first `burst_bytes` at once.
   Prediction(const Schedule& schedule, const Order& order, int64_t bytes, const Topology& topology,
              const Rates& rates, double burst_bytes)
       : schedule_(schedule),
@@ -29,7 +29,7 @@ class Prediction {
         start_s_(schedule.programs.size(), 0),
         arrived_s_(schedule.programs.size(), 0) {
     for (size_t node = 0; node < ports_.size(); ++node) ports_[node].resize(schedule.programs[node].size());
-    share_cards();
+    share_nics();
     const std::vector<double> slow_parts = slow_parts_after(burst_bytes);
     for (size_t i = 0; i < order.messages.size(); ++i) {
       const Message& message = order.messages[i];
@@ -54,11 +54,11 @@ class Prediction {
     return *std::max_element(start_s_.begin(), start_s_.end());
   }
 
-  // What messages over cards cost the processors, while a node's own is busy with those of other ranks.
+  // What messages over NICs cost the processors, while a node's own is busy with those of other ranks.
   double others_messages_s() const {
     const auto crosses = [&](const Message& message) { return !is_local(message) && !is_never_sent(message); };
     const auto messages = static_cast<double>(std::ranges::count_if(order_.messages, crosses));
-    return (rates_.sharers - 1) * rates_.card_overhead_s * messages / static_cast<double>(ports_.size());
+    return (rates_.sharers - 1) * rates_.nic_overhead_s * messages / static_cast<double>(ports_.size());
   }
 
   // How long one segment occupies what it occupies longest.
@@ -94,17 +94,17 @@ class Prediction {
     return once && is_written_before(message) ? 0 : size_of(message);
   }
 
-  // Of the memory, or of the host's whole card.
+  // Of the memory, or of the host's whole NIC.
   double whole_s(const Message& message, Direction direction) const {
     double beta = topology_.within_host().beta_s_per_byte;
     if (!is_local(message)) {
-      const Topology::Card card = topology_.card(topology_.host(end_of(message, direction).node));
-      beta = direction == kOut ? card.up_s_per_byte : card.down_s_per_byte;
+      const Topology::Nic nic = topology_.nic(topology_.host(end_of(message, direction).node));
+      beta = direction == kOut ? nic.up_s_per_byte : nic.down_s_per_byte;
     }
     return moved_bytes(message, direction) * std::min(beta, link(message).beta_s_per_byte);
   }
 
-  // Of the memory, or of the node's part of the card.
+  // Of the memory, or of the node's part of the NIC.
   double occupied_s(const Message& message, Direction direction) const {
     const double s = whole_s(message, direction);
     return is_local(message) ? s : s * slowdown_[direction][end_of(message, direction).node];
@@ -138,8 +138,8 @@ class Prediction {
     return parts;
   }
 
-  // What a host's nodes have to move over its card, against what one of them has.
-  void share_cards() {
+  // What a host's nodes have to move over its NIC, against what one of them has.
+  void share_nics() {
     for (Direction direction : {kOut, kIn}) {
       std::vector<double> of_host(topology_.host_count(), 0);
       std::vector<double> of_node(ports_.size(), 0);
@@ -241,7 +241,7 @@ class Prediction {
   const Topology& topology_;
   const Rates& rates_;
   std::vector<int64_t> offsets_;
-  std::array<std::vector<double>, 2> slowdown_;  // per node: its host's use of the card, against its own
+  std::array<std::vector<double>, 2> slowdown_;  // per node: its host's use of the NIC, against its own
   std::vector<std::vector<Port>> ports_;         // per node and round
   std::vector<double> start_s_;                  // per node, when its current round began
   std::vector<double> arrived_s_;  // per node, when the last message of its current round was through

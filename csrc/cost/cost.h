@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a schedule takes, in the alpha-beta-gamma model with one port each way per node (Hockney 1994; Thakur,
-// Rabenseifner, Gropp 2005) and a cost per message, the "o" of LogP (Culler et al. 1993).
+// Predicts how long a schedule takes, in the alpha-beta-gamma model with one port each way per node (Hockney 1994;
+// Thakur, Rabenseifner, Gropp 2005). Each message has a cost, too: the "o" of LogP (Culler et al. 1993).
 //
-// A node has a port out and a port in, each split in two: its memory (to nodes of its host) and its part of its
-// host's card (to others). A host's card is shared by its nodes: each gets the part that its bytes are of all that
-// the host sends (or receives) over the card in this schedule. So a leader that sends alone has the whole card,
-// and four nodes that send as much as each other have a quarter each, also in rounds in which others are silent.
+// A node has a port out and a port in. Each port has two parts: memory, for nodes of its host, and its part of the
+// host's NIC, for others. A node's part of the NIC is its part of the bytes that the host sends (or receives) over
+// the NIC in this schedule. So a leader that sends alone has the whole NIC. Four nodes that send equally much have
+// a quarter each, even in rounds in which some of them are silent.
+//
 // The messages of one round of a node share the port:
-//   busy = overheads of all messages + max over memory and card of
-//          max(sum of bytes * beta of the memory or of its part of the card,
+//   busy = overheads of all messages + max over memory and NIC of
+//          max(sum of bytes * beta of the memory or of its part of the NIC,
 //              max over messages of bytes * beta of their link)
-// (a link of its own that is faster than the card is not slowed by it). A message of round A of its sender and
-// round B of its receiver has arrived at
-//   max(start A, start B) + alpha + max(busy out A, busy in B):
-// latencies overlap, what shares a port does not. When all its messages have, the round's local steps run: a
-// reduce of k sources moves k+1 bytes of memory per byte, a copy 2, and 3 of them take reduce_s_per_byte.
+// A link of its own that is faster than the NIC is not slowed by it. A message of round A of its sender and round
+// B of its receiver arrives at
+//   max(start A, start B) + alpha + max(busy out A, busy in B)
+// Latencies overlap; messages that share a port do not. Once all messages of a round are there, its local steps
+// run. A reduce of k sources moves k+1 bytes of memory per byte, a copy 2; moving 3 bytes takes reduce_s_per_byte.
 //
-// Where `sharers` ranks share each core, a node's processor also works for the others: all that messages over cards
-// cost the processors, a rank's part of it, comes sharers - 1 times on top (Graham's bound for a list schedule, 1969).
-// In several segments that passes while the cards are busy with others.
+// Where `sharers` ranks share each core, a node's processor also works for the other ranks. Messages over NICs
+// cost the processors time; a rank's part of this time is added sharers - 1 times (Graham's bound for a list
+// schedule, 1969). With several segments this time passes while the NICs are busy with other segments, and is not
+// added.
 //
-// What has the share 0 is not sent, and takes nothing. Of the first segment, cards pass the topology's burst without
-// taking any time, out and in, the nodes of a host an equal part each: the bytes that go first.
+// A chunk with share 0 is not sent and takes no time. In the first segment NICs pass the topology's burst in no
+// time, out and in: the bytes that go first. The nodes of a host have equal parts of the burst.
 //
-// Cut into Q segments, of which W overlap, a schedule takes the time of one, and Q-1 times the longer of
-//   - what its busiest memory, card, link of its own or node's reducing is occupied by one: while a segment comes
-//     back, the next goes out;
-//   - a W-th of the time of one: no more than W are under way.
+// Cut into Q segments, of which W overlap, a schedule takes the time of one segment, and Q-1 times the longer of
+//   - the time that one segment occupies its busiest memory, NIC, link of its own or node's reducing: while a segment
+//     comes back, the next one goes out;
+//   - a W-th of the time of one segment: no more than W are under way.
 //
 // For the ring with Q = 1 this is 2(n-1)(alpha + overhead) + 2(n-1)/n S beta + (n-1)/n S gamma.
 #pragma once
@@ -40,12 +42,12 @@
 namespace braid {
 
 struct Rates {
-  double reduce_s_per_byte = 1.5e-10;  // gamma: of two sources into a third place, per byte of the result
-  double overhead_s = 2e-7;            // of one message, at its sender and at its receiver
-  double card_overhead_s = 0;          // what one to or from another host takes longer, of a whole core
-  double sharers = 1;                  // ranks per core, at least 1: the other rates are of a rank's part of it
-  double code_s_per_byte = 0;          // of encoding what goes to another host, or decoding what comes from there
-  bool writes_once = false;            // what a node sends to several of its host in one round leaves it once
+  double reduce_s_per_byte = 1.5e-10;  // gamma: two sources into a third place, per byte of the result
+  double overhead_s = 2e-7;            // per message, at its sender and at its receiver
+  double nic_overhead_s = 0;           // in addition per message to or from another host, on a whole core
+  double sharers = 1;                  // ranks per core, at least 1; the other rates are those of a rank's part
+  double code_s_per_byte = 0;          // to encode a byte for another host, or to decode one from there
+  bool writes_once = false;            // a message to several nodes of the host leaves its sender once
 };
 
 // How whoever runs the schedule cuts the operation (schedule/segments.h counts).

@@ -12,7 +12,7 @@ constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
-// How long a chunk may keep a card busy, but for one of kSmallChunk.
+// How long a chunk may keep a NIC busy, but for one of kSmallChunk.
 constexpr double kChunkTime_s = 1.5e-3;
 constexpr double kSmallChunk = 16 * 1024;
 constexpr double kMostChunk = 256 * 1024;
@@ -61,7 +61,7 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
   for (Node node = 0; node < topology.nodes(); ++node) {
     const int host = topology.numbered_hosts()[node];
     taken[host] += most_taken(schedule, topology, sizes, node);
-    const double s_per_byte = topology.card(topology.host(node)).down_s_per_byte;
+    const double s_per_byte = topology.nic(topology.host(node)).down_s_per_byte;
     const double bytes_per_s = 1 / std::max(s_per_byte, 1e-12);
     queue[host] = std::clamp(kQueueTime_s * bytes_per_s, kLeastQueue, kMostQueue);
     passed[host] = std::clamp(kChunkTime_s * bytes_per_s, kSmallChunk, kMostChunk);

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// One direction of a node's memory or card during one round.
+// One direction of a node's memory or NIC during one round.
 struct Lane {
   int messages = 0;
   double occupied_s = 0;
@@ -24,10 +24,10 @@ struct Lane {
   double wire_s() const { return std::max(occupied_s, longest_s); }
 };
 
-using Lanes = std::array<Lane, 2>;  // [0] card, [1] memory
+using Lanes = std::array<Lane, 2>;  // [0] NIC, [1] memory
 
 inline double overheads_s(const Lanes& lanes, const Rates& rates) {
-  return (lanes[0].messages + lanes[1].messages) * rates.overhead_s + lanes[0].messages * rates.card_overhead_s;
+  return (lanes[0].messages + lanes[1].messages) * rates.overhead_s + lanes[0].messages * rates.nic_overhead_s;
 }
 
 inline double busy_s(const Lanes& lanes, const Rates& rates) {

@@ -29,7 +29,7 @@ std::vector<int> members(const Topology& topology, const Owners& owners, bool al
   return counts;
 }
 
-// What the cards of the hosts carry when g of n contribute from there. Nobody: n X each way, by the same formula.
+// What the NICs of the hosts carry when g of n contribute from there. Nobody: n X each way, by the same formula.
 std::vector<OwnerUse> uses_of(const Topology& topology, const Owners& owners) {
   const double n = owners.contributing;
   const std::vector<int> contributing = members(topology, owners, false);
@@ -37,9 +37,9 @@ std::vector<OwnerUse> uses_of(const Topology& topology, const Owners& owners) {
   for (int node = 0; node < topology.nodes(); ++node) {
     const int host = topology.numbered_hosts()[node];
     const double g = contributing[host];
-    const Topology::Card card = topology.card(topology.host(node));
-    uses[host] = {{g * card.up_s_per_byte, (n - 2 * g) * card.up_s_per_byte},
-                  {g * card.down_s_per_byte, (n - 2 * g) * card.down_s_per_byte}};
+    const Topology::Nic nic = topology.nic(topology.host(node));
+    uses[host] = {{g * nic.up_s_per_byte, (n - 2 * g) * nic.up_s_per_byte},
+                  {g * nic.down_s_per_byte, (n - 2 * g) * nic.down_s_per_byte}};
   }
   return uses;
 }
@@ -50,7 +50,7 @@ double time_with_equal_shares_s(const Topology& topology, const Owners& owners,
   double time_s = 0;
   for (size_t host = 0; host < uses.size(); ++host) {
     const double share = static_cast<double>(all[host]) / static_cast<double>(owners.hosts.size());
-    for (const CardUse& use : {uses[host].up, uses[host].down}) {
+    for (const NicUse& use : {uses[host].up, uses[host].down}) {
       time_s = std::max(time_s, use.fixed_s + use.per_share_s * share);
     }
   }
@@ -63,7 +63,7 @@ std::vector<uint64_t> weights_of(const Topology& topology, const Owners& owners)
   const std::vector<OwnerUse> uses = uses_of(topology, owners);
   const Split best = least_time_split(uses);
   if (time_with_equal_shares_s(topology, owners, uses) <= kWorthIt * best.seconds_per_byte) return {};
-  // A card does not care who on its host owns what: ranks do where there are any, as they need not send it.
+  // A NIC does not care who on its host owns what: ranks do where there are any, as they need not send it.
   const std::vector<int> contributing = members(topology, owners, false);
   const std::vector<int> all = members(topology, owners, true);
   std::vector<uint64_t> weights;

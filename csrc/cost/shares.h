@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a vector each rank, or each host, and each aggregator should own in a direct all-reduce when network
-// cards differ.
+// How much of a vector each rank, or each host, and each aggregator should own in a direct all-reduce when NICs
+// differ.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@ namespace braid {
 // The last `aggregators` nodes of a topology only add up; the others, at least one, are ranks. REQUIRES (both):
 // 0 <= aggregators < topology.nodes().
 //
-// Both return whole weights (their unit is 2^-20 of the vector), the same on all ranks that share the topology;
-// empty, which means equal, where equal shares take at most 1 % longer than the best ones. The best ones let the
-// last card be done first: csrc/cost/split.h says how. A host behind a slow card may get 0. Links of their own
-// (set_link) are not looked at.
+// Both functions return whole weights, in units of 2^-20 of the vector, the same on all ranks with this topology.
+// Empty means equal shares: these take at most 1 % longer than the best shares. With the best shares the last NIC
+// is done as early as possible (csrc/cost/split.h). A host behind a slow NIC may get 0. Links set by set_link()
+// are ignored.
 //
-// That time is reached only when segments overlap (out of a slow card with one, in with the next): with a single
-// segment equal shares are best.
+// That time needs segments that overlap: a slow NIC sends one while it receives the next. With a single segment
+// equal shares are best.
 
-// A weight per node, for `direct` among n ranks and their aggregators. A host with g ranks and the share X of
-// the vector sends g (1-X) to owners elsewhere and X to n-g ranks, and receives as much: g + (n - 2g) X, whoever
-// on the host owns X. So on a host with ranks they own it all, in equal parts, and an aggregator beside them
-// gets 0: nothing more goes through the card for it. Aggregators that share a host of their own get equal parts.
+// A weight per node, for `direct` among n ranks and their aggregators. A host with g ranks and the share X of the
+// vector sends g (1-X) to owners elsewhere and X to n-g ranks, and receives as much: g + (n - 2g) X. It does not
+// matter which node of the host owns X. So on a host with ranks the ranks own it in equal parts. An aggregator
+// beside them gets 0, so nothing more goes through the NIC for it. Aggregators that share a host of their own get
+// equal parts.
 std::vector<uint64_t> rank_shares(const Topology& topology, int aggregators = 0);
 
 // A weight per host of ranks, in the order of Topology::numbered_hosts(), and one per aggregator, for a direct

@@ -12,7 +12,7 @@ namespace {
 // Halvings of the first guess: 53 bits of the result, and as many again and more where rates differ by that much.
 constexpr int kHalvings = 200;
 
-// The shares with which an owner is done in time. Not cut at 1, which their sum sees to: where a slow card leaves
+// The shares with which an owner is done in time. Not cut at 1, which their sum sees to: where a slow NIC leaves
 // room, the others share it by what they can bear.
 struct Interval {
   double least = 0;
@@ -24,7 +24,7 @@ struct Interval {
     if (std::isinf(most)) most = 1;
   }
 
-  void cut(const CardUse& use, double time_s) {
+  void cut(const NicUse& use, double time_s) {
     const double left_s = time_s - use.fixed_s;
     if (use.per_share_s > 0) {
       most = std::min(most, left_s / use.per_share_s);
@@ -59,7 +59,7 @@ struct Intervals {
 double ample_s(std::span<const OwnerUse> owners) {
   double most_s = 0;
   for (const OwnerUse& owner : owners) {
-    for (const CardUse& use : {owner.up, owner.down}) {
+    for (const NicUse& use : {owner.up, owner.down}) {
       most_s = std::max({most_s, use.fixed_s, use.fixed_s + use.per_share_s});
     }
   }

@@ -10,30 +10,31 @@
 
 namespace braid {
 
-// The seconds that one direction of an owner's card is busy when it owns the share x of a vector of one byte.
-struct CardUse {
+// How many seconds one direction of an owner's NIC is busy, if it owns the share x of a vector of one byte.
+struct NicUse {
   double fixed_s = 0;      // at x = 0
   double per_share_s = 0;  // times x; negative where owning more leaves less to send
 
-  bool operator==(const CardUse&) const = default;
+  bool operator==(const NicUse&) const = default;
 };
 
 struct OwnerUse {
-  CardUse up;
-  CardUse down;
+  NicUse up;
+  NicUse down;
 
   bool operator==(const OwnerUse&) const = default;
 };
 
 struct Split {
-  double seconds_per_byte = 0;  // until the last card is done
+  double seconds_per_byte = 0;  // until the last NIC is done
   std::vector<double> shares;   // at least 0, with sum 1
 };
 
-// The shares with the least time. For a given time every owner has an interval of shares that its card can bear;
-// there are shares when no interval is empty and their ends allow the sum 1. That is bisected, and the shares are
-// as far inside their intervals as each other. Only + - * /, min and max, and always as many steps: ranks that
-// share the arguments share the result. REQUIRES: owners; every use finite, and not negative at x = 0 and x = 1.
+// The shares with the least time. For a given time every owner has an interval of shares that its NIC can bear.
+// The time is possible if no interval is empty and their ends allow the sum 1. The least time is found by
+// bisection; the shares are then equally far inside their intervals. Uses only + - * /, min and max, and always
+// the same number of steps, so ranks that share the arguments share the result. REQUIRES: owners; every use
+// finite, and not negative at x = 0 and x = 1.
 Split least_time_split(std::span<const OwnerUse> owners);
 
 struct Owner {

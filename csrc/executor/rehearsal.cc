@@ -112,16 +112,16 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
 }
 
 Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout,
+                       const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
                        size_t lend_from) {
   const int nodes = schedule->schedule().nodes();
   const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
   const bool lends = lend_from != Layout::kNever;
-  SharedPlan plan = plan_shared(*schedule, {stage_bytes, lends, lends});  // crowded, where more is lent
+  SharedPlan plan = plan_shared(*schedule, {bounce_bytes, lends, lends});  // crowded, where more is lent
   if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
-    return {Code::kUnsupported, "too much for a stage of " + std::to_string(stage_bytes) + " bytes"};
-  shm::LocalBoards boards(nodes, stage_bytes);
+    return {Code::kUnsupported, "too much for a bounce buffer of " + std::to_string(bounce_bytes) + " bytes"};
+  shm::LocalBoards boards(nodes, bounce_bytes);
   const Deadline deadline = deadline_after(timeout);
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a whole schedule inside one process: every node is a thread, the wires are loopback or boards. For tests, and for
-// trying a new planner on real data before it meets a network.
+// Runs a whole schedule inside one process: every node is a thread, and the wires are loopback or boards. For
+// tests, and to try a new planner on real data before it runs on a network.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ struct RehearsalOptions {
 Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const std::vector<Operands>& operands,
                 const RehearsalOptions& options);
 
-// The same over boards in shared memory, each with a stage of `stage_bytes`; what may be lent is, from `lend_from` bytes
-// on. kUnsupported when the schedule cannot be run so.
+// The same over boards in shared memory, each with a bounce buffer of `bounce_bytes`. Messages of `lend_from`
+// bytes and more are lent, if the plan allows it. kUnsupported if the schedule cannot run over such boards.
 Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                       const std::vector<Operands>& operands, size_t stage_bytes, milliseconds timeout,
+                       const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
                        size_t lend_from = Layout::kNever);
 
 }  // namespace braid

@@ -31,10 +31,10 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
       board_(board),
       digest_(digest),
       posting_(!has_posted),
-      staged_(workspace.staged),
+      bounced_(workspace.bounced),
       awaited_(workspace.awaited),
       sources_(workspace.sources) {
-  staged_.clear();
+  bounced_.clear();
   const auto rounds = static_cast<int64_t>(program_.size());
   if (layout_.segments() == 0 || rounds == 0) return;
   turns_ = (layout_.segments() - 1) * plan_.stride + rounds;
@@ -78,7 +78,7 @@ bool SharedExecution::advance() {
     }
     segment_ = oldest();
     step_ = 0;
-    staged_.clear();
+    bounced_.clear();
   }
   if (moved_) board_.wake();
   const bool ended = !status_.ok() || (turn_ == turns_ && settled());
@@ -96,7 +96,7 @@ bool SharedExecution::settled() const {
 // ---- out
 
 bool SharedExecution::post_turn() {
-  for (; segment_ <= newest(); ++segment_, step_ = 0, staged_.clear()) {
+  for (; segment_ <= newest(); ++segment_, step_ = 0, bounced_.clear()) {
     const Round& round = round_of(segment_);
     for (; step_ < round.size(); ++step_) {
       if (round[step_].op == Op::kSend && !post(round[step_])) return false;
@@ -116,17 +116,17 @@ bool SharedExecution::post(const Step& step) {
   uint32_t place = shm::kInline;
   if (bytes.size() > shm::kInlineBytes) {
     const auto same =
-        std::find_if(staged_.begin(), staged_.end(), [&](const Staged& s) { return s.ref == step.target; });
-    if (same != staged_.end()) {
+        std::find_if(bounced_.begin(), bounced_.end(), [&](const Bounced& s) { return s.ref == step.target; });
+    if (same != bounced_.end()) {
       place = same->place;
     } else {
-      const std::optional<uint32_t> room = board_.stage(bytes);
+      const std::optional<uint32_t> room = board_.bounce(bytes);
       if (!room) {
         status_ = board_.refusal();
         return false;
       }
       place = *room;
-      staged_.push_back({step.target, place});
+      bounced_.push_back({step.target, place});
     }
   }
   if (!board_.post(step.peer, digest_, bytes, place)) return false;
@@ -181,9 +181,10 @@ bool SharedExecution::collect() {
     const auto posted = board_.open(message.from, message.ahead, digest_, bytes);
     const bool misplaced = posted.ok() && posted.value().here == nullptr && !lends();
     if (!posted.ok() || misplaced) {
-      const Status bad = misplaced
-                             ? Status(Code::kMismatch, "a message was lent that must be staged", message.from)
-                             : posted.status();
+      const Status bad =
+          misplaced
+              ? Status(Code::kMismatch, "a message was lent that must go through the bounce buffer", message.from)
+              : posted.status();
       status_ = {bad.code(),
                  bad.message() + " (step: " + to_text(*message.step) + ", round " +
                      std::to_string(round_index(segment_)) + ")",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one node's part of a verified schedule whose nodes all share memory, over their boards. Never blocks; whoever
-// owns it calls advance() until it is done.
+// Runs one node's part of a verified schedule over boards; all nodes share memory. Never blocks: its owner calls
+// advance() until it is done.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace braid {
 
-// What a run needs for a while; kept from one to the next, so that small operations do not allocate it each time.
+// Working memory of a run. It is kept from one run to the next, so that small operations do not allocate it each
+// time.
 struct SharedWorkspace {
   struct Awaited {  // a message that the current round needs
     const Step* step = nullptr;
@@ -24,11 +25,11 @@ struct SharedWorkspace {
     size_t ahead = 0;
     shm::Posted posted;
   };
-  struct Staged {
+  struct Bounced {
     Ref ref;
     uint32_t place = 0;
   };
-  std::vector<Staged> staged;
+  std::vector<Bounced> bounced;
   std::vector<Awaited> awaited;
   std::vector<const std::byte*> sources;
 };
@@ -60,10 +61,10 @@ class SharedExecution {
 
  private:
   using Awaited = SharedWorkspace::Awaited;
-  using Staged = SharedWorkspace::Staged;
+  using Bounced = SharedWorkspace::Bounced;
 
   bool lends() const { return plan_.lend_from != Layout::kNever; }
-  // Whether nobody needs the operands' memory any more.
+  // True once nobody needs the operands' memory.
   bool settled() const;
   // A turn's rounds are those of the segments [oldest(), newest()].
   int64_t oldest() const;
@@ -75,7 +76,7 @@ class SharedExecution {
   bool receive_turn();
   void await_round();
   bool collect();
-  // Copies what was lent to be received, a part at a time; false until all of it is here.
+  // Copies lent messages, a part at a time. False until all of them are here.
   bool read_lent();
   void run_round();
   void copy(Bytes target, const std::byte* source) const;
@@ -104,7 +105,7 @@ class SharedExecution {
   size_t read_bytes_ = 0;  // of the next one
   // All ranks together fill more memory than the cache holds, and nobody has read just now what lies there.
   bool streams_ = false;
-  std::vector<Staged>& staged_;
+  std::vector<Bounced>& bounced_;
   std::vector<Awaited>& awaited_;
   size_t collected_ = 0;  // of awaited_, the leading ones that have come
   std::vector<const std::byte*>& sources_;

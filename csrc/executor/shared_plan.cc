@@ -12,8 +12,8 @@ namespace {
 
 // Schedules of more rounds run one segment at a time.
 constexpr size_t kMostOverlap = 3;
-// Small enough that a reader begins while the rest is being staged, large enough that ranks seldom wait for each other
-// (docs/intra_host.md).
+// The aim for a chunk. Small enough that a reader begins while the rest is being copied; large enough that ranks
+// seldom wait for each other (docs/intra_host.md).
 constexpr size_t kLargestChunk = 256 * 1024;
 // Reading another process's memory takes a system call and a look at each of its pages, but one copy, and no turns.
 constexpr size_t kLendFrom = size_t{2} << 20;
@@ -21,22 +21,22 @@ constexpr size_t kLendFrom = size_t{2} << 20;
 struct Traffic {
   size_t messages = 0;
   size_t refs = 0;             // different ones
-  int64_t staged_chunks = 0;   // the same ref counts once
+  int64_t bounced_chunks = 0;  // the same ref counts once
   size_t messages_to_one = 0;  // the most to one peer
 };
 
 Traffic traffic_of(const Round& round) {
   Traffic traffic;
-  std::vector<Ref> staged;
+  std::vector<Ref> bounced;
   std::map<Node, size_t> messages;
   for (const Step& step : round) {
     if (step.op != Op::kSend) continue;
     ++traffic.messages;
     traffic.messages_to_one = std::max(traffic.messages_to_one, ++messages[step.peer]);
-    if (std::find(staged.begin(), staged.end(), step.target) != staged.end()) continue;
-    staged.push_back(step.target);
+    if (std::find(bounced.begin(), bounced.end(), step.target) != bounced.end()) continue;
+    bounced.push_back(step.target);
     ++traffic.refs;
-    traffic.staged_chunks += step.target.count;
+    traffic.bounced_chunks += step.target.count;
   }
   return traffic;
 }
@@ -99,9 +99,9 @@ bool keeps_what_it_sends(const Schedule& schedule) {
   return true;
 }
 
-// Is what is sent in a round read by one node? Else it is faster staged, once, by all senders at the same time, and read
-// out of their caches. Of a single sender nothing is gained where it can stage the next chunk while the last one is
-// read; without a core of its own it cannot.
+// True if lending pays: if each message of a round has one reader. With several readers the bounce buffer is
+// faster: all senders copy at the same time, once, and readers find the message in their caches. A single sender
+// of one message gains nothing if it has a core of its own: it copies the next chunk while the last one is read.
 bool gains_by_lending(const Schedule& schedule, bool crowded) {
   int senders = 0;
   bool shares = false;
@@ -132,16 +132,16 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host) {
     for (const Round& round : program) {
       for (const Step& step : round) plan.moves_only &= step.op != Op::kReduce;
       const Traffic traffic = traffic_of(round);
-      most.staged_chunks = std::max(most.staged_chunks, traffic.staged_chunks);
+      most.bounced_chunks = std::max(most.bounced_chunks, traffic.bounced_chunks);
       most.messages_to_one = std::max(most.messages_to_one, traffic.messages_to_one);
     }
   }
   const bool overlaps = rounds <= kMostOverlap && keeps_step(schedule);
   plan.stride = overlaps ? 1 : static_cast<int64_t>(rounds);
   const size_t at_once = overlaps ? rounds : 1;
-  const size_t chunks = at_once * static_cast<size_t>(std::max<int64_t>(most.staged_chunks, 1));
+  const size_t chunks = at_once * static_cast<size_t>(std::max<int64_t>(most.bounced_chunks, 1));
   // A chunk may be a line larger than aimed at, by rounding, and begins on a line of its own.
-  const size_t room = host.stage_bytes / 2 / chunks;
+  const size_t room = host.bounce_bytes / 2 / chunks;
   if (room < 64 * 4) return plan;
   plan.chunk_bytes = std::min(kLargestChunk, (room - 128) / 64 * 64);
   plan.possible = most.messages_to_one * at_once <= shm::kNotices / 2;

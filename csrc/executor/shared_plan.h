@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a schedule whose nodes all share memory is run over boards: in what order segments take turns, and how large
-// they may be.
+// The plan by which a schedule runs over boards, when all its nodes share memory: the order in which segments take
+// turns, and their largest size.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,14 @@ struct SharedPlan {
   int64_t stride = 1;      // turns from one segment to the next
   bool uses_scratch = false;
   bool moves_only = true;  // reduces nothing
-  // Vectors and blocks from this size on are not staged: their reader copies them out of the sender's memory.
+  // Vectors and blocks of this size and more do not go through the bounce buffer: their reader copies them out of
+  // the sender's memory.
   size_t lend_from = Layout::kNever;
 };
 
-// What a host can do for its ranks.
+// What the host offers its ranks.
 struct Host {
-  size_t stage_bytes = 0;
+  size_t bounce_bytes = 0;
   bool crowded = false;   // ranks outnumber cores
   bool readable = false;  // every rank can read every other's memory
 };

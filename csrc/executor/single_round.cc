@@ -88,7 +88,7 @@ bool SingleRound::post(const Memory& memory, shm::Board& board, uint64_t digest)
   for (Parcel& parcel : parcels_) {
     parcel.place = shm::kInline;
     if (parcel.part.bytes <= shm::kInlineBytes) continue;
-    const auto place = board.stage({begin_of(parcel.part, memory), parcel.part.bytes});
+    const auto place = board.bounce({begin_of(parcel.part, memory), parcel.part.bytes});
     if (!place) return false;
     parcel.place = *place;
   }

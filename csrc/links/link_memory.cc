@@ -64,13 +64,13 @@ std::optional<Topology> LinkMemory::recall(const std::vector<std::string>& names
   for (size_t rank = 0; rank < names.size(); ++rank) {
     if (hosts[rank] == static_cast<int>(found.size())) found.push_back(best->at(key_for(names[rank])));
   }
-  Link between{found.front().alpha_s, found.front().card.up_s_per_byte};
+  Link between{found.front().alpha_s, found.front().nic.up_s_per_byte};
   for (const Entry& entry : found) {
     between.beta_s_per_byte =
-        std::min({between.beta_s_per_byte, entry.card.up_s_per_byte, entry.card.down_s_per_byte});
+        std::min({between.beta_s_per_byte, entry.nic.up_s_per_byte, entry.nic.down_s_per_byte});
   }
   Topology topology(hosts, within_host, between);
-  for (size_t host = 0; host < found.size(); ++host) topology.set_card(static_cast<int>(host), found[host].card);
+  for (size_t host = 0; host < found.size(); ++host) topology.set_nic(static_cast<int>(host), found[host].nic);
   topology.set_burst_bytes(found.front().burst_bytes);
   return topology;
 }
@@ -80,8 +80,8 @@ void LinkMemory::keep(const std::vector<std::string>& names, const Topology& top
   read_file();
   Cluster cluster;
   for (size_t rank = 0; rank < names.size(); ++rank) {
-    const Topology::Card card = topology.card(topology.host(static_cast<int>(rank)));
-    cluster[key_for(names[rank])] = {now_s(), topology.between_hosts().alpha_s, topology.burst_bytes(), card};
+    const Topology::Nic nic = topology.nic(topology.host(static_cast<int>(rank)));
+    cluster[key_for(names[rank])] = {now_s(), topology.between_hosts().alpha_s, topology.burst_bytes(), nic};
   }
   std::string members;
   for (const auto& [key, entry] : cluster) members += key;
@@ -109,9 +109,9 @@ void LinkMemory::read_file() {
     if (!(words >> cluster >> key >> time >> alpha >> burst >> up >> down >> end_mark) || end_mark != kEndMark)
       continue;
     if (cluster.size() != kKeyDigits || key.size() != kKeyDigits) continue;
-    if (!parse(alpha, entry.alpha_s) || !parse(up, entry.card.up_s_per_byte)) continue;
+    if (!parse(alpha, entry.alpha_s) || !parse(up, entry.nic.up_s_per_byte)) continue;
     if (burst != "0" && !parse(burst, entry.burst_bytes)) continue;
-    if (!parse(down, entry.card.down_s_per_byte)) continue;
+    if (!parse(down, entry.nic.down_s_per_byte)) continue;
     const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), entry.found_at_s);
     if (error != std::errc() || end != time.data() + time.size() || entry.found_at_s < 0) continue;
     clusters_[cluster][key] = entry;
@@ -126,8 +126,8 @@ void LinkMemory::write_file() const {
     for (const auto& [key, entry] : entries) {
       if (!is_fresh(entry.found_at_s)) continue;
       for (const std::string& word : {cluster, key, std::to_string(entry.found_at_s), number_text(entry.alpha_s),
-                                      number_text(entry.burst_bytes), number_text(entry.card.up_s_per_byte),
-                                      number_text(entry.card.down_s_per_byte)}) {
+                                      number_text(entry.burst_bytes), number_text(entry.nic.up_s_per_byte),
+                                      number_text(entry.nic.down_s_per_byte)}) {
         text += word + " ";
       }
       text += kEndMark + "\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What earlier groups found out about the links between hosts, in this process and, through a file, in others of this
-// user: so that the same hosts are measured once a day, and not for every group.
+// Remembers the links between hosts that earlier groups measured, in this process and in a file for other
+// processes of this user. So the same hosts are measured once a day, and not for every group.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@
 
 namespace braid {
 
-// Thread-safe. A file that cannot be read or written is not missed.
+// Thread-safe. Works without the file, if it cannot be read or written.
 class LinkMemory {
  public:
-  // `file`: where to remember for longer than this process lives; "" does not.
+  // `file`: where links are remembered beyond this process; "" for nowhere.
   explicit LinkMemory(std::string file) : file_(std::move(file)) {}
 
-  // The links of ranks on `hosts`, numbered by first appearance, at the addresses `names` (both by rank); none
-  // unless all hosts were measured together. With others, or more: a card is seen only as fast as its peers are, so
-  // what was found among more hosts is nearer to the truth, and what was found among fewer does not count.
+  // The links between these ranks. `hosts`: the host of every rank, numbered by first appearance. `names`: the
+  // address of every rank's host. None unless all hosts were measured together, alone or with more hosts. A NIC
+  // looks only as fast as its peers, so a measurement with more hosts is preferred, and one with fewer does not
+  // count.
   std::optional<Topology> recall(const std::vector<std::string>& names, const std::vector<int>& hosts,
                                  Link within_host);
   void keep(const std::vector<std::string>& names, const Topology& topology);
-  // All that was found with any of these hosts: their links have changed.
+  // Forgets everything that was measured with any of these hosts: their links have changed.
   void forget(const std::vector<std::string>& names);
 
  private:
@@ -34,7 +35,7 @@ class LinkMemory {
     int64_t found_at_s = 0;  // of the system's clock
     double alpha_s = 0;
     double burst_bytes = 0;
-    Topology::Card card;
+    Topology::Nic nic;
   };
   using Cluster = std::map<std::string, Entry>;  // by digest of its name
   void read_file();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What network cards were seen to pass while they worked, review by review: has it changed so much that the links
-// should be measured again?
+// Watches the rates that NICs reach while they work, from replan to replan. Tells when they have changed so much
+// that the links should be measured again.
 #pragma once
 
 #include <cstddef>
@@ -8,30 +8,30 @@
 
 namespace braid {
 
-// What a card passed while it was busy, in bytes per second; 0 where not enough was seen to tell.
+// Bytes per second that a NIC passed while it was busy; 0 if too little was seen to tell.
 struct SeenRates {
   double up = 0;
   double down = 0;
 };
 
-// Working rates depend on the plan as well as on the card, so each is compared with what it was right after the links
-// were last measured. With what was measured then only one thing is compared: no card works faster than it can. One
-// look that is off may be anything; two in a row are not. Fast cards are all alike: theirs is not what changes.
+// Working rates depend on the plan as well as on the NIC. So a rate is compared with the rate right after the
+// links were last measured. It is compared with the measured rate in one way only: no NIC works faster than it
+// can. One look that is off may have any reason; two in a row are a change. All fast NICs count as equally fast.
 class LinkWatch {
  public:
-  // One entry per host: what its ranks have passed together, `measured` when the links last were, and what the
-  // `fastest` of its ranks has passed. True when a card has been more than 20 % off, or a rank as much faster than the
-  // card was measured to be, in as many looks in a row as it takes.
+  // One entry per host. `hosts`: what its ranks passed together. `measured`: what was measured last. `fastest`:
+  // what the fastest of its ranks passed. Returns true if one of two things holds for enough looks in a row: a NIC
+  // is more than 20 % off its usual rate, or a rank is more than 20 % faster than the measured NIC.
   bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured,
                    const std::vector<SeenRates>& fastest);
-  // The same where hosts have one rank each.
+  // The same for hosts with one rank each.
   bool has_drifted(const std::vector<SeenRates>& hosts, const std::vector<SeenRates>& measured) {
     return has_drifted(hosts, measured, hosts);
   }
-  // The work has changed: what was seen so far is no measure any more.
-  void forget() { cards_.clear(); }
-  // The links were measured again. Where they had not changed after all, or it is not long ago that they were measured
-  // the last time, it takes twice as many looks from now on: whatever it is that comes and goes, measuring costs more.
+  // Forgets the usual rates: the work has changed.
+  void forget() { nics_.clear(); }
+  // The links were measured again. Twice as many looks are needed from now on if the links had not changed, or if
+  // they were measured not long ago: measuring costs more than such a change.
   void measured_again(bool had_changed);
 
  private:
@@ -41,10 +41,10 @@ class LinkWatch {
     double usual = 0;  // 0: nothing yet
     int looks_off = 0;
   };
-  // Whether it has been off often enough.
-  bool look(Watched& card, double seen, double measured, double fastest) const;
+  // True if the NIC was off in enough looks in a row.
+  bool look(Watched& nic, double seen, double measured, double fastest) const;
 
-  std::vector<Watched> cards_;  // per host: up, down
+  std::vector<Watched> nics_;  // per host: up, down
   int looks_needed_ = 2;
   int looks_ = kLongTime + 2;  // since the links were measured again
 };

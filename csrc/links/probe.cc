@@ -10,12 +10,13 @@ namespace braid {
 namespace {
 
 constexpr size_t kPieceBytes = 16 * 1024;
-// Lanes between all: as many pieces are under way. A few at first, which a slow card's queue holds (more than it
-// holds would be dropped, and TCP wait); then what the card passes in kInFlight.
+// The number of lanes to all peers together; each has one piece under way. A probe begins with a few lanes, so
+// that the queue of a slow NIC holds their pieces: a full queue drops packets, and TCP waits. Later it uses as
+// many lanes as the NIC passes pieces in kInFlight.
 constexpr size_t kFirstLanes = 12;
 constexpr size_t kMostLanes = 128;
 constexpr milliseconds kInFlight{14};
-// What buckets and buffers let through at once is over after the first span, and not counted.
+// The burst of token buckets and buffers is over after this time, and is not counted.
 constexpr milliseconds kBurst{16};
 constexpr milliseconds kFirstLook{26};
 constexpr milliseconds kWarmUp{40};
@@ -25,7 +26,7 @@ constexpr int kEnoughPieces = 48;
 
 double span_s(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Counts what passes, from the end of the warm-up to its last event; and says how many lanes that deserves.
+// Counts the pieces that pass, from the end of the warm-up to the last one. Chooses the number of lanes by them.
 class Meter {
  public:
   // One more piece has passed.
@@ -63,7 +64,8 @@ class Meter {
   size_t lanes_ = 0;
 };
 
-// Pieces between two ranks, one at a time, each asked for by its receiver: what is asked for next has come.
+// One piece after another between two ranks. The receiver asks for each piece; asking for the next one says that
+// the last one has come.
 struct Lane {
   enum class State { kClosed, kAsked, kSending, kOver };
 
@@ -75,11 +77,11 @@ struct Lane {
   Request piece_request, question_request;
 };
 
-// One rank's side of a probe. `one` decides when it is over: its last piece or its last question says so.
+// One rank's side of a probe. `one` ends the probe: its last piece or its last question says so.
 class Probe {
  public:
-  Probe(Parley& parley, const std::vector<Node>& peers, size_t lanes_per_peer, bool sends, bool decides)
-      : parley_(parley), sends_(sends), decides_(decides), stride_(lanes_per_peer) {
+  Probe(ControlChannel& control, const std::vector<Node>& peers, size_t lanes_per_peer, bool sends, bool decides)
+      : control_(control), sends_(sends), decides_(decides), stride_(lanes_per_peer) {
     count_ = peers.size() * lanes_per_peer;
     lanes_ = std::make_unique<Lane[]>(count_);
     for (size_t i = 0; i < count_; ++i) {
@@ -91,7 +93,7 @@ class Probe {
 
   Result<double> run() {
     const std::span lanes(lanes_.get(), count_);
-    Status bad = parley_.wait([&] {
+    Status bad = control_.wait([&] {
       ends_ = ends_ || (decides_ && meter_.has_enough());
       size_t over = 0;
       for (size_t i = 0; i < count_; ++i) {
@@ -119,7 +121,7 @@ class Probe {
         }
         [[fallthrough]];
       case Lane::State::kClosed:
-        parley_.start_recv(lane.peer, lane.number, lane.question, &lane.question_request);
+        control_.start_recv(lane.peer, lane.number, lane.question, &lane.question_request);
         lane.state = Lane::State::kAsked;
         return;
       case Lane::State::kAsked:
@@ -130,7 +132,7 @@ class Probe {
         }
         if (lane.number >= stride_) meter_.count();  // the piece before it has come
         if (ends_) lane.piece[0] = kLast;
-        parley_.start_send(lane.peer, lane.number, lane.piece, &lane.piece_request);
+        control_.start_send(lane.peer, lane.number, lane.piece, &lane.piece_request);
         lane.state = Lane::State::kSending;
         return;
       case Lane::State::kOver: return;
@@ -153,24 +155,24 @@ class Probe {
       }
     }
   }
-  // Of a receiver. When the end is seen, lanes that were never opened are told so as well.
+  // Called by a receiver. At the end, lanes that were never opened are told so as well.
   void ask(Lane& lane) {
     if (ends_ && (decides_ || lane.number < stride_)) {
       lane.question[0] = kLast;
     } else {
-      parley_.start_recv(lane.peer, lane.number, lane.piece, &lane.piece_request);
+      control_.start_recv(lane.peer, lane.number, lane.piece, &lane.piece_request);
     }
-    parley_.start_send(lane.peer, lane.number, lane.question, &lane.question_request);
+    control_.start_send(lane.peer, lane.number, lane.question, &lane.question_request);
     lane.state = Lane::State::kAsked;
   }
-  // In all, whoever opens them.
+  // The number of lanes to open, to all peers together.
   size_t open_at_first() const {
     const size_t peers = decides_ ? count_ / stride_ : kMostLanes / stride_;
     const size_t of_peer = std::max(kFirstLanes / peers, size_t{1});
     return decides_ ? of_peer * peers : of_peer;
   }
 
-  Parley& parley_;
+  ControlChannel& control_;
   const bool sends_;
   const bool decides_;
   const size_t stride_;  // lanes of a peer
@@ -182,11 +184,12 @@ class Probe {
 
 }  // namespace
 
-Result<double> probe_rate(Parley& parley, Node rank, Node one, const std::vector<Node>& others, bool outwards) {
-  parley.next_step();
+Result<double> probe_rate(ControlChannel& control, Node rank, Node one, const std::vector<Node>& others,
+                          bool outwards) {
+  control.next_step();
   const bool is_one = rank == one;
   const size_t lanes = std::max(kMostLanes / std::max(others.size(), size_t{1}), size_t{1});
-  return Probe(parley, is_one ? others : std::vector<Node>{one}, lanes, is_one == outwards, is_one).run();
+  return Probe(control, is_one ? others : std::vector<Node>{one}, lanes, is_one == outwards, is_one).run();
 }
 
 }  // namespace braid

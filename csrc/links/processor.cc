@@ -109,11 +109,11 @@ const Topology::Work& processor_rates() {
   return rates;
 }
 
-Result<Topology::Work> slowest_of_all(Parley& parley, Node rank, int nodes, Topology::Work rates) {
+Result<Topology::Work> slowest_of_all(ControlChannel& control, Node rank, int nodes, Topology::Work rates) {
   std::vector<double> mine;
   for (const auto& [work, s_per_byte] : rates) mine.push_back(s_per_byte);
   const auto bytes_of = [](std::vector<double>& numbers) { return std::as_writable_bytes(std::span(numbers)); };
-  const auto told = parley.consult(rank, nodes, bytes_of(mine), [&](const Parley::Words& words) {
+  const auto told = control.consult(rank, nodes, bytes_of(mine), [&](const ControlChannel::Words& words) {
     std::vector<double> theirs(mine.size());
     for (const auto& word : words) {
       std::memcpy(theirs.data(), word.data(), word.size());

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Link kBoard{1.3e-6, 1.5e-10};  // memory of one host
 // What a message costs the processors of both sides on its way through TCP.
-constexpr double kCardOverhead_s = 3e-5;
+constexpr double kNicOverhead_s = 3e-5;
 // What a family is given over those behind it in the table, as links are shared and their rates noisy.
 constexpr double kMargin = 0.05;
 
@@ -48,7 +48,7 @@ Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& optio
   tuner.rates.overhead_s *= sharers;
   tuner.rates.reduce_s_per_byte *= sharers;
   if (topology.host_count() > 1) {
-    tuner.rates.card_overhead_s = kCardOverhead_s;
+    tuner.rates.nic_overhead_s = kNicOverhead_s;
     tuner.margin = kMargin;
   }
   auto made = Tuner::create(std::move(topology), std::move(tuner));

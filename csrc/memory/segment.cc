@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/random.h"
-#include "memory/card.h"
+#include "memory/handle_text.h"
 #include "memory/reserve.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kLargestBytes = size_t{1} << 40;
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-struct SegmentCard {
+struct SegmentHandle {
   pid_t pid = -1;
   int fd = -1;
   size_t bytes = 0;
@@ -36,9 +36,9 @@ struct SegmentCard {
   }
 };
 
-Result<SegmentCard> parse_card(std::string_view text) {
+Result<SegmentHandle> parse_handle(std::string_view text) {
   const auto fields = split(text, ':');
-  const Status refused(Code::kInvalidArgument, "not a card of shared memory: '" + std::string(text) + "'");
+  const Status refused(Code::kInvalidArgument, "not a handle of shared memory: '" + std::string(text) + "'");
   if (fields.size() != 4) return refused;
   const auto pid = parse_number<pid_t>(fields[0]);
   const auto fd = parse_number<int>(fields[1]);
@@ -46,7 +46,7 @@ Result<SegmentCard> parse_card(std::string_view text) {
   const auto nonce = Nonce::parse(fields[3]);
   if (!pid || !fd || !bytes || !nonce) return refused;
   if (*pid <= 0 || *fd < 0 || *bytes < Segment::kReservedBytes || *bytes > kLargestBytes) return refused;
-  return SegmentCard{*pid, *fd, *bytes, *nonce};
+  return SegmentHandle{*pid, *fd, *bytes, *nonce};
 }
 
 int anonymous_file(const char* label) {
@@ -100,16 +100,16 @@ Result<Segment> Segment::create(const char* label, size_t bytes) {
   segment.size_ = whole_pages;
   if (Status refused = reserve(segment.data_, sizeof(Nonce)); !refused.ok()) return refused;
   std::memcpy(segment.data_, &nonce.value(), sizeof(Nonce));
-  segment.card_ = SegmentCard{segment.owner_, segment.fd_, whole_pages, nonce.value()}.text();
+  segment.handle_ = SegmentHandle{segment.owner_, segment.fd_, whole_pages, nonce.value()}.text();
   return segment;
 }
 
-Result<Segment> Segment::attach(std::string_view card) {
-  Result<SegmentCard> parsed = parse_card(card);
+Result<Segment> Segment::attach(std::string_view handle) {
+  Result<SegmentHandle> parsed = parse_handle(handle);
   if (!parsed.ok()) return parsed.status();
-  const SegmentCard& wanted = parsed.value();
+  const SegmentHandle& wanted = parsed.value();
   const std::string path = "/proc/" + std::to_string(wanted.pid) + "/fd/" + std::to_string(wanted.fd);
-  // The card may lie: do not block on a pipe, do not adopt a terminal.
+  // The handle may lie: do not block on a pipe, do not adopt a terminal.
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return system_error("cannot open the shared memory " + path, errno);
 
@@ -127,15 +127,15 @@ Result<Segment> Segment::attach(std::string_view card) {
   ::close(std::exchange(segment.fd_, -1));
   if (!status.ok()) return status.within(path);
   if (std::memcmp(segment.data_, &wanted.nonce, sizeof(Nonce)) != 0) {
-    return Status(Code::kUnsupported, path + ": holds other memory than the card says");
+    return Status(Code::kUnsupported, path + ": holds other memory than the handle says");
   }
   segment.owner_ = wanted.pid;
-  segment.card_ = wanted.text();
+  segment.handle_ = wanted.text();
   return segment;
 }
 
-Result<pid_t> Segment::owner_of(std::string_view card) {
-  const Result<SegmentCard> parsed = parse_card(card);
+Result<pid_t> Segment::owner_of(std::string_view handle) {
+  const Result<SegmentHandle> parsed = parse_handle(handle);
   if (!parsed.ok()) return parsed.status();
   return parsed.value().pid;
 }
@@ -147,7 +147,7 @@ Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(fd_, other.fd_);
   std::swap(owner_, other.owner_);
-  std::swap(card_, other.card_);
+  std::swap(handle_, other.handle_);
   return *this;
 }
 

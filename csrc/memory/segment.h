@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A piece of memory that processes of one host share. It has no name in any file system: it lives as long as
-// somebody maps it, so a killed process leaves nothing behind.
+// Memory that processes of one host share. It has no name in any file system. It lives as long as a process maps
+// it, so a killed process leaves nothing behind.
 #pragma once
 
 #include <sys/types.h>
@@ -19,17 +19,16 @@ class Segment {
   static constexpr size_t kReservedBytes = 64;
 
   // A new segment of at least `bytes`, rounded up to whole pages. Its size is sealed: neither this process nor a
-  // peer can shrink it. Pages cost nothing until they are touched; where none may be left, reserve() them first.
-  // `label` is
-  // what /proc/<pid>/maps shows.
+  // peer can shrink it. Pages cost nothing until they are touched; reserve() them first if memory may be short.
+  // /proc/<pid>/maps shows `label`.
   static Result<Segment> create(const char* label, size_t bytes);
 
-  // Maps the segment that another process (or this one) described by its card. Succeeds only if the memory behind
-  // the card is really reached: same size, sealed, and holding the card's nonce.
-  static Result<Segment> attach(std::string_view card);
+  // Maps the segment that `handle` describes. Another process made the handle, or this one. Succeeds only if the
+  // handle leads to the right memory: of the same size, sealed, and holding the handle's nonce.
+  static Result<Segment> attach(std::string_view handle);
 
-  // The process that made the segment of this card, if it says so truly.
-  static Result<pid_t> owner_of(std::string_view card);
+  // The process that the handle names as the creator of the segment. Nobody checks that it is.
+  static Result<pid_t> owner_of(std::string_view handle);
 
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
@@ -38,8 +37,8 @@ class Segment {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   pid_t owner() const { return owner_; }  // the process that created it
-  // What attach() needs; works as long as the creating Segment exists.
-  const std::string& card() const { return card_; }
+  // The text that attach() needs. It works as long as the segment of its creator exists.
+  const std::string& handle() const { return handle_; }
 
  private:
   Segment() = default;
@@ -48,7 +47,7 @@ class Segment {
   size_t size_ = 0;
   int fd_ = -1;  // of the creator only: peers open it through /proc
   pid_t owner_ = -1;
-  std::string card_;
+  std::string handle_;
 };
 
 }  // namespace braid

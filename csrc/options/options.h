@@ -18,7 +18,7 @@ inline constexpr int kMostServers = 64;
 
 // Settings of one group. Those marked (*) must be equal on all ranks; group creation checks it.
 struct Options {
-  milliseconds timeout{30 * 60 * 1000};  // of an operation, and of meeting the other ranks
+  milliseconds timeout{30 * 60 * 1000};  // of an operation, and of the rendezvous
   std::string algorithm;                 // (*) forces a family: "ring" or "all_reduce=ring,broadcast=direct"
   std::string transports = "shm,tcp";    // which wires may be used
   bool single_copy = true;               // shm: read large messages straight out of the sender's memory
@@ -32,8 +32,8 @@ struct Options {
   std::string cache_dir;              // where what was measured is remembered; "": nowhere
   milliseconds peer_timeout{20'000};  // a peer that is needed and silent for so long is lost; 0: never
   int tcp_connections = 3;            // (*) per peer and direction; of several the first is for short frames
-  bool pacing = true;        // TCP: no faster to a peer than what both cards were measured to pass, and a little
-  int64_t credit_bytes = 0;  // of large messages under way to this rank's card; 0 chooses
+  bool pacing = true;        // TCP: no faster to a peer than what both NICs were measured to pass, and a little
+  int64_t credit_bytes = 0;  // of large messages under way to this rank's NIC; 0 chooses
   int64_t chunk_bytes = 0;   // (*) pipelining grain: a chunk of one segment; 0 chooses
   int window = 4;            // (*) segments in flight: what they cost is part of the choice
   int aggregators = 0;       // (*) so many of the group's last nodes only add up

@@ -10,15 +10,15 @@ std::string in_words(const StatedLinks& stated) {
 }
 
 Result<Topology> stated_topology(const std::vector<int>& hosts, Link within_host, Link between,
-                                 const std::vector<Topology::Card>& cards) {
+                                 const std::vector<Topology::Nic>& nics) {
   Topology topology(hosts, within_host, between);
   std::vector<int> first;  // rank of each host
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     const auto host = static_cast<size_t>(topology.numbered_hosts()[rank]);
     if (host == first.size()) {
       first.push_back(static_cast<int>(rank));
-      topology.set_card(hosts[rank], cards[rank]);
-    } else if (cards[rank] != cards[static_cast<size_t>(first[host])]) {
+      topology.set_nic(hosts[rank], nics[rank]);
+    } else if (nics[rank] != nics[static_cast<size_t>(first[host])]) {
       return Status(
           Code::kMismatch,
           "ranks " + std::to_string(first[host]) + " and " + std::to_string(rank) +

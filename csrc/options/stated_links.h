@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links between hosts that the user has stated in a file, instead of having them measured. python/braid/_links.py
-// reads the file. Each rank looks up its own host there and tells the others what its card does, so that no rank needs
-// to know how the hosts of others are called.
+// Links between hosts that the user states in a file, instead of measuring them. python/braid/_links.py reads the
+// file. Each rank finds its own host there and tells the others its NIC's rates, so no rank needs the names of
+// other hosts.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ namespace braid {
 
 struct StatedLinks {
   std::string problem;  // why the file could not be read on this rank; then nothing else counts
-  std::string digest;   // of all that the file says: equal on all ranks
-  Link between;         // what holds where the file says nothing else
-  Topology::Card card;  // of this rank's host
+  std::string digest;   // of the file's content: equal on all ranks
+  Link between;         // the link that holds unless the file says otherwise
+  Topology::Nic nic;    // the NIC of this rank's host
 };
 
 // What must be equal on all ranks, in words: a problem of one of them is told to all.
 std::string in_words(const StatedLinks& stated);
 
-// The topology of ranks on `hosts`, with what each rank said of its host's card. kMismatch when two ranks of one host
-// do not say the same: they may be in containers with different names.
+// The topology of ranks on `hosts`, with the NIC that each rank states for its host. kMismatch if two ranks of one
+// host state different NICs: they may be in containers with different names.
 Result<Topology> stated_topology(const std::vector<int>& hosts, Link within_host, Link between,
-                                 const std::vector<Topology::Card>& cards);
+                                 const std::vector<Topology::Nic>& nics);
 
 }  // namespace braid

@@ -69,14 +69,14 @@ std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, i
   if (!reach.empty()) options.value().reach = reach;
   const auto for_servers = servers.is_none() ? nullptr : std::make_shared<PythonStore>(std::move(servers));
   options.value().servers = for_servers;
-  const auto meeting = std::make_shared<PythonStore>(std::move(store));
+  const auto rendezvous_store = std::make_shared<PythonStore>(std::move(store));
   Interrupts interrupts;
   options.value().give_up = interrupts.give_up();
   auto group = [&] {
     const py::gil_scoped_release release;
-    return make_group(meeting, rank, size, name, options.value());
+    return make_group(rendezvous_store, rank, size, name, options.value());
   }();
-  meeting->raise_what_was_caught();
+  rendezvous_store->raise_what_was_caught();
   if (for_servers && !group.ok()) for_servers->raise_what_was_caught();
   if (!group.ok() && interrupts.restore()) throw py::error_already_set();
   raise_if_failed(group.status());

@@ -65,7 +65,7 @@ class ArrayCommunicator {
   ArrayCommunicator(const ArrayCommunicator&) = delete;
   ArrayCommunicator& operator=(const ArrayCommunicator&) = delete;
 
-  // Meets the others through `store`, an object with set(key, bytes) and get(key, timeout_s) -> bytes that raises
+  // Finds the other ranks through `store`, an object with set(key, bytes) and get(key, timeout_s) -> bytes that raises
   // TimeoutError. What else the store raises comes out of here. `links` is what a file named by BRAID_LINKS
   // states; `servers` such a store for aggregators, or None.
   static std::unique_ptr<ArrayCommunicator> create(py::object store, int rank, int size, const std::string& name,

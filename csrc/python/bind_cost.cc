@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cost model knows, for Python: the best split among owners with unequal cards, and the weights it becomes.
+// What the cost model knows, for Python: the best split among owners with unequal NICs, and the weights it becomes.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -24,7 +24,7 @@ void serve_from_python(py::object store, const std::string& reach, const std::op
   raise_if_failed(options.status());
   if (!reach.empty()) options.value().reach = reach;
   options.value().stated = stated_links_of(links);
-  const auto meeting = std::make_shared<PythonStore>(std::move(store));
+  const auto rendezvous_store = std::make_shared<PythonStore>(std::move(store));
   std::exception_ptr raised;
   const auto guarded = [&](const auto& call) {
     const py::gil_scoped_acquire acquire;
@@ -51,10 +51,10 @@ void serve_from_python(py::object store, const std::string& reach, const std::op
   Status over;
   {
     const py::gil_scoped_release release;
-    over = serve(meeting, options.value(), calls);
+    over = serve(rendezvous_store, options.value(), calls);
   }
   if (raised) std::rethrow_exception(raised);
-  if (!over.ok()) meeting->raise_what_was_caught();
+  if (!over.ok()) rendezvous_store->raise_what_was_caught();
   raise_if_failed(over);
 }
 

@@ -31,10 +31,10 @@ std::unique_ptr<Tuner> make_tuner(const std::string& text, const std::string& al
 }
 
 std::string topology_of(const std::vector<int>& hosts, double alpha_s, double beta_s_per_byte,
-                        const std::vector<std::pair<double, double>>& cards) {
-  if (hosts.empty() || hosts.size() != cards.size()) throw py::value_error("expected a host and a card per rank");
-  std::vector<Topology::Card> rates;
-  for (const auto& [up, down] : cards) rates.push_back({up, down});
+                        const std::vector<std::pair<double, double>>& nics) {
+  if (hosts.empty() || hosts.size() != nics.size()) throw py::value_error("expected a host and a card per rank");
+  std::vector<Topology::Nic> rates;
+  for (const auto& [up, down] : nics) rates.push_back({up, down});
   const bool one_host = std::equal(hosts.begin() + 1, hosts.end(), hosts.begin());
   auto topology =
       stated_topology(hosts, one_host ? link_inside({}) : kWithinHost, {alpha_s, beta_s_per_byte}, rates);

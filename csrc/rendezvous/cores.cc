@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "memory/card.h"
+#include "memory/handle_text.h"
 
 namespace braid {
 
@@ -28,7 +28,7 @@ void add_cores(const std::string& text, std::set<int>& cores) {
 }
 
 std::string machine_of(const std::string& host) {
-  // Boot id and IPC namespace. What the user calls a host is one.
+  // "<boot id> <IPC namespace>": the boot id is the machine. A host that the user named is a machine of its own.
   return host.starts_with("set:") ? host : host.substr(0, host.find(' '));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which cores a process may run on: launchers may pin every rank to cores of its own, so one rank's do not tell whether
-// the ranks of a host outnumber its cores.
+// The cores that a process may run on. Launchers may pin every rank to its own cores. So the cores of one rank do
+// not tell whether a host has more ranks than cores.
 #pragma once
 
 #include <map>
@@ -12,13 +12,14 @@ namespace braid {
 
 // The numbers of the cores that this process may use, as "0,1,5"; empty where the kernel does not say.
 std::string usable_cores();
-// Adds the cores of such a text to the set; what is no number is left out.
+// Adds the cores of a usable_cores() text to the set. What is no number is left out.
 void add_cores(const std::string& text, std::set<int>& cores);
 
-// The machine behind a host's identity (card.h): containers of one machine are several hosts, and share its cores.
+// The machine of a host, by the host's identity (endpoint.h). Containers of one machine are several hosts, but
+// share the machine's cores.
 std::string machine_of(const std::string& host);
 
-// What a rank tells of where it runs: its host's identity, and its cores as usable_cores() wrote them.
+// Where a rank runs: its host's identity, and its cores as usable_cores() wrote them.
 struct Place {
   std::string host;
   std::string cores;
@@ -31,7 +32,7 @@ struct Crowd {
 };
 // By machine.
 std::map<std::string, Crowd> crowds_of(const std::vector<Place>& places);
-// How many ranks share a core where most do, at least 1.
+// Ranks per core of the most crowded machine; at least 1.
 double most_ranks_per_core(const std::map<std::string, Crowd>& crowds);
 
 }  // namespace braid

@@ -11,8 +11,8 @@
 
 namespace braid {
 
-// A store whose waits end early, with kAborted, once it is given up: nobody should wait there for a group that has
-// failed. What is given up is looked at several times a second.
+// A store whose waits end early with kAborted once they are given up. So nobody waits in the store for a group
+// that has failed. Asks several times a second whether to give up.
 class StoreUntil final : public Store {
  public:
   StoreUntil(std::shared_ptr<Store> store, std::function<bool()> given_up)

@@ -38,9 +38,9 @@ bool parse_hosts(Cursor& line, std::vector<int>* hosts) {
   return true;
 }
 
-bool parse_card(Cursor& line, Topology::Card* card) {
-  return line.take("up_s_per_byte=") && line.amount(&card->up_s_per_byte, "seconds per byte") &&
-         line.take("down_s_per_byte=") && line.amount(&card->down_s_per_byte, "seconds per byte");
+bool parse_nic(Cursor& line, Topology::Nic* nic) {
+  return line.take("up_s_per_byte=") && line.amount(&nic->up_s_per_byte, "seconds per byte") &&
+         line.take("down_s_per_byte=") && line.amount(&nic->down_s_per_byte, "seconds per byte");
 }
 
 bool parse_node(Cursor& line, int nodes, int* node) {
@@ -61,9 +61,9 @@ class Parser {
       return true;
     }
     if (lines_ == 4 && line.try_take("burst")) return parse_burst_line(line);
-    if (!has_cards_ && line.try_take("work")) return parse_work_line(line);
-    has_cards_ = true;
-    if (!has_links_ && line.try_take("card")) return parse_card_line(line);
+    if (!has_nics_ && line.try_take("work")) return parse_work_line(line);
+    has_nics_ = true;
+    if (!has_links_ && line.try_take("card")) return parse_nic_line(line);
     has_links_ = true;
     return line.take("link") && parse_link_line(line);
   }
@@ -88,9 +88,9 @@ class Parser {
     return true;
   }
 
-  bool parse_card_line(Cursor& line) {
+  bool parse_nic_line(Cursor& line) {
     int host = 0;
-    Topology::Card card;
+    Topology::Nic nic;
     line.at_end();                  // skips blanks
     const Cursor at_number = line;  // so that the error can show it
     if (!line.number(&host, "a host number", kNumberLimit)) return false;
@@ -98,8 +98,8 @@ class Parser {
       line = at_number;
       return line.fail("a host that the first line names");
     }
-    if (!parse_card(line, &card)) return false;
-    topology_->set_card(host, card);
+    if (!parse_nic(line, &nic)) return false;
+    topology_->set_nic(host, nic);
     return true;
   }
 
@@ -116,8 +116,8 @@ class Parser {
   }
 
   int lines_ = 0;
-  bool has_cards_ = false;
-  bool has_links_ = false;  // cards come before them: what a link line means depends on them
+  bool has_nics_ = false;
+  bool has_links_ = false;  // NICs come before them: what a link line means depends on them
   std::vector<int> hosts_;
   Link within_;
   Link between_;
@@ -126,17 +126,17 @@ class Parser {
 
 }  // namespace
 
-std::string to_text(const Topology::Card& card) {
-  return "up_s_per_byte=" + number_text(card.up_s_per_byte) +
-         " down_s_per_byte=" + number_text(card.down_s_per_byte);
+std::string to_text(const Topology::Nic& nic) {
+  return "up_s_per_byte=" + number_text(nic.up_s_per_byte) +
+         " down_s_per_byte=" + number_text(nic.down_s_per_byte);
 }
 
-Result<Topology::Card> network_card_from_text(std::string_view text) {
+Result<Topology::Nic> nic_from_text(std::string_view text) {
   Cursor line(text);
-  Topology::Card card;
-  if (parse_card(line, &card) && !line.at_end()) line.fail("the end of the line");
+  Topology::Nic nic;
+  if (parse_nic(line, &nic) && !line.at_end()) line.fail("the end of the line");
   if (line.failed()) return Status(Code::kInvalidArgument, line.expected());
-  return card;
+  return nic;
 }
 
 std::string to_text(const Topology& topology) {
@@ -150,8 +150,8 @@ std::string to_text(const Topology& topology) {
   for (const auto& [name, s_per_byte] : topology.work()) {
     text += "work " + name + " s_per_byte=" + number_text(s_per_byte) + "\n";
   }
-  for (const auto& [host, card] : topology.special_cards()) {
-    text += "card " + std::to_string(host) + " " + to_text(card) + "\n";
+  for (const auto& [host, nic] : topology.special_nics()) {
+    text += "card " + std::to_string(host) + " " + to_text(nic) + "\n";
   }
   for (const auto& [ends, link] : topology.special_links()) {
     text += "link " + std::to_string(ends.first) + " -> " + std::to_string(ends.second) + link_text(link);

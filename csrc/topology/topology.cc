@@ -17,15 +17,15 @@ Topology::Topology(std::vector<int> hosts, Link within_host, Link between_hosts)
   }
 }
 
-Topology::Card Topology::card(int host) const {
-  const auto found = cards_.find(host);
-  if (found != cards_.end()) return found->second;
+Topology::Nic Topology::nic(int host) const {
+  const auto found = nics_.find(host);
+  if (found != nics_.end()) return found->second;
   return {between_hosts_.beta_s_per_byte, between_hosts_.beta_s_per_byte};
 }
 
-void Topology::set_card(int host, Card card) {
-  cards_.erase(host);
-  if (card != this->card(host)) cards_[host] = card;
+void Topology::set_nic(int host, Nic nic) {
+  nics_.erase(host);
+  if (nic != this->nic(host)) nics_[host] = nic;
   std::erase_if(special_, [&](const auto& entry) {
     return entry.second == usual_link(entry.first.first, entry.first.second);
   });
@@ -33,8 +33,8 @@ void Topology::set_card(int host, Card card) {
 
 Link Topology::usual_link(int from, int to) const {
   if (hosts_[from] == hosts_[to]) return within_host_;
-  if (cards_.empty()) return between_hosts_;
-  return {between_hosts_.alpha_s, std::max(card(hosts_[from]).up_s_per_byte, card(hosts_[to]).down_s_per_byte)};
+  if (nics_.empty()) return between_hosts_;
+  return {between_hosts_.alpha_s, std::max(nic(hosts_[from]).up_s_per_byte, nic(hosts_[to]).down_s_per_byte)};
 }
 
 Link Topology::link(int from, int to) const {
@@ -53,7 +53,7 @@ void Topology::set_link(int from, int to, Link link) {
 
 Topology Topology::first(int nodes) const {
   Topology part({hosts_.begin(), hosts_.begin() + nodes}, within_host_, between_hosts_);
-  for (int host : part.hosts_) part.set_card(host, card(host));
+  for (int host : part.hosts_) part.set_nic(host, nic(host));
   for (const auto& [ends, link] : special_) {
     if (std::max(ends.first, ends.second) < nodes) part.set_link(ends.first, ends.second, link);
   }
@@ -66,8 +66,8 @@ Topology Topology::with_messages_of(double ratio) const {
   Link between = between_hosts_;
   between.beta_s_per_byte *= ratio;
   Topology seen(hosts_, within_host_, between);
-  for (const auto& [host, card] : cards_)
-    seen.set_card(host, {card.up_s_per_byte * ratio, card.down_s_per_byte * ratio});
+  for (const auto& [host, nic] : nics_)
+    seen.set_nic(host, {nic.up_s_per_byte * ratio, nic.down_s_per_byte * ratio});
   for (const auto& [ends, link] : special_) {
     const bool inside = hosts_[ends.first] == hosts_[ends.second];
     seen.set_link(ends.first, ends.second, {link.alpha_s, link.beta_s_per_byte * (inside ? 1 : ratio)});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins the nodes: which host each is on, and how long a message takes from each to each other. And what their
-// processors take for work on the way, where that is known.
+// The topology of a cluster: the host of each node, and how long a message takes from each node to each other.
+// Also what the processors take for work on the way, if that is known.
 #pragma once
 
 #include <functional>
@@ -24,12 +24,12 @@ struct Link {
 
 class Topology {
  public:
-  // A host's network card, which all its nodes share: what goes to other hosts, and what comes from there.
-  struct Card {
+  // A host's NIC, which all nodes of the host share. `up` goes to other hosts, `down` comes from them.
+  struct Nic {
     double up_s_per_byte = 0;
     double down_s_per_byte = 0;
 
-    bool operator==(const Card&) const = default;
+    bool operator==(const Nic&) const = default;
   };
 
   // Seconds per byte by kind of work.
@@ -48,24 +48,25 @@ class Topology {
   const Link& within_host() const { return within_host_; }
   const Link& between_hosts() const { return between_hosts_; }
 
-  // Both ways as fast as `between_hosts`, where nothing else was said. REQUIRES (both): `host` is that of a node.
-  Card card(int host) const;
-  void set_card(int host, Card card);
-  // The cards that are not what `between_hosts` says, by host.
-  const std::map<int, Card>& special_cards() const { return cards_; }
+  // The NIC of a host; as fast as `between_hosts` both ways unless set_nic() was called. REQUIRES (both): `host`
+  // is the host of a node.
+  Nic nic(int host) const;
+  void set_nic(int host, Nic nic);
+  // The NICs that differ from `between_hosts`, by host.
+  const std::map<int, Nic>& special_nics() const { return nics_; }
 
-  // What a card passes at once after a pause, whatever its rate: the depth of a token bucket, as clouds have them. 0: a
-  // wire, or not known. REQUIRES: finite, and not negative.
+  // The bytes that a NIC passes at once after a pause, whatever its rate: the depth of a token bucket, as clouds
+  // use them. 0: the NIC is a plain wire, or nothing is known. REQUIRES: finite, and not negative.
   double burst_bytes() const { return burst_bytes_; }
   void set_burst_bytes(double bytes) { burst_bytes_ = bytes; }
 
-  // A link between hosts is as fast as the slower of the two cards at its ends, unless set_link() was called.
+  // A link between hosts is as fast as the slower of the two NICs at its ends, unless set_link() was called.
   // REQUIRES (both): 0 <= from, to < nodes(), and from != to.
   Link link(int from, int to) const;
-  // A way of its own between two nodes: a slow line between two sites. To set what the hosts and cards say already
-  // takes such a link away; so cards come first.
+  // Sets a link of its own between two nodes: for example a slow line between two sites. A link that equals what
+  // the hosts and NICs say is not kept, so set the NICs first.
   void set_link(int from, int to, Link link);
-  // The links that are not what the hosts of their nodes and the cards say.
+  // The links that differ from what the hosts of their nodes and the NICs say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
   // What the slowest processor takes per byte for work of some kind, which has a word for a name: "reduce" and the
@@ -79,7 +80,7 @@ class Topology {
   void set_work(Work work) { work_ = std::move(work); }
   const Work& work() const { return work_; }
 
-  // The first `nodes` alone, with what is known of their cards and links. REQUIRES: 0 < nodes <= this->nodes().
+  // The first `nodes` nodes alone, with their NICs and links. REQUIRES: 0 < nodes <= this->nodes().
   Topology first(int nodes) const;
 
   // As it seems to those whose messages between hosts have `ratio` of their bytes. REQUIRES: ratio > 0.
@@ -96,7 +97,7 @@ class Topology {
   Link within_host_;
   Link between_hosts_;
   double burst_bytes_ = 0;
-  std::map<int, Card> cards_;                    // never equal to the usual one
+  std::map<int, Nic> nics_;                      // never equal to the usual one
   std::map<std::pair<int, int>, Link> special_;  // never equal to the usual one
   Work work_;
 };
@@ -106,8 +107,8 @@ Topology uniform(int nodes, double alpha_s, double beta_s_per_byte);
 // All nodes share memory. The numbers are of an ordinary server: 0.5 us, 10 GB/s.
 Topology one_host(int nodes);
 
-// The text form round-trips. A burst and work are there where they are known, cards and links where they differ from the
-// lines before them:
+// The text form round-trips. It has a burst and work only if they are known, and NICs and links only if they
+// differ from the lines before:
 //
 //   topology hosts=0,0,1
 //   within alpha_s=5e-07 beta_s_per_byte=1e-10
@@ -119,8 +120,8 @@ Topology one_host(int nodes);
 std::string to_text(const Topology& topology);
 // kInvalidArgument with the line number and what was expected there.
 Result<Topology> topology_from_text(std::string_view text);
-// A card alone: "up_s_per_byte=4e-08 down_s_per_byte=8e-09". Round-trips, too.
-std::string to_text(const Topology::Card& card);
-Result<Topology::Card> network_card_from_text(std::string_view text);
+// A NIC alone: "up_s_per_byte=4e-08 down_s_per_byte=8e-09". Round-trips, too.
+std::string to_text(const Topology::Nic& nic);
+Result<Topology::Nic> nic_from_text(std::string_view text);
 
 }  // namespace braid

@@ -53,7 +53,7 @@ class FrameSink {
   virtual void arrived(Node from, const Frame& frame) = 0;
   // The payload of a posted frame has left; `request` is the one given to post().
   virtual void written(Request* request) = 0;
-  // Is as much as this to come from peers, through this host's card, that was asked for?
+  // True if at least `bytes` of requested data are still due from peers through this host's NIC.
   virtual bool awaits(size_t bytes) const = 0;
   // Nothing more will come from this peer and nothing more can go there.
   virtual void lost(Node peer, Status why) = 0;
@@ -66,7 +66,7 @@ struct ChannelTraits {
   size_t piece_bytes = 0;   // payload limit of one kPiece frame
   bool peer_reads = false;  // the peer can read my memory: large messages go as kOffer
   bool reads_peer = false;  // I can read the peer's memory: pull() works
-  bool has_card = false;    // goes through this host's network card, which other peers' messages share
+  bool has_nic = false;     // goes through this host's NIC, shared with other peers
 };
 
 class Channel {
@@ -94,13 +94,13 @@ class Channel {
   virtual void prepare() {}
   // Is there a connection either way, so that the peer may be waiting for us without our having heard of it?
   virtual bool connected() { return true; }
-  // No more than so many bytes per second of large messages from now on, so that they do not queue up in this host,
-  // before frames that cannot wait; 0: as many as the wire takes. Wires without a card need none.
+  // From now on sends at most this many bytes of large messages per second, so that they do not queue up in this
+  // host before urgent frames. 0: no limit. Wires without a NIC need no limit.
   virtual void pace(double /*bytes_per_s*/) {}
   // The stream the peer last began, when the wire can tell without the peer's help.
   virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
-  // Has the peer shown since the last call that its process runs? It may be asked by a kAsk where it has a card; else it
-  // shows so unasked. Wires that cannot tell say yes.
+  // True if the peer has shown since the last call that its process runs. A peer behind a NIC shows it when a kAsk
+  // asks; other peers show it unasked. Wires that cannot tell return true.
   virtual bool heard() { return true; }
   // Stops, even without memory: drops queued frames that have a request, never touches a payload or the sink again after it returns. A
   // frame half written is finished from a copy, and queued frames without a request (a kFail, a kLeave) still go

@@ -40,25 +40,25 @@ std::string describe(const Intent& intent);  // "all_reduce sum of 4096 bytes of
 Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs);
 
 enum class FrameKind : uint8_t {
-  kMessage = 1,    // a whole message, small enough to be kept when nobody waits for it yet
-  kReady = 2,      // receiver to sender: memory for this tag is posted, send the pieces
-  kPiece = 3,      // a part of a message at `offset`; only after kReady
-  kOffer = 4,      // sender to receiver: the message lies at `offset` in my memory, read it yourself
-  kTaken = 5,      // receiver to sender: the offer was read; the memory is yours again
-  kFail = 6,       // the group has failed; payload: a packed Status
-  kLeave = 7,      // the sender has closed the group in good order
-  kAsk = 8,        // which stream are you in?
-  kTell = 9,       // the answer, in tag.stream
-  kAnnounce = 10,  // sender to receiver: a message waits for kReady
-  kCredit = 11,    // receiver to sender: kMessages worth `message_bytes` were handed to their receives
-  kWant = 12,      // receiver to sender: announce this message, however many others are announced
-  kForget = 13,    // receiver to sender: kWant is settled
+  kMessage = 1,         // a whole message, small enough to be kept until its receive is posted
+  kClearToSend = 2,     // receiver to sender: the memory is posted, send the pieces
+  kPiece = 3,           // a part of a message at `offset`; only after kClearToSend
+  kOffer = 4,           // sender to receiver: read the message in my memory, at `offset`
+  kTaken = 5,           // receiver to sender: the offer was read; the memory is yours again
+  kFail = 6,            // the group has failed; payload: a packed Status
+  kLeave = 7,           // the sender has closed the group in good order
+  kAsk = 8,             // which stream are you in?
+  kTell = 9,            // the answer, in tag.stream
+  kRequestToSend = 10,  // sender to receiver: a message waits; answered by kClearToSend
+  kCredit = 11,         // receiver to sender: receives have got kMessages worth `message_bytes`
+  kWant = 12,           // receiver to sender: announce this message now, whatever the limits say
+  kForget = 13,         // receiver to sender: kWant is settled
 };
 inline constexpr FrameKind kLastFrameKind = FrameKind::kForget;
 
 struct Frame {
   FrameKind kind = FrameKind::kMessage;
-  uint8_t was_announced = 0;  // of a kPiece: a kAnnounce went before it, maybe over another connection
+  uint8_t was_announced = 0;  // of a kPiece: a kRequestToSend went before, maybe elsewhere
   uint8_t reserved[2] = {};
   uint32_t payload_bytes = 0;
   Tag tag;
@@ -68,7 +68,7 @@ struct Frame {
 };
 static_assert(sizeof(Intent) == 16 && sizeof(Frame) == 56);
 
-inline constexpr size_t kMostReasonBytes = 64 * 1024;  // of a kFail's payload
+inline constexpr size_t kMostReasonBytes = 64 * 1024;  // in the payload of a kFail
 
 std::string pack_status(const Status& status);
 Status unpack_status(const std::string& packed);

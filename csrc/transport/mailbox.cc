@@ -79,9 +79,9 @@ void Mailbox::start_send(Node to, Tag tag, ConstBytes bytes, Request* request) {
     post_whole(to, tag, bytes, request);
     return;
   }
-  if (const auto ready = p.readies.find(tag); ready != p.readies.end()) {
+  if (const auto ready = p.clearances.find(tag); ready != p.clearances.end()) {
     const Frame frame = ready->second;
-    p.readies.erase(ready);
+    p.clearances.erase(ready);
     if (fits(to, frame, bytes.size())) {
       post_pieces(to, tag, bytes, request, false);
     } else {
@@ -185,7 +185,7 @@ void Mailbox::begin(uint64_t stream, const Intent& intent) {
     if (const auto e = p.early.lower_bound(first); e != p.early.end() && e->first.stream == stream) {
       if (!agrees(static_cast<Node>(node), e->second.frame)) return;
     }
-    if (const auto r = p.readies.lower_bound(first); r != p.readies.end() && r->first.stream == stream) {
+    if (const auto r = p.clearances.lower_bound(first); r != p.clearances.end() && r->first.stream == stream) {
       if (!agrees(static_cast<Node>(node), r->second)) return;
     }
     if (const auto a = p.announced.lower_bound(first); a != p.announced.end() && a->first.stream == stream) {

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group's messages: matches sends with receives by tag, over one channel per peer. Small messages go at once and
-// wait at the receiver if need be; large ones wait at the sender until the receiver has posted memory (kReady), or
-// are read by the receiver out of the sender's memory (kOffer). Only messages of at most eager_bytes are ever kept
-// for a receiver that has not asked for them yet.
+// A group's messages. The mailbox matches sends with receives by tag, over one channel per peer. Small messages go
+// at once, and wait at the receiver if need be. Large messages wait at the sender: until the receiver has posted
+// memory (kClearToSend), or until it reads them out of the sender's memory (kOffer). Only messages of at most
+// eager_bytes are ever kept for a receiver that has not asked for them.
 //
-// What is kept has bounds, which both ends know (Limits), so that no sender can fill a receiver's memory:
-//  1. Small messages count from when they are sent until the receiver reports that it has handed them to receives
-//     (kCredit). One that would go beyond early_bytes is announced, and waits at the sender like a large one.
-//  2. So many messages are announced (or offered) and unanswered at a time, and fewer small ones. More wait at the
-//     sender, in their order; small ones go whole when the receiver has reported.
-//  3. A receiver that holds so many announcements names the messages it has posted memory for (kWant), and those are
-//     announced besides. So receives may be posted in any order, up to as many of one peer as may be announced.
-//  4. So many kReady go before an announcement. After more of them a receiver waits for the announcements.
-// A peer that goes beyond them has broken the protocol and is lost. Nothing is allocated before that is looked at.
+// Limits bound what a receiver keeps, so that no sender can fill its memory. Both ends know them:
+// 1. Small messages count from when they are sent until the receiver reports that receives have got them (kCredit). One
+//    that would exceed early_bytes is announced (kRequestToSend), and waits at the sender like a large one.
+// 2. At most `announced` messages are announced (or offered) and unanswered, and at most `small_announced` small ones.
+//    Further messages wait at the sender in order. Small ones go whole once the receiver has reported.
+// 3. A receiver with this many announcements names the messages it has posted memory for (kWant). These are announced
+//    in addition. So receives may be posted in any order, up to `announced` of one peer.
+// 4. At most `announced` kClearToSend go before their announcements. After them a receiver waits for announcements.
+// A peer that exceeds the limits has broken the protocol and is lost. This is checked before anything is
+// allocated.
 //
-// What comes through a network card comes on credit: the receiver says kReady for so many bytes at a time, of all
-// peers together, that the queue before its card does not overflow. Many senders to one card would else lose frames,
-// and wait for timeouts of TCP's. Credit is for messages that are announced, so what holds it is under way and will
-// give it back; the oldest goes first. A little more is given in advance, to save the first messages the way.
+// Messages through a NIC come on credit. The receiver sends kClearToSend for a limited number of bytes at a time,
+// of all peers together, so that the queue before its NIC does not overflow. Without credit many senders to one
+// NIC would lose packets, and wait for TCP's timeouts. Only announced messages get credit: they are certain to
+// come and give it back. The oldest message goes first. A little more is given in advance, which saves the first
+// messages a round trip.
 //
-// Where memory runs out, or anything else is thrown, while messages are started or moved, the group fails with that and
-// every request is finished: send(), recv(), poll() and all endings throw nothing. A request is in one of the tables at
-// any moment, so none is forgotten, and to fail takes no memory.
+// If memory runs out or anything else is thrown while messages are started or moved, the group fails with it and
+// every request is finished. send(), recv(), poll() and all endings throw nothing. At any moment a request is in
+// one of the tables, so none is forgotten, and failing needs no memory.
 //
 // Thread safety: all public functions may be called from any thread. Nothing blocks.
 #pragma once
@@ -49,7 +51,7 @@ class Mailbox final : public FrameSink {
   Mailbox(Node rank, int ranks, DoorbellWord& bell);
   ~Mailbox() override;
 
-  // Gives the wire to `peer`. Once per peer, before the first message to it.
+  // Sets the wire to `peer`. Once per peer, before the first message to it.
   void attach(Node peer, std::unique_ptr<Channel> channel);
 
   // Start a message. The memory stays valid and, for send, unchanged until the request is done. After a failure
@@ -67,20 +69,20 @@ class Mailbox final : public FrameSink {
   void watch_all();
   Glance look(Node from, const Tag& tag);
 
-  // What may wait for a receiver that has not asked, from each peer. All ranks of a group have the same.
+  // What one peer may send before the receiver asks. All ranks of a group have the same limits.
   struct Limits {
-    size_t early_bytes = 0;       // of small messages, 256 more for each
+    size_t early_bytes = 0;       // of small messages, plus 256 for each
     size_t announced = 0;         // messages
     size_t small_announced = 16;  // of them, small ones that are not offered
     static Limits of(int ranks);  // 64 MiB / peers, at least 256 KiB and at most 4 MiB; 65536; 16
   };
-  // Others than Limits::of() its ranks. Before the first message.
+  // Limits other than Limits::of(ranks). Before the first message.
   void set_limits(const Limits& limits);
 
-  // How much of large messages may be under way to this rank's card at a time. One message may, whatever its
-  // size, and the last may go beyond it by half.
+  // The credit: how many bytes of large messages may be under way to this rank's NIC. One message always may,
+  // whatever its size. The last message may exceed the credit by half its size.
   void set_credit(size_t bytes);
-  // Channel::pace() of the peer's.
+  // Calls Channel::pace() of the peer's channel.
   void pace(Node peer, double bytes_per_s);
 
   // ---- Peers that are silent (mailbox_silence.cc). A peer is needed while messages to or from it are pending, and
@@ -99,7 +101,7 @@ class Mailbox final : public FrameSink {
   // begin() also writes the stream here, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
 
-  // Announces that this rank is now in collective `stream`; peers' messages for it must carry the same intent.
+  // Says that this rank is now in collective `stream`. Messages of peers for it must carry the same intent.
   void begin(uint64_t stream, const Intent& intent);
   void end(uint64_t stream);
 
@@ -144,10 +146,10 @@ class Mailbox final : public FrameSink {
     Bytes bytes;
     Request* request = nullptr;
     size_t received_bytes = 0;
-    size_t landing_bytes = 0;       // of pieces that have begun to arrive
-    bool is_landing = false;        // a whole message has
-    bool announced = false;         // by its sender
-    Credit credit = Credit::kNone;  // on which the sender may send it: kReady has gone
+    size_t landing_bytes = 0;       // of the pieces that have begun to arrive
+    bool is_landing = false;        // a whole message has begun to arrive
+    bool announced = false;         // its sender has announced it
+    Credit credit = Credit::kNone;  // the credit on which kClearToSend was sent
   };
   struct WaitingSend {  // not yet allowed to go (or offered, not yet taken)
     ConstBytes bytes;
@@ -176,24 +178,24 @@ class Mailbox final : public FrameSink {
     std::map<Tag, PostedReceive> receives;
     std::map<Tag, WaitingSend> sends;
     std::map<Tag, EarlyFrame> early;  // kMessage and kOffer
-    std::map<Tag, Frame> readies;     // kReady that came before the send
-    std::map<Tag, Frame> announced;   // kAnnounce that came before the receive
-    // Of what this rank sends there.
+    std::map<Tag, Frame> clearances;  // kClearToSend that came before the send
+    std::map<Tag, Frame> announced;   // kRequestToSend that came before the receive
+    // For messages to this peer.
     size_t unreported_bytes = 0;  // sent as kMessage, less kCredit
     size_t unanswered = 0;        // of `sends`: announced or offered
-    size_t unanswered_small = 0;  // of them
+    size_t unanswered_small = 0;  // of them, small ones
     uint64_t turns = 0;
     std::map<uint64_t, Tag> unannounced;  // of `sends`, by turn
     std::set<Tag> wanted;                 // kWant that came before the send
-    // Of what comes from there.
+    // For messages from this peer.
     size_t kept_bytes = 0;    // kMessages in `early`
     size_t handed_bytes = 0;  // to receives, not reported yet
     size_t offers = 0;        // in `early`
     size_t small = 0;         // in `announced`
-    size_t ahead = 0;         // of `receives`: kReady has gone before an announcement
-    bool is_full = false;     // from when as much is announced as may be, until it is half as much
-    std::set<Tag> wants;      // kWant has gone
-    std::set<Tag> withheld;   // it has not, as too many have
+    size_t ahead = 0;         // of `receives`: kClearToSend was sent before the announcement
+    bool is_full = false;     // set when the announcements reach a limit, until they are half of it
+    std::set<Tag> wants;      // kWant was sent
+    std::set<Tag> withheld;   // kWant is held back: too many were sent
     std::set<Tag> overtaken;  // messages whose pieces came before their announcement
     Clock::time_point told_at;
     bool gives_reason = false;  // its kFail has begun to arrive: there is one
@@ -215,20 +217,20 @@ class Mailbox final : public FrameSink {
                     uint64_t offset = 0);
   void post_whole(Node to, Tag tag, ConstBytes bytes, Request* request);
   void post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request, bool was_announced);
-  // A receive is posted, or what was posted is announced: lets the sender send, as soon as it may.
+  // A receive is posted, or its message is announced: lets the sender send, as soon as it may.
   void let_come(Node from, const Tag& tag);
   void ask_credit(Node from, const Tag& tag);
   void grant_waiting();
   void give_back(Node from, const PostedReceive& receive);
-  // mailbox_window.cc. Of a sender: true, and counted, when a small message may go at once.
+  // mailbox_window.cc. At a sender: counts a small message and returns true if it may go at once.
   bool enter_window(Peer& to, size_t bytes);
   bool may_announce(const Peer& to, size_t bytes) const;
   void announce(Node to, Tag tag);
-  // The window has room again, or an announcement was answered.
+  // Sends or announces the next messages: the window has room again, or an announcement was answered.
   void send_next(Node to);
   WaitingSend take_send(Peer& to, std::map<Tag, WaitingSend>::iterator found);
   void on_want(Node from, const Tag& tag);
-  // Of a receiver: true, and counted, when an early message of so many bytes may be kept.
+  // At a receiver: counts an early message and returns true if it may be kept.
   bool keep(Peer& from, size_t bytes);
   void drop_early(Peer& from, std::map<Tag, EarlyFrame>::iterator found);
   void handed_over(Node from, size_t bytes);
@@ -237,14 +239,14 @@ class Mailbox final : public FrameSink {
   void came_down(Peer& from);  // one less is
   void want(Node from, const Tag& tag);
   void has_come(Node from, const Tag& tag);  // want() is settled
-  // What is wrong with a frame because of all those before it, or "".
+  // Which limit a frame exceeds, counting all frames before it; or "".
   std::string excess(const Peer& from, const Frame& frame) const;
   void take_offer(Node from, const Frame& offer, Bytes into, Request* request);
   void on_message(Node from, const Frame& frame);
-  void on_ready(Node from, const Frame& frame);
+  void on_clear_to_send(Node from, const Frame& frame);
   void on_piece(Node from, const Frame& frame);
   void on_offer(Node from, const Frame& frame);
-  void on_announce(Node from, const Frame& frame);
+  void on_request_to_send(Node from, const Frame& frame);
   void on_ask(Node from);
   void finish(Request* request, Status status);
   // By peer.
@@ -268,7 +270,7 @@ class Mailbox final : public FrameSink {
   std::unordered_map<uint64_t, Intent> streams_;  // begun and not ended
   std::deque<Ended> ended_;                       // the last few
   std::unordered_map<Request*, Writing> writing_;
-  std::set<std::pair<Tag, Node>> waiting_;  // announced and posted, without credit yet
+  std::set<std::pair<Tag, Node>> waiting_;  // announced and posted, but without credit yet
   Limits limits_;
   size_t credit_bytes_ = 1024 * 1024;
   size_t granted_bytes_ = 0;

@@ -69,7 +69,7 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
       if (size > 0 || !p.channel->traits().reads_peer || is_busy || p.early.contains(frame.tag)) break;
       return Bytes();
     }
-    case FrameKind::kAnnounce: {
+    case FrameKind::kRequestToSend: {
       const auto posted = p.receives.find(frame.tag);
       const bool is_landing = posted != p.receives.end() && posted->second.is_landing;
       if (size > 0 || (is_landing && !p.overtaken.contains(frame.tag))) break;
@@ -81,7 +81,7 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
       if (found != p.sends.end() && found->second.turn > 0) break;
       return Bytes();
     }
-    case FrameKind::kReady:
+    case FrameKind::kClearToSend:
     case FrameKind::kLeave:
     case FrameKind::kAsk:
     case FrameKind::kTell:
@@ -98,7 +98,7 @@ void Mailbox::arrived(Node from, const Frame& frame) {
   Peer& p = peer(from);
   switch (frame.kind) {
     case FrameKind::kMessage: on_message(from, frame); break;
-    case FrameKind::kReady: on_ready(from, frame); break;
+    case FrameKind::kClearToSend: on_clear_to_send(from, frame); break;
     case FrameKind::kPiece: on_piece(from, frame); break;
     case FrameKind::kOffer: on_offer(from, frame); break;
     case FrameKind::kTaken:
@@ -114,7 +114,7 @@ void Mailbox::arrived(Node from, const Frame& frame) {
       p.told_stream = static_cast<int64_t>(frame.tag.stream);
       ring(bell_);
       break;
-    case FrameKind::kAnnounce: on_announce(from, frame); break;
+    case FrameKind::kRequestToSend: on_request_to_send(from, frame); break;
     case FrameKind::kCredit:
       p.unreported_bytes -= frame.message_bytes;
       send_next(from);
@@ -154,12 +154,12 @@ void Mailbox::on_message(Node from, const Frame& frame) {
   finish(request, {});
 }
 
-void Mailbox::on_ready(Node from, const Frame& frame) {
+void Mailbox::on_clear_to_send(Node from, const Frame& frame) {
   Peer& p = peer(from);
   if (!agrees(from, frame)) return;
   const auto found = p.sends.find(frame.tag);
   if (found == p.sends.end()) {
-    p.readies[frame.tag] = frame;
+    p.clearances[frame.tag] = frame;
     return;
   }
   if (!fits(from, frame, found->second.bytes.size())) return;
@@ -203,10 +203,11 @@ void Mailbox::on_offer(Node from, const Frame& frame) {
   take_offer(from, frame, receive.bytes, receive.request);
 }
 
-// Kept, so that a receive of another size is told so: it might be one that sends no kReady, and both would wait.
-void Mailbox::on_announce(Node from, const Frame& frame) {
+// Keeps the announcement, so that a receive of another size learns of it: such a receive might send no
+// kClearToSend, and both sides would wait.
+void Mailbox::on_request_to_send(Node from, const Frame& frame) {
   Peer& p = peer(from);
-  if (p.overtaken.erase(frame.tag) > 0) return;  // the pieces, over other connections, have been faster
+  if (p.overtaken.erase(frame.tag) > 0) return;  // its pieces came first, over other connections
   if (!agrees(from, frame)) return;
   has_come(from, frame.tag);
   if (const auto posted = p.receives.find(frame.tag); posted != p.receives.end()) {

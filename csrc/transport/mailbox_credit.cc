@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be under way to this rank's card: see mailbox.h.
+// Credit: how many bytes may be under way to this rank's NIC. See mailbox.h.
 #include "transport/mailbox.h"
 
 namespace braid {
 namespace {
 
-// Credit for messages that are not announced yet.
+// The credit in advance: for messages that are not announced yet.
 constexpr size_t kAdvanceBytes = 256 * 1024;
 
 }  // namespace
@@ -26,7 +26,7 @@ void Mailbox::ask_credit(Node from, const Tag& tag) {
   if (advanced_bytes_ > 0 && advanced_bytes_ + receive.bytes.size() > kAdvanceBytes) return;
   receive.credit = Credit::kInAdvance;
   advanced_bytes_ += receive.bytes.size();
-  post_control(from, FrameKind::kReady, tag, receive.bytes.size());
+  post_control(from, FrameKind::kClearToSend, tag, receive.bytes.size());
 }
 
 void Mailbox::grant_waiting() {
@@ -39,14 +39,14 @@ void Mailbox::grant_waiting() {
     waiting_.erase(waiting_.begin());
     receive.credit = Credit::kGranted;
     granted_bytes_ += bytes;
-    post_control(from, FrameKind::kReady, tag, bytes);
+    post_control(from, FrameKind::kClearToSend, tag, bytes);
   }
 }
 
 void Mailbox::give_back(Node from, const PostedReceive& receive) {
   Peer& p = peer(from);
   if (receive.credit == Credit::kInAdvance) --p.ahead;
-  if (!p.channel->traits().has_card) return;
+  if (!p.channel->traits().has_nic) return;
   if (receive.credit == Credit::kInAdvance) advanced_bytes_ -= receive.bytes.size();
   if (receive.credit != Credit::kGranted) return;
   granted_bytes_ -= receive.bytes.size();
@@ -56,7 +56,7 @@ void Mailbox::give_back(Node from, const PostedReceive& receive) {
 bool Mailbox::awaits(size_t enough) const {
   size_t bytes = 0;
   for (const Peer& p : peers_) {
-    if (!p.channel || !p.channel->traits().has_card) continue;
+    if (!p.channel || !p.channel->traits().has_nic) continue;
     for (const auto& [tag, receive] : p.receives) {
       bytes += receive.bytes.size() - receive.received_bytes;
       if (bytes >= enough) return true;

@@ -102,7 +102,7 @@ void Mailbox::drop_all(const Status& why) {
     p.receives.clear();
     p.sends.clear();
     p.early.clear();
-    p.readies.clear();
+    p.clearances.clear();
     p.announced.clear();
     p.unannounced.clear();
     p.wanted.clear();

@@ -88,12 +88,12 @@ bool Mailbox::look_for_silence(milliseconds step) {
     p.silent += step;
     const auto node = static_cast<Node>(i);
     if (p.silent >= silence_) {
-      const bool has_card = p.channel->traits().has_card;
+      const bool has_nic = p.channel->traits().has_nic;
       const Status why(Code::kPeerLost,
                        (p.name.empty() ? rank_text(node) : p.name) + " has not answered " + rank_text(rank_) +
                            " for " + seconds_text(silence_) +
-                           (has_card ? "; its process is stopped or hangs in the kernel, or the network is cut"
-                                     : "; its process is stopped or hangs in the kernel") +
+                           (has_nic ? "; its process is stopped or hangs in the kernel, or the network is cut"
+                                    : "; its process is stopped or hangs in the kernel") +
                            " (BRAID_PEER_TIMEOUT)",
                        node);
       fail_locked(why);  // tells the peer as well: if it goes on after all, it must not wait for us
@@ -101,7 +101,7 @@ bool Mailbox::look_for_silence(milliseconds step) {
       has_lost_.store(true, std::memory_order_release);
       return false;
     }
-    if (!p.asked && p.silent >= silence_ / kAskAfter && p.channel->traits().has_card) {
+    if (!p.asked && p.silent >= silence_ / kAskAfter && p.channel->traits().has_nic) {
       p.asked = true;
       post_control(node, FrameKind::kAsk, {}, 0);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may wait at either end for a receiver that has not asked: see mailbox.h.
+// The limits on messages that wait at either end until the receiver asks. See mailbox.h.
 #include <algorithm>
 #include <utility>
 
@@ -8,19 +8,19 @@
 namespace braid {
 namespace {
 
-// What a small message takes at its receiver besides its bytes.
+// What a small message costs its receiver in addition to its bytes.
 constexpr size_t kMessageCost = 256;
-// Of one rank, for the small messages of all its peers together; and the bounds for one peer.
+// The window of one rank for the small messages of all its peers, and the bounds of the window of one peer.
 constexpr size_t kWindowsTogether = 64 * 1024 * 1024;
 constexpr size_t kSmallestWindow = 256 * 1024;
 constexpr size_t kLargestWindow = 4 * 1024 * 1024;
 constexpr size_t kMostAnnounced = 65536;
-// Each of these takes three frames, and its receiver waits for two of them. Those behind them come whole, by and by.
+// A small announced message costs three frames, and its receiver waits for two. Later messages come whole, in time.
 constexpr size_t kMostSmallAnnounced = 16;
 
 size_t cost_of(size_t bytes) { return bytes + kMessageCost; }
 
-// Of a message that waits at its sender: others are large, or are read by their receiver.
+// True if a message that waits at its sender is small, and is not read by its receiver.
 bool is_small_and_announced(const ChannelTraits& traits, size_t bytes) {
   return bytes <= traits.eager_bytes && !traits.peer_reads;
 }
@@ -78,7 +78,7 @@ void Mailbox::announce(Node to, Tag tag) {
   if (p.channel->traits().peer_reads) {
     post_control(to, FrameKind::kOffer, tag, send.bytes.size(), {}, reinterpret_cast<uint64_t>(send.bytes.data()));
   } else {
-    post_control(to, FrameKind::kAnnounce, tag, send.bytes.size());
+    post_control(to, FrameKind::kRequestToSend, tag, send.bytes.size());
   }
 }
 
@@ -137,12 +137,12 @@ void Mailbox::let_come(Node from, const Tag& tag) {
   const bool ahead =
       receive.bytes.size() > traits.eager_bytes && !traits.reads_peer && p.ahead < limits_.announced;
   if (!receive.announced && !ahead) return want(from, tag);
-  if (traits.has_card) {
+  if (traits.has_nic) {
     ask_credit(from, tag);
     if (!receive.announced && receive.credit == Credit::kNone) want(from, tag);
   } else {
     receive.credit = receive.announced ? Credit::kGranted : Credit::kInAdvance;
-    post_control(from, FrameKind::kReady, tag, receive.bytes.size());
+    post_control(from, FrameKind::kClearToSend, tag, receive.bytes.size());
   }
   if (receive.credit == Credit::kInAdvance) ++p.ahead;
 }
@@ -193,18 +193,18 @@ void Mailbox::has_come(Node from, const Tag& tag) {
   want(from, p.withheld.extract(p.withheld.begin()).value());
 }
 
-// ---- what the peer may make this rank keep
+// ---- limits on what the peer makes this rank keep
 
 std::string Mailbox::excess(const Peer& from, const Frame& frame) const {
   const size_t most = limits_.announced;
   switch (frame.kind) {
-    case FrameKind::kReady:
-      if (from.readies.size() < most || from.sends.contains(frame.tag)) return "";
+    case FrameKind::kClearToSend:
+      if (from.clearances.size() < most || from.sends.contains(frame.tag)) return "";
       return "it asks for more than " + std::to_string(most) + " messages before they are sent";
     case FrameKind::kWant:
       if (from.wanted.size() < most || from.sends.contains(frame.tag)) return "";
       return "it wants more than " + std::to_string(most) + " messages before they are sent";
-    case FrameKind::kAnnounce:
+    case FrameKind::kRequestToSend:
     case FrameKind::kOffer:
       // Twice as many: those that this rank wants come besides.
       if (from.announced.size() + from.offers < 2 * most) return "";

@@ -139,7 +139,7 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
 constexpr double kFinerGain = 0.05;
 constexpr int64_t kFinestChunk = 4 * 1024;
 
-// Chunks that suit the cards are as large as these can bear. Where links are slow that may leave a vector whole that
+// Chunks that suit the NICs are as large as these can bear. Where links are slow that may leave a vector whole that
 // would take less time in segments, of which one goes out while another comes in.
 Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology& topology,
                          const TunerOptions& options, const Demands& demands, int64_t* chunk_bytes) {

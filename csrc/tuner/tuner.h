@@ -30,7 +30,7 @@ struct TunerOptions {
   // ranks', and aggregators their own. Empty: whichever take less time of those that shares_to_try() finds.
   std::vector<uint64_t> shares;
   // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for one that
-  // suits the cards (cost/flight.h), none for not at all. And how many segments it has under way.
+  // suits the NICs (cost/flight.h), none for not at all. And how many segments it has under way.
   std::optional<int64_t> chunk_bytes;
   int window = 4;
   // How much less a family must be predicted to take than those before it in the table, the first of which is

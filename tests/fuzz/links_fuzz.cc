@@ -3,7 +3,7 @@
 // what each rank says that a file of the user states (stated_links.cc).
 //
 //   byte 0        which of the two
-//   the rest      the file, where NOW stands for the time of day; or a few ranks: host, and two bytes for its card
+//   the rest      the file, where NOW stands for the time of day; or a few ranks: host, and two bytes for its NIC
 #include <unistd.h>
 
 #include <chrono>
@@ -48,8 +48,8 @@ void check_recalled(const Topology& topology, const std::vector<int>& hosts) {
   require(topology.nodes() == static_cast<int>(hosts.size()), "as many nodes as were asked for");
   require(topology.within_host() == kWithin, "the links inside a host are the caller's");
   for (const int host : hosts) {
-    const Topology::Card card = topology.card(host);
-    for (const double value : {card.up_s_per_byte, card.down_s_per_byte, topology.between_hosts().alpha_s}) {
+    const Topology::Nic nic = topology.nic(host);
+    for (const double value : {nic.up_s_per_byte, nic.down_s_per_byte, topology.between_hosts().alpha_s}) {
       require(value > 0 && value < 1e9, "what is recalled is a time");
     }
   }
@@ -63,7 +63,7 @@ void remember(Reader& reader) {
   if (const auto known = LinkMemory(path_of_links()).recall(names, hosts, kWithin)) check_recalled(*known, hosts);
 
   Topology found(hosts, kWithin, {2e-5, 8e-9});
-  found.set_card(1, {4e-8, 8e-9});
+  found.set_nic(1, {4e-8, 8e-9});
   LinkMemory(path_of_links()).keep(names, found);
   const auto known = LinkMemory(path_of_links()).recall(names, hosts, kWithin);
   require(known.has_value(), "what is kept is recalled, whatever the file was before");
@@ -74,20 +74,20 @@ void remember(Reader& reader) {
 
 void state(Reader& reader) {
   std::vector<int> hosts;
-  std::vector<Topology::Card> cards;
+  std::vector<Topology::Nic> nics;
   do {
     hosts.push_back(static_cast<int>(reader.one_of(5)) * 1000);
-    cards.push_back({static_cast<double>(reader.byte()) * 1e-9, static_cast<double>(reader.byte()) * 1e-9});
+    nics.push_back({static_cast<double>(reader.byte()) * 1e-9, static_cast<double>(reader.byte()) * 1e-9});
   } while (!reader.empty() && hosts.size() < 32);
-  const auto topology = stated_topology(hosts, kWithin, {2e-5, 8e-9}, cards);
+  const auto topology = stated_topology(hosts, kWithin, {2e-5, 8e-9}, nics);
   bool agree = true;
   for (size_t i = 0; i < hosts.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) agree &= hosts[i] != hosts[k] || cards[i] == cards[k];
+    for (size_t k = 0; k < i; ++k) agree &= hosts[i] != hosts[k] || nics[i] == nics[k];
   }
   require(topology.ok() == agree, "exactly what all ranks of a host agree on is accepted");
   if (!topology.ok()) return;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    require(topology.value().card(hosts[rank]) == cards[rank], "each host has the card that its ranks state");
+    require(topology.value().nic(hosts[rank]) == nics[rank], "each host has the NIC that its ranks state");
   }
 }
 

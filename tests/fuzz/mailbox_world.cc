@@ -27,8 +27,8 @@ constexpr std::array<uint32_t, 16> kSizes = {0,  1,  8,   47,  48,  49,   63,   
 
 ChannelTraits traits_of(uint8_t wires) {
   ChannelTraits traits{kEagerBytes, kPieceBytes};
-  traits.has_card = (wires & 1) != 0;
-  traits.peer_reads = traits.reads_peer = !traits.has_card && (wires & 2) != 0;
+  traits.has_nic = (wires & 1) != 0;
+  traits.peer_reads = traits.reads_peer = !traits.has_nic && (wires & 2) != 0;
   return traits;
 }
 
@@ -166,7 +166,7 @@ void MailboxWorld::honest_frame(Reader& reader) {
     frame.message_bytes = asked.message_bytes;
     frame.intent = asked.intent;
     switch (asked.kind) {
-      case FrameKind::kReady:
+      case FrameKind::kClearToSend:
         frame.kind = FrameKind::kPiece;
         frame.offset = choices & 32 ? 0 : kPieceBytes;
         frame.offset = std::min(frame.offset, frame.message_bytes);
@@ -174,9 +174,9 @@ void MailboxWorld::honest_frame(Reader& reader) {
             static_cast<uint32_t>(std::min<uint64_t>(kPieceBytes, frame.message_bytes - frame.offset));
         if ((choices & 64) != 0) p.channel->unanswered().push_front(asked);  // more pieces will come
         break;
-      case FrameKind::kAnnounce: frame.kind = FrameKind::kReady; break;
+      case FrameKind::kRequestToSend: frame.kind = FrameKind::kClearToSend; break;
       case FrameKind::kOffer: frame.kind = FrameKind::kTaken; break;
-      case FrameKind::kWant: frame.kind = FrameKind::kAnnounce; break;
+      case FrameKind::kWant: frame.kind = FrameKind::kRequestToSend; break;
       case FrameKind::kAsk: frame.kind = FrameKind::kTell; break;
       default: return;
     }
@@ -196,7 +196,7 @@ void MailboxWorld::honest_frame(Reader& reader) {
       frame.kind = FrameKind::kMessage;
       frame.payload_bytes = static_cast<uint32_t>(frame.message_bytes);
     } else {
-      frame.kind = traits_.reads_peer ? FrameKind::kOffer : FrameKind::kAnnounce;
+      frame.kind = traits_.reads_peer ? FrameKind::kOffer : FrameKind::kRequestToSend;
     }
   }
   arrive(from, connection, frame, (choices & 32) != 0 ? reader.byte() : frame.payload_bytes);
@@ -218,8 +218,9 @@ void MailboxWorld::flood(Reader& reader) {
   const Node from = any_peer(reader);
   Connection& connection = any_connection(from, reader);
   const uint8_t choices = reader.byte();
-  constexpr std::array kinds = {FrameKind::kMessage, FrameKind::kReady, FrameKind::kAnnounce, FrameKind::kAsk,
-                                FrameKind::kWant,    FrameKind::kOffer, FrameKind::kTell,     FrameKind::kMessage};
+  constexpr std::array kinds = {FrameKind::kMessage, FrameKind::kClearToSend, FrameKind::kRequestToSend,
+                                FrameKind::kAsk,     FrameKind::kWant,        FrameKind::kOffer,
+                                FrameKind::kTell,    FrameKind::kMessage};
   for (size_t i = 0; i < size_t{16} << (choices >> 6) * 2 && !connection.is_in_frame; ++i) {
     Frame frame;
     frame.kind = kinds[choices % kinds.size()];

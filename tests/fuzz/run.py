@@ -18,7 +18,7 @@ BUILD = ROOT / "build" / "fuzz"
 
 # Longest input in bytes: about what a target can make use of.
 LONGEST = {
-    "cards": 1024,
+    "peer_texts": 1024,
     "codec": 6000,
     "greeting": 512,
     "links": 1024,

@@ -17,7 +17,7 @@ using Input = std::span<const uint8_t>;
 void codec_target(Input input);
 void greeting_target(Input input);
 void mailbox_target(Input input);
-void cards_target(Input input);
+void peer_texts_target(Input input);
 void topology_target(Input input);
 void schedule_target(Input input);
 void links_target(Input input);

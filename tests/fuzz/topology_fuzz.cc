@@ -14,8 +14,8 @@ bool is_amount(double value) { return value >= 0 && std::isfinite(value); }
 
 void look_at_links(const Topology& topology) {
   for (int from = 0; from < topology.nodes(); ++from) {
-    const Topology::Card card = topology.card(topology.host(from));
-    require(is_amount(card.up_s_per_byte) && is_amount(card.down_s_per_byte), "cards have finite rates");
+    const Topology::Nic nic = topology.nic(topology.host(from));
+    require(is_amount(nic.up_s_per_byte) && is_amount(nic.down_s_per_byte), "NICs have finite rates");
     for (int to = 0; to < topology.nodes(); ++to) {
       if (from == to) continue;
       const Link link = topology.link(from, to);

@@ -89,7 +89,7 @@ LoopbackHub::LoopbackHub(int ranks, LoopbackOptions options)
               .piece_bytes = options.piece_bytes,
               .peer_reads = options.read_peers,
               .reads_peer = options.read_peers,
-              .has_card = options.has_card},
+              .has_nic = options.has_nic},
       line_(options.delay) {
   for (int i = 0; i < ranks * ranks; ++i) queues_.push_back(std::make_unique<Queue>());
 }

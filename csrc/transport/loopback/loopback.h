@@ -18,7 +18,7 @@ struct LoopbackOptions {
   size_t eager_bytes = 1024;
   size_t piece_bytes = 16 * 1024;
   bool read_peers = false;             // single copy: large messages are read out of the sender's memory
-  bool has_card = false;               // as if it led to another host: large messages are received on credit
+  bool has_nic = false;                // as if it led to another host: large messages are received on credit
   std::chrono::microseconds delay{0};  // of every frame, each way: latency; single copies have none
 };
 

@@ -22,11 +22,11 @@ size_t whole_lines(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes 
 
 }  // namespace
 
-Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t stage_bytes)
+Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t bounce_bytes)
     : rank_(rank),
-      stage_bytes_(stage_bytes),
-      stage_(own + stage_offset(static_cast<int>(peers.size()))),
-      memory_(stage_, stage_bytes),
+      bounce_bytes_(bounce_bytes),
+      bounce_(own + bounce_offset(static_cast<int>(peers.size()))),
+      memory_(bounce_, bounce_bytes),
       header_(*reinterpret_cast<BoardHeader*>(own)),
       peers_(peers.size()) {
   const int ranks = static_cast<int>(peers.size());
@@ -50,7 +50,7 @@ void Board::announce(uint64_t stream, const Intent& intent) {
   // Release and acquire on the words keep a reader from taking new words for those of the old stream.
   posted.words[0].store(words[0], std::memory_order_release);
   posted.words[1].store(words[1], std::memory_order_release);
-  // Sequentially consistent, like the look at it: of two ranks that announce and then look, one sees the other.
+  // Sequentially consistent, as are reads of it: if two ranks announce and then look, at least one sees the other.
   posted.stream.store(stream, std::memory_order_seq_cst);
 }
 
@@ -68,40 +68,40 @@ std::optional<Intent> Board::intent_of(Node node, uint64_t stream) const {
 
 // ---- sending
 
-std::optional<uint32_t> Board::stage(ConstBytes bytes) {
+std::optional<uint32_t> Board::bounce(ConstBytes bytes) {
   const size_t size = whole_lines(bytes.size());
-  uint64_t begin = staged_;
-  const size_t left = stage_bytes_ - begin % stage_bytes_;  // to the end, where a message cannot wrap
+  uint64_t begin = bounced_;
+  const size_t left = bounce_bytes_ - begin % bounce_bytes_;  // bytes to the end: a message does not wrap around
   if (size > left) begin += left;
-  if (begin + size - freed_ > stage_bytes_) {
-    free_stage();
-    if (begin + size - freed_ > stage_bytes_) return std::nullopt;
+  if (begin + size - freed_ > bounce_bytes_) {
+    free_bounce_buffer();
+    if (begin + size - freed_ > bounce_bytes_) return std::nullopt;
   }
-  const auto place = static_cast<uint32_t>(begin % stage_bytes_);
+  const auto place = static_cast<uint32_t>(begin % bounce_bytes_);
   if (!memory_.holds(place + size)) {
     refusal_ = memory_.grow_to(place + size);
     if (!refusal_.ok()) return std::nullopt;
   }
-  write(stage_ + place, bytes);
-  staged_ = begin + size;
+  write(bounce_ + place, bytes);
+  bounced_ = begin + size;
   return place;
 }
 
 void Board::write(std::byte* to, ConstBytes bytes) {
-  if (bytes.size() < StoreChoice::kLeastBytes) return copy_bytes(to, bytes.data(), bytes.size());
+  if (bytes.size() < WritePolicy::kLeastBytes) return copy_bytes(to, bytes.data(), bytes.size());
   const auto begin = Clock::now();
-  if (stores_.streams()) {
+  if (write_policy_.streams()) {
     stream_bytes(to, bytes.data(), bytes.size());
     end_of_stream();
   } else {
     copy_bytes(to, bytes.data(), bytes.size());
   }
-  stores_.wrote(bytes.size(), Clock::now() - begin);
+  write_policy_.wrote(bytes.size(), Clock::now() - begin);
 }
 
-// What was staged before the round of the oldest notice that somebody has not taken is free; nothing of this round is,
-// as it may yet be posted to others.
-void Board::free_stage() {
+// Frees the bounce buffer up to the round of the oldest notice that a peer has not taken. Nothing of the current
+// round is freed, as it may yet be posted to other peers.
+void Board::free_bounce_buffer() {
   uint64_t held = round_;
   for (Side& s : peers_) {
     if (s.outgoing == nullptr) continue;
@@ -178,10 +178,10 @@ Result<Posted> Board::open(Node from, size_t ahead, uint64_t digest, size_t byte
     std::memcpy(&there, notice.message, sizeof there);
     return Posted{nullptr, there};
   }
-  if (offset > stage_bytes_ || size > stage_bytes_ - offset) {
+  if (offset > bounce_bytes_ || size > bounce_bytes_ - offset) {
     return Status(Code::kPeerLost, "rank " + std::to_string(from) + " posted a broken notice", from);
   }
-  return Posted{side(from).peer.board + stage_offset(ranks()) + offset, 0};
+  return Posted{side(from).peer.board + bounce_offset(ranks()) + offset, 0};
 }
 
 Status Board::read(Node from, uint64_t there, Bytes into) const {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between ranks of one host without a queue in between: the sender posts them on its own board, in shared
-// memory, and the receiver reads them there. For those who know beforehand which message comes next, as the ranks of
-// a verified schedule do: messages have no tags, only their order.
+// Messages between ranks of one host without a queue. The sender posts a message on its own board, in shared
+// memory; the receiver reads it there. Messages have an order but no tags. So ranks must know which message comes
+// next, as the ranks of a verified schedule do.
 //
-// Thread safety: by one thread at a time.
+// Thread safety: used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "transport/frame.h"
 #include "transport/shm/board_layout.h"
 #include "transport/shm/link.h"
-#include "transport/shm/store_choice.h"
+#include "transport/shm/write_policy.h"
 
 namespace braid::shm {
 
@@ -26,7 +26,7 @@ struct BoardPeer {
   const Link* link = nullptr;
 };
 
-// Where a message lies: here, or in the memory of its sender.
+// Where a message lies: on a board (`here`), or in the memory of its sender (`there`).
 struct Posted {
   const std::byte* here = nullptr;
   uint64_t there = 0;
@@ -34,35 +34,38 @@ struct Posted {
 
 class Board {
  public:
-  // `own` and the boards of `peers` (one per rank; this rank's entry is not looked at) have board_bytes(ranks,
-  // stage_bytes), began as zeros, and outlive this.
-  Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t stage_bytes);
+  // `own` and the boards of `peers` have board_bytes(ranks, bounce_bytes), began as zeros, and outlive this.
+  // `peers` has an entry per rank; the one of this rank is not used.
+  Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t bounce_bytes);
 
   int ranks() const { return static_cast<int>(peers_.size()); }
-  size_t stage_bytes() const { return stage_bytes_; }
+  size_t bounce_bytes() const { return bounce_bytes_; }
 
-  // ---- what everybody is doing
+  // ---- which collectives the ranks are in
 
-  // Tells all who look that this rank is now in collective `stream`, with this intent.
+  // Shows all peers that this rank is now in collective `stream`, with this intent.
   void announce(uint64_t stream, const Intent& intent);
-  // What a rank, maybe this one, meant to do in `stream`; none if it has not come to it, or is kIntents further.
+  // The intent of a rank, or of this one, in `stream`. None if the rank has not come to it, or is kIntents
+  // further.
   std::optional<Intent> intent_of(Node node, uint64_t stream) const;
 
   // ---- sending
 
-  // What is staged until the next call is given up together, when everything posted meanwhile is taken.
-  void begin_round() { round_ = staged_; }
-  // Copies a message to where all peers can read it; its place, or none while there is no room. It may be posted to
-  // several peers. None, too, while the machine has no memory for it: then refusal() says so. REQUIRES: a round stages at most stage_bytes() / 2, in whole cache lines.
-  std::optional<uint32_t> stage(ConstBytes bytes);
+  // Begins a round. The messages of a round free their part of the bounce buffer together, when all of them are
+  // taken.
+  void begin_round() { round_ = bounced_; }
+  // Copies a message into the bounce buffer, from where it may be posted to several peers. Returns its place, or
+  // none while there is no room. None, too, if the machine has no memory for it: then refusal() says so. REQUIRES:
+  // a round copies at most bounce_bytes() / 2, in whole cache lines.
+  std::optional<uint32_t> bounce(ConstBytes bytes);
   const Status& refusal() const { return refusal_; }
-  // Posts the next message for `to`: from the stage, or in the notice itself when `place` is kInline. False while
-  // there is no room. Nobody is woken.
+  // Posts the next message for `to`, at its `place` in the bounce buffer, or in the notice itself if `place` is
+  // kInline. False while there is no room. Wakes nobody.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
-  // Whether so many messages could be posted for the peer.
+  // Whether this many messages could be posted for the peer.
   bool has_room(Node to, size_t messages);
-  // Posts a message that the peer will read where it lies. It must stay as it is until that is
-  // taken, or the channels of the group are closed. False as for post(). REQUIRES: fewer than 4 GiB.
+  // Posts a message that the peer will read where it lies. The message must not change until the peer has taken
+  // it, or the channels of the group are closed. False while there is no room. REQUIRES: fewer than 4 GiB.
   bool lend(Node to, uint64_t digest, ConstBytes bytes);
   // Whether the peer has taken everything posted for it.
   bool has_taken_all(Node to) const;
@@ -73,15 +76,15 @@ class Board {
   bool has_come(Node from, size_t ahead) const {
     return incoming(from, ahead).number.load(std::memory_order_seq_cst) == side(from).taken_by_me + 1 + ahead;
   }
-  // That message, where it lies. kMismatch when it has another digest or size; kPeerLost when it makes no sense.
+  // The place of that message. kMismatch if its digest or size differs; kPeerLost if its place is impossible.
   // REQUIRES: has_come(from, ahead).
   Result<Posted> open(Node from, size_t ahead, uint64_t digest, size_t bytes) const;
-  // Copies what the peer has lent, or a part. kPeerLost as for pull().
+  // Copies the message that the peer has lent, or a part of it. kPeerLost as for pull().
   Status read(Node from, uint64_t there, Bytes into) const;
-  // The next `count` messages from this peer will not be looked at again.
+  // Gives back the next `count` messages of this peer. They will not be read again.
   void take(Node from, size_t count);
 
-  // Rings for the peers who sleep, if anything was posted or taken since the last call.
+  // Wakes the peers that sleep, if anything was posted or taken since the last call.
   void wake();
 
  private:
@@ -95,7 +98,7 @@ class Board {
     uint64_t taken_by_me = 0;
     uint64_t taken_by_peer = 0;  // when last looked at
     bool stirred = false;        // since the last wake()
-    std::vector<uint64_t> held;  // by number modulo kNotices: the stage is held from here on for that notice
+    std::vector<uint64_t> held;  // by notice number modulo kNotices: from here on the bounce buffer is in use
   };
 
   Side& side(Node peer) { return peers_[static_cast<size_t>(peer)]; }
@@ -103,24 +106,24 @@ class Board {
   const Notice& incoming(Node from, size_t ahead) const {
     return side(from).incoming[(side(from).taken_by_me + 1 + ahead) % kNotices];
   }
-  void free_stage();
-  void write(std::byte* to, ConstBytes bytes);  // into the stage
-  // The next notice for the peer, to be filled; none while there is no room.
+  void free_bounce_buffer();
+  void write(std::byte* to, ConstBytes bytes);  // into the bounce buffer
+  // The next notice for the peer, to be filled. None while there is no room.
   Notice* next_notice(Node to, uint64_t digest, size_t bytes);
   void publish(Side& side, Notice& notice);
 
   const Node rank_;
-  const size_t stage_bytes_;
-  std::byte* const stage_;
-  ReservedPrefix memory_;  // of the stage
+  const size_t bounce_bytes_;
+  std::byte* const bounce_;
+  ReservedPrefix memory_;  // of the bounce buffer
   Status refusal_;
   BoardHeader& header_;
   std::vector<Side> peers_;
-  // Bytes since the beginning; the place is the count modulo stage_bytes_.
-  uint64_t staged_ = 0;
+  // These count bytes since the beginning. A place is the count modulo bounce_bytes_.
+  uint64_t bounced_ = 0;
   uint64_t freed_ = 0;
-  uint64_t round_ = 0;  // where the round began
-  StoreChoice stores_;
+  uint64_t round_ = 0;  // the count when the round began
+  WritePolicy write_policy_;
 };
 
 }  // namespace braid::shm

@@ -20,11 +20,11 @@ Result<std::unique_ptr<ShmDoorbell>> ShmDoorbell::create() {
   return std::unique_ptr<ShmDoorbell>(new ShmDoorbell(std::move(segment).value()));
 }
 
-Result<std::unique_ptr<ShmDoorbell>> ShmDoorbell::attach(std::string_view card) {
-  Result<Segment> segment = Segment::attach(card);
+Result<std::unique_ptr<ShmDoorbell>> ShmDoorbell::attach(std::string_view handle) {
+  Result<Segment> segment = Segment::attach(handle);
   if (!segment.ok()) return segment.status();
   if (segment.value().size() < sizeof(DoorbellPage)) {
-    return Status(Code::kInvalidArgument, "not the card of a doorbell: '" + std::string(card) + "'");
+    return Status(Code::kInvalidArgument, "not the handle of a doorbell: '" + std::string(handle) + "'");
   }
   return std::unique_ptr<ShmDoorbell>(new ShmDoorbell(std::move(segment).value()));
 }

@@ -7,7 +7,7 @@
 
 #include "memory/reserve.h"
 #include "transport/shm/channel.h"
-#include "transport/shm/group_card.h"
+#include "transport/shm/group_endpoint.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/peer_memory.h"
 #include "transport/shm/shm.h"
@@ -36,11 +36,11 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   Result<Segment> inbox = Segment::create("braid-inbox", shm::group_bytes(ranks, options.ring_bytes));
   if (!inbox.ok()) return inbox.status();
   Result<Segment> board =
-      Segment::create("braid-board", shm::board_bytes(ranks, shm::stage_bytes_for(ranks, false)));
+      Segment::create("braid-board", shm::board_bytes(ranks, shm::bounce_bytes_for(ranks, false)));
   if (!board.ok()) return board.status();
-  // What is written without asking again; rings and the stage are reserved as they fill.
+  // What is written without asking again; rings and the bounce buffer are reserved as they fill.
   for (const auto& [segment, bytes] : {std::pair(&inbox.value(), shm::rings_offset(ranks)),
-                                       std::pair(&board.value(), shm::stage_offset(ranks))}) {
+                                       std::pair(&board.value(), shm::bounce_offset(ranks))}) {
     if (Status refused = reserve(segment->data(), bytes); !refused.ok()) return refused;
   }
   Result<Nonce> probe = Nonce::random();
@@ -60,11 +60,11 @@ ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, c
       board_(std::move(board)),
       probe_(probe),
       peers_(static_cast<size_t>(ranks)) {
-  shm::header_of(inbox_).stream.store(shm::kNoStream, std::memory_order_relaxed);  // nobody has my card yet
-  shm::GroupCard card{
-      rank_,  ranks_,        options_.ring_bytes, options_.eager_bytes, reinterpret_cast<uint64_t>(&probe_),
-      probe_, inbox_.card(), board_.card(),       bell_.card()};
-  card_ = card.text();
+  shm::header_of(inbox_).stream.store(shm::kNoStream, std::memory_order_relaxed);  // nobody has my endpoint yet
+  shm::GroupEndpoint endpoint{
+      rank_,  ranks_,          options_.ring_bytes, options_.eager_bytes, reinterpret_cast<uint64_t>(&probe_),
+      probe_, inbox_.handle(), board_.handle(),     bell_.handle()};
+  endpoint_ = endpoint.text();
 }
 
 ShmGroup::~ShmGroup() {
@@ -73,12 +73,12 @@ ShmGroup::~ShmGroup() {
   }
 }
 
-void ShmGroup::permit(const std::vector<std::string>& cards) {
+void ShmGroup::permit(const std::vector<std::string>& endpoints) {
   if (!options_.single_copy) return;
   std::vector<pid_t> pids;
-  for (const std::string& text : cards) {
-    const auto card = shm::GroupCard::parse(text);
-    const auto pid = card.ok() ? Segment::owner_of(card.value().inbox) : Result<pid_t>(card.status());
+  for (const std::string& text : endpoints) {
+    const auto endpoint = shm::GroupEndpoint::parse(text);
+    const auto pid = endpoint.ok() ? Segment::owner_of(endpoint.value().inbox) : Result<pid_t>(endpoint.status());
     if (pid.ok() && pid.value() != ::getpid()) pids.push_back(pid.value());
   }
   readers_.set(std::move(pids));
@@ -93,14 +93,14 @@ void ShmGroup::permit_only(const std::vector<Node>& peers) {
   readers_.set(std::move(pids));
 }
 
-Status ShmGroup::connect(Node node, const std::string& card) {
+Status ShmGroup::connect(Node node, const std::string& endpoint) {
   const std::string context = "shared memory with rank " + std::to_string(node);
   if (node < 0 || node >= ranks_ || node == rank_ || find(node) != nullptr) {
     return {Code::kInvalidArgument, context + ": not a rank to connect to"};
   }
   auto peer = std::make_unique<Peer>();
   peer->link.peer = node;
-  const Status status = connect_to(*peer, card);
+  const Status status = connect_to(*peer, endpoint);
   if (status.ok()) {
     peers_[static_cast<size_t>(node)] = std::move(peer);
   } else if (peer->watched) {
@@ -110,20 +110,20 @@ Status ShmGroup::connect(Node node, const std::string& card) {
 }
 
 Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
-  Result<shm::GroupCard> parsed = shm::GroupCard::parse(text);
+  Result<shm::GroupEndpoint> parsed = shm::GroupEndpoint::parse(text);
   if (!parsed.ok()) return parsed.status();
-  const shm::GroupCard& card = parsed.value();
+  const shm::GroupEndpoint& endpoint = parsed.value();
   shm::Link& link = peer.link;
-  if (card.rank != link.peer || card.ranks != ranks_) {
+  if (endpoint.rank != link.peer || endpoint.ranks != ranks_) {
     return {Code::kInvalidArgument,
-            "the card is of rank " + std::to_string(card.rank) + " of " + std::to_string(card.ranks)};
+            "the endpoint is of rank " + std::to_string(endpoint.rank) + " of " + std::to_string(endpoint.ranks)};
   }
 
-  Result<Segment> inbox = Segment::attach(card.inbox);
+  Result<Segment> inbox = Segment::attach(endpoint.inbox);
   if (!inbox.ok()) return inbox.status();
   link.pid = inbox.value().owner();
-  if (inbox.value().size() < shm::group_bytes(ranks_, card.ring_bytes)) {  // larger by less than a page
-    return {Code::kInvalidArgument, "its segment is smaller than its card says"};
+  if (inbox.value().size() < shm::group_bytes(ranks_, endpoint.ring_bytes)) {  // larger by less than a page
+    return {Code::kInvalidArgument, "its segment is smaller than its endpoint says"};
   }
   if (link.pid != ::getpid()) {
     watch_.beat(bell_.pulse());
@@ -135,39 +135,39 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
     if (!watched.ok()) return watched.status();
     peer.watched = watched.value();
   }
-  // Reached through the process number after the watch began: what is watched is the process that made the card.
-  Result<std::unique_ptr<ShmDoorbell>> bell = ShmDoorbell::attach(card.bell);
+  // Reached through the process number after the watch began: what is watched is the process that made the endpoint.
+  Result<std::unique_ptr<ShmDoorbell>> bell = ShmDoorbell::attach(endpoint.bell);
   if (!bell.ok()) return bell.status();
   if (bell.value()->owner() != link.pid) {
     return {Code::kInvalidArgument, "inbox and doorbell are of different processes"};
   }
 
-  Result<Segment> board = Segment::attach(card.board);
+  Result<Segment> board = Segment::attach(endpoint.board);
   if (!board.ok()) return board.status();
   if (board.value().owner() != link.pid ||
-      board.value().size() < shm::board_bytes(ranks_, shm::stage_bytes_for(ranks_, false))) {
-    return {Code::kInvalidArgument, "its board is not what its card says"};
+      board.value().size() < shm::board_bytes(ranks_, shm::bounce_bytes_for(ranks_, false))) {
+    return {Code::kInvalidArgument, "its board is not what its endpoint says"};
   }
 
   peer.inbox = std::move(inbox).value();
   peer.board = std::move(board).value();
   peer.bell = std::move(bell).value();
   link.in = shm::ring_of(inbox_, ranks_, options_.ring_bytes, link.peer);
-  link.out = shm::ring_of(*peer.inbox, ranks_, card.ring_bytes, rank_);
+  link.out = shm::ring_of(*peer.inbox, ranks_, endpoint.ring_bytes, rank_);
   link.header = &shm::header_of(*peer.inbox);
   link.my_bell = &bell_.word();
   link.peer_bell = &peer.bell->word();
   if (link.pid != ::getpid()) link.peer_pulse = &peer.bell->pulse();
 
   // Both sides must come to the same limits.
-  const size_t largest = shm::payload_limit(std::min(options_.ring_bytes, card.ring_bytes));
-  link.traits.eager_bytes = std::min({options_.eager_bytes, card.eager_bytes, largest});
+  const size_t largest = shm::payload_limit(std::min(options_.ring_bytes, endpoint.ring_bytes));
+  link.traits.eager_bytes = std::min({options_.eager_bytes, endpoint.eager_bytes, largest});
   link.traits.piece_bytes = largest;
   Nonce probe;
   link.traits.reads_peer =
       options_.single_copy &&
-      shm::read_memory(link.pid, card.probe_address, std::as_writable_bytes(std::span(&probe, 1))).ok() &&
-      probe == card.probe;
+      shm::read_memory(link.pid, endpoint.probe_address, std::as_writable_bytes(std::span(&probe, 1))).ok() &&
+      probe == endpoint.probe;
   return {};
 }
 
@@ -187,7 +187,7 @@ std::unique_ptr<shm::Board> ShmGroup::board(bool crowded) {
     peers[static_cast<size_t>(node)] = {peer.board->data(), &peer.link};
   }
   return std::make_unique<shm::Board>(rank_, board_.data(), std::move(peers),
-                                      shm::stage_bytes_for(ranks_, crowded));
+                                      shm::bounce_bytes_for(ranks_, crowded));
 }
 
 std::atomic<uint64_t>* ShmGroup::stream_word() { return &shm::header_of(inbox_).stream; }

@@ -15,11 +15,11 @@ namespace braid::shm {
 
 class LocalBoards {
  public:
-  LocalBoards(int ranks, size_t stage_bytes)
+  LocalBoards(int ranks, size_t bounce_bytes)
       : bells_(static_cast<size_t>(ranks)), controls_(static_cast<size_t>(ranks)) {
     std::vector<BoardPeer> peers;
     for (Node node = 0; node < ranks; ++node) {
-      memory_.emplace_back(board_bytes(ranks, stage_bytes) / sizeof(Page) + 1);
+      memory_.emplace_back(board_bytes(ranks, bounce_bytes) / sizeof(Page) + 1);
       Link& link = links_.emplace_back();
       link.peer = node;
       link.pid = ::getpid();
@@ -28,7 +28,7 @@ class LocalBoards {
       peers.push_back({memory_.back().front().bytes, &link});
     }
     for (const BoardPeer& own : peers) {
-      boards_.push_back(std::make_unique<Board>(own.link->peer, own.board, peers, stage_bytes));
+      boards_.push_back(std::make_unique<Board>(own.link->peer, own.board, peers, bounce_bytes));
     }
   }
 

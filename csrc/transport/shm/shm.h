@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire between ranks of one host: a ring in shared memory per pair and direction, large messages read straight
-// out of the sender's memory where the machine allows it. Nothing has a name in the file system.
+// The wire between ranks of one host: a ring in shared memory per pair and direction. Large messages are read
+// straight out of the sender's memory, if the machine allows it. Nothing has a name in the file system.
 //
-// Setting up: every rank makes a ShmDoorbell and a ShmGroup and gives its card to the others; each connects to the
-// peers it hopes to share a host with and tells each of them two verdicts, connected or not and can_read(); then
-// both sides of a pair on which both connected take their channel.
+// Setting up: every rank makes a ShmDoorbell and a ShmGroup, and gives its endpoint to the others. It connects to
+// each peer that may be on its host, and tells the peer two results: whether it connected, and can_read(). Then
+// each pair that connected on both sides takes its channels.
 #pragma once
 
 #include <atomic>
@@ -38,12 +38,12 @@ struct ShmOptions {
 class ShmDoorbell {
  public:
   static Result<std::unique_ptr<ShmDoorbell>> create();
-  // Maps a peer's.
-  static Result<std::unique_ptr<ShmDoorbell>> attach(std::string_view card);
+  // Maps a peer's doorbell.
+  static Result<std::unique_ptr<ShmDoorbell>> attach(std::string_view handle);
 
   DoorbellWord& word() const;
   std::atomic<uint32_t>& pulse() const;
-  const std::string& card() const { return segment_.card(); }
+  const std::string& handle() const { return segment_.handle(); }
   pid_t owner() const { return segment_.owner(); }
 
  private:
@@ -63,18 +63,18 @@ class ShmGroup {
   // REQUIRES: all channels are closed.
   ~ShmGroup();
 
-  // What peers need to reach me: one line of text.
-  const std::string& card() const { return card_; }
+  // The text by which peers reach this side: one line.
+  const std::string& endpoint() const { return endpoint_; }
 
-  // With single_copy: lets the processes that wrote these cards read this one, where the machine asks for that (Yama's
-  // ptrace_scope 1). Before they connect, as that tries it.
-  void permit(const std::vector<std::string>& cards);
-  // Of those, these alone from now on, until the group ends. REQUIRES: connect() succeeded for each.
+  // With single_copy: permits the processes of these endpoints to read this one, if the machine asks for that
+  // (Yama's ptrace_scope 1). Call it before they connect, since connecting tries to read.
+  void permit(const std::vector<std::string>& endpoints);
+  // From now on permits only these peers, until the group ends. REQUIRES: connect() succeeded for each.
   void permit_only(const std::vector<Node>& peers);
 
-  // Maps the peer's inbox and doorbell and watches its process: the probe of whether we share a host, at the end
-  // of which we do. An error says what was refused; the pair then needs another wire.
-  Status connect(Node peer, const std::string& card);
+  // Maps the peer's inbox and doorbell and watches its process. Success means that both are on one host. An error
+  // says what was refused; the pair then needs another wire.
+  Status connect(Node peer, const std::string& endpoint);
   // The peer's memory was read with success (never without single_copy). REQUIRES: connect() succeeded.
   bool can_read(Node peer) const;
 
@@ -95,7 +95,7 @@ class ShmGroup {
 
   ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, const ShmOptions& options, Segment inbox,
            Segment board, Nonce probe);
-  Status connect_to(Peer& peer, const std::string& card);
+  Status connect_to(Peer& peer, const std::string& endpoint);
   Peer* find(Node peer) const { return peers_[static_cast<size_t>(peer)].get(); }
 
   const Node rank_;
@@ -106,7 +106,7 @@ class ShmGroup {
   Segment inbox_;
   Segment board_;
   const Nonce probe_;  // in private memory: peers that can read it can read all of mine
-  std::string card_;
+  std::string endpoint_;
   shm::Readers readers_;
   std::vector<std::unique_ptr<Peer>> peers_;  // those connected
 };

@@ -23,11 +23,11 @@ std::string check(const Frame& frame, const ChannelTraits& traits) {
     case FrameKind::kMessage: limit = traits.eager_bytes; break;
     case FrameKind::kPiece: limit = traits.piece_bytes; break;
     case FrameKind::kFail: limit = kMostReasonBytes; break;
-    case FrameKind::kReady:
+    case FrameKind::kClearToSend:
     case FrameKind::kLeave:
     case FrameKind::kAsk:
     case FrameKind::kTell:
-    case FrameKind::kAnnounce:
+    case FrameKind::kRequestToSend:
     case FrameKind::kCredit:
     case FrameKind::kWant:
     case FrameKind::kForget: break;
@@ -77,27 +77,27 @@ void Incoming::on_events(uint32_t) {
   group_->guarded("reading from a peer", [this] {
     if (!open()) return;
     read_slice();
-    if (!open() || frames_left_ > 0 || staged_begin_ == staged_end_) return;
-    // The socket calls again while it holds anything, but what is staged is known to us only.
+    if (!open() || frames_left_ > 0 || buffered_begin_ == buffered_end_) return;
+    // The socket calls again while it holds bytes, but it does not know of the bytes in our buffer.
     group_->reactor.run([self = shared_from_this()] { self->on_events(0); });
   });
 }
 
 void Incoming::read_slice() {
   frames_left_ = kSliceFrames;
-  take_staged();
+  take_buffered();
   size_t bytes = 0;
   while (open() && bytes < kSliceBytes && frames_left_ > 0) {
     // Behind a payload the next header comes along in the same call.
     std::array<iovec, 2> parts;
     size_t count = 0, asked = 0;
-    const size_t kept = staged_end_ - staged_begin_;  // the beginning of a header
-    std::memmove(staged_.data(), staged_.data() + staged_begin_, kept);
-    staged_begin_ = 0;
-    staged_end_ = kept;
+    const size_t kept = buffered_end_ - buffered_begin_;  // the beginning of a header
+    std::memmove(buffer_.data(), buffer_.data() + buffered_begin_, kept);
+    buffered_begin_ = 0;
+    buffered_end_ = kept;
     const Bytes direct = into_.first(std::min(into_.size(), kSliceBytes));
     if (!direct.empty()) parts[count++] = {direct.data(), direct.size()};
-    if (direct.size() == into_.size()) parts[count++] = {staged_.data() + kept, staged_.size() - kept};
+    if (direct.size() == into_.size()) parts[count++] = {buffer_.data() + kept, buffer_.size() - kept};
     for (size_t i = 0; i < count; ++i) asked += parts[i].iov_len;
 
     const ssize_t got = ::readv(socket_.get(), parts.data(), static_cast<int>(count));
@@ -113,19 +113,19 @@ void Incoming::read_slice() {
     group_->link(peer_).stirred();
     const size_t landed = std::min(static_cast<size_t>(got), direct.size());
     into_ = into_.subspan(landed);
-    staged_end_ += static_cast<size_t>(got) - landed;
-    take_staged();
-    if (static_cast<size_t>(got) < asked && staged_begin_ == staged_end_) return;  // empty, most likely
+    buffered_end_ += static_cast<size_t>(got) - landed;
+    take_buffered();
+    if (static_cast<size_t>(got) < asked && buffered_begin_ == buffered_end_) return;  // empty, most likely
   }
 }
 
-// Handles what is staged, up to the last whole header or the end of the slice.
-void Incoming::take_staged() {
+// Handles the frames in the buffer, up to the last whole header or the end of the slice.
+void Incoming::take_buffered() {
   while (open() && frames_left_ > 0) {
     if (!in_frame_ && !begin_frame()) return;
-    const size_t take = std::min(into_.size(), staged_end_ - staged_begin_);
-    if (take > 0) std::memcpy(into_.data(), staged_.data() + staged_begin_, take);
-    staged_begin_ += take;
+    const size_t take = std::min(into_.size(), buffered_end_ - buffered_begin_);
+    if (take > 0) std::memcpy(into_.data(), buffer_.data() + buffered_begin_, take);
+    buffered_begin_ += take;
     into_ = into_.subspan(take);
     if (!into_.empty()) return;
     in_frame_ = false;
@@ -134,11 +134,11 @@ void Incoming::take_staged() {
   }
 }
 
-// False when no whole header is staged, or when we go no further.
+// False if the buffer has no whole header, or if reading must stop.
 bool Incoming::begin_frame() {
-  if (staged_end_ - staged_begin_ < sizeof frame_) return false;
-  std::memcpy(&frame_, staged_.data() + staged_begin_, sizeof frame_);
-  staged_begin_ += sizeof frame_;
+  if (buffered_end_ - buffered_begin_ < sizeof frame_) return false;
+  std::memcpy(&frame_, buffer_.data() + buffered_begin_, sizeof frame_);
+  buffered_begin_ += sizeof frame_;
   if (const std::string wrong = check(frame_, group_->traits); !wrong.empty()) {
     stop();
     group_->link(peer_).fail(wrong);

@@ -36,7 +36,7 @@ class Incoming final : public EventHandler, public std::enable_shared_from_this<
  private:
   bool open() const { return static_cast<bool>(socket_) && !ended_; }
   void read_slice();
-  void take_staged();
+  void take_buffered();
   bool begin_frame();
   void stop();
 
@@ -51,10 +51,10 @@ class Incoming final : public EventHandler, public std::enable_shared_from_this<
   bool in_frame_ = false;
   size_t frames_left_ = 0;  // of the current slice
   Bytes into_;              // what is still missing of the frame's payload
-  // Read ahead: headers, and payloads so small that a system call of their own would cost more than a copy.
-  std::array<std::byte, 4096> staged_;
-  size_t staged_begin_ = 0;
-  size_t staged_end_ = 0;
+  // Reads ahead: headers, and payloads so small that a system call of their own would cost more than a copy.
+  std::array<std::byte, 4096> buffer_;
+  size_t buffered_begin_ = 0;
+  size_t buffered_end_ = 0;
 };
 
 }  // namespace braid

@@ -11,8 +11,8 @@
 #include "base/barrier.h"
 #include "base/clock.h"
 #include "transport/reactor.h"
-#include "transport/tcp/card_meter.h"
 #include "transport/tcp/handshake.h"
+#include "transport/tcp/nic_meter.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_link.h"
@@ -39,7 +39,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   // REQUIRES: the gate is open and the mutex held; as for everything a link does.
   FrameSink& sink() { return sink_; }
   TcpLink& link(Node peer) { return *links_[static_cast<size_t>(peer)]; }
-  CardMeter& meter() { return meter_; }
+  NicMeter& meter() { return meter_; }
   std::mutex& mutex() { return mutex_; }
 
   // For callbacks: the sink's mutex, or an empty lock when the group was left and the sink may be gone.
@@ -66,7 +66,7 @@ class Membership : public std::enable_shared_from_this<Membership> {
   std::mutex& mutex_;  // the sink's
   std::atomic<bool> open_{true};
   std::vector<std::unique_ptr<TcpLink>> links_;
-  CardMeter meter_{*this};
+  NicMeter meter_{*this};
   std::mutex farewell_mutex_;
   std::condition_variable farewell_ended_;
   int farewells_ = 0;

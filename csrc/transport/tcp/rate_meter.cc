@@ -10,7 +10,7 @@ constexpr uint64_t kWindowBytes = 512 * 1024;
 constexpr milliseconds kWindowTime{20};
 constexpr size_t kFewestWindows = 3;
 constexpr size_t kMostWindows = 128;
-// Of all that passed, what has to count. Messages in between, none large enough to keep a card busy, now and then
+// Of all that passed, what has to count. Messages in between, none large enough to keep a NIC busy, now and then
 // look as if they did.
 constexpr uint64_t kLeastPart = 8;
 

@@ -32,7 +32,7 @@ void limit_silence(int socket, milliseconds peer_timeout);
 // When this socket is closed, the other side hears of a reset, and the system forgets the connection at once.
 void close_abruptly(int socket);
 
-// TCP sends no more than so many bytes per second, and then hands hardly more to the card than what passes in a
+// TCP sends no more than so many bytes per second, and then hands hardly more to the NIC than what passes in a
 // millisecond; 0: as it thinks right.
 void pace_socket(int socket, double bytes_per_s);
 

@@ -50,9 +50,9 @@ Result<std::unique_ptr<Channel>> TcpGroup::channel(Node peer, const std::string&
   return std::unique_ptr<Channel>(std::make_unique<TcpChannel>(membership_, peer));
 }
 
-CardRates TcpGroup::take_rates() {
+NicRates TcpGroup::take_rates() {
   const auto lock = membership_->enter();
-  return lock ? membership_->meter().take() : CardRates{};
+  return lock ? membership_->meter().take() : NicRates{};
 }
 
 void TcpGroup::leave() { membership_->leave(); }

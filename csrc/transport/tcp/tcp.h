@@ -35,7 +35,7 @@ struct TcpOptions {
 inline constexpr int kMaxTcpConnections = 16;
 
 // Bytes per second, headers of TCP and below not counted. 0: not enough was seen.
-struct CardRates {
+struct NicRates {
   double up_bytes_per_s = 0;
   double down_bytes_per_s = 0;
 };
@@ -48,10 +48,10 @@ class TcpGroup {
 
   // The wire to `peer`, who listens at `address`. Once per peer. kInvalidArgument when that is no address.
   Result<std::unique_ptr<Channel>> channel(Node peer, const std::string& address);
-  // What this group's connections have achieved since the last call, all together, while they were busy: what the
-  // card passes, or less where peers' cards, or other processes and groups on this one, set the pace. So values
-  // tell by their change, while the work is the same. Less than two megabytes or so leave them at 0.
-  CardRates take_rates();
+  // The rates of all this group's connections since the last call, while they were busy. They are what the NIC
+  // passes, or less if something else is slower: the NICs of peers, or other traffic of this NIC. So only changes
+  // tell something, while the work is the same. 0 after less than about two megabytes.
+  NicRates take_rates();
   // Closes all channels and refuses new connections; the sink is not touched any more once this returns. Also
   // happens when the first channel is destroyed. REQUIRES: the sink's mutex is not held, and the sink still lives
   // unless this has happened already.

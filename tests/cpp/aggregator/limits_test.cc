@@ -3,7 +3,7 @@
 #include "base/limits.h"
 
 #include "aggregator/servers.h"
-#include "communicator/detour.h"
+#include "communicator/aggregated_all_reduce.h"
 #include "communicator/registry.h"
 
 namespace braid::testing {
@@ -35,12 +35,12 @@ TEST(ServerLimits, AnOrderOfTooMuch) {
   ASSERT_EQ(registry.ask(tickets, Clock::now() + milliseconds(20'000)), tickets);
   Options options = options_of_hosts();
   options.aggregators = 1;
-  Appointment place{"team", 1, 1, 0, options.chunk_bytes, options.window, options.links};
+  Appointment place{"aggregated", 1, 1, 0, options.chunk_bytes, options.window, options.links};
   ASSERT_TRUE(registry.appoint(tickets, place).ok());
   auto engine = Engine::create(options);
   ASSERT_TRUE(engine.ok());
   options.host = "first";
-  auto group = Communicator::create(engine.value(), store, 0, 2, "team", options);
+  auto group = Communicator::create(engine.value(), store, 0, 2, "aggregated", options);
   ASSERT_TRUE(group.ok()) << group.status().message();
   const auto order =
       to_bytes({static_cast<uint8_t>(CollectiveKind::kAllReduce), static_cast<uint8_t>(DType::kFloat32),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks meet, and what they are told when they cannot.
+// How a group is formed, and what they are told when they cannot.
 #include <latch>
 
 #include "communicator/ranks.h"

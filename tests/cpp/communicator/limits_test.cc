@@ -12,9 +12,9 @@
 
 #include "communicator/ranks.h"
 #include "communicator/registry.h"
-#include "links/parley.h"
-#include "links/survey.h"
-#include "rendezvous/introductions.h"
+#include "links/control_channel.h"
+#include "links/link_benchmark.h"
+#include "rendezvous/endpoint_exchange.h"
 #include "schedule/text.h"
 #include "topology/topology.h"
 #include "transport/loopback/loopback.h"
@@ -40,10 +40,10 @@ class Pair : public ::testing::Test {
 
 TEST_F(Pair, ATextThatNobodyTells) {
   uint64_t size = kAbsurd;
-  Parley first(boxes_[0], bells_[0], "a test", Clock::now() + milliseconds(20'000));
+  ControlChannel first(boxes_[0], bells_[0], "a test", Clock::now() + milliseconds(20'000));
   first.next_step();
   ASSERT_TRUE(first.send(1, 0, std::as_bytes(std::span(&size, 1))).ok());
-  Parley second(boxes_[1], bells_[1], "a test", Clock::now() + milliseconds(20'000));
+  ControlChannel second(boxes_[1], bells_[1], "a test", Clock::now() + milliseconds(20'000));
   const auto told = second.tell(1, 2, "");
   ASSERT_FALSE(told.ok());
   EXPECT_EQ(told.status().message(),
@@ -55,22 +55,22 @@ TEST_F(Pair, ATextThatNobodyTells) {
 TEST_F(Pair, ATopologyOfOtherRanks) {
   const Deadline deadline = Clock::now() + milliseconds(20'000);
   std::thread first([&] {
-    Parley parley(boxes_[0], bells_[0], "a test", deadline);
-    static_cast<void>(parley.tell(0, 2, to_text(Topology({0, 1, 2}, {1e-6, 1e-9}, {1e-5, 1e-8}))));
+    ControlChannel control(boxes_[0], bells_[0], "a test", deadline);
+    static_cast<void>(control.tell(0, 2, to_text(Topology({0, 1, 2}, {1e-6, 1e-9}, {1e-5, 1e-8}))));
   });
-  const auto learned = survey(boxes_[1], bells_[1], 1, {0, 1}, {1e-6, 1e-9}, "", deadline);
+  const auto learned = benchmark_links(boxes_[1], bells_[1], 1, {0, 1}, {1e-6, 1e-9}, "", deadline);
   first.join();
   ASSERT_FALSE(learned.ok());
   EXPECT_EQ(learned.status().message(), "rank 0 tells of 3 ranks in a group of 2");
 }
 
-TEST(Limits, ACardThatNobodyHas) {
+TEST(Limits, AEndpointThatNobodyHas) {
   MemoryStore store;
   ASSERT_TRUE(store.set("group/card/3", std::string(kMostStoreValueBytes + 1, 'x')).ok());
-  const auto card = await(store, "group/", "card", 3, Clock::now() + milliseconds(1000));
-  ASSERT_FALSE(card.ok());
-  EXPECT_EQ(card.status().message(), "the card of rank 3 has 1048577 bytes, more than the 1048576 allowed");
-  EXPECT_EQ(card.status().rank(), 3);
+  const auto endpoint = await(store, "group/", "card", 3, Clock::now() + milliseconds(1000));
+  ASSERT_FALSE(endpoint.ok());
+  EXPECT_EQ(endpoint.status().message(), "the card of rank 3 has 1048577 bytes, more than the 1048576 allowed");
+  EXPECT_EQ(endpoint.status().rank(), 3);
 }
 
 TEST(Limits, AnAppointmentToAGroupThatIsTooLarge) {

@@ -283,7 +283,7 @@ TEST_P(Stalls, AreSilentWhenNoticesAreOff) {
 
 INSTANTIATE_TEST_SUITE_P(Wires, Stalls, ::testing::ValuesIn(testing::wires()), testing::wire_name);
 
-TEST(StalledMeeting, NamesWhoHasNotCome) {
+TEST(StalledRendezvous, NamesWhoHasNotCome) {
   const Lines all;
   Options options = testing::options_for(testing::wires()[0]);
   options.stall_notice = 300ms;
@@ -297,7 +297,8 @@ TEST(StalledMeeting, NamesWhoHasNotCome) {
   ASSERT_GE(told.size(), 2U) << joined(told);
   EXPECT_NE(told[0].find("for group \"late\" to form: waiting for rank 2 of 3; 2 have come"), std::string::npos)
       << told[0];
-  EXPECT_NE(told.back().find("the meeting of group \"late\" has ended after"), std::string::npos) << told.back();
+  EXPECT_NE(told.back().find("the rendezvous of group \"late\" has ended after"), std::string::npos)
+      << told.back();
 }
 
 // ---- and may be given up
@@ -336,7 +337,7 @@ TEST(GivenUp, LeavingDoesNotWaitForWhatNeverEnds) {
   });
 }
 
-TEST(GivenUp, AMeetingEndsBetweenHosts) {
+TEST(GivenUp, ARendezvousEndsBetweenHosts) {
   // The hosts' links are measured as the group forms; one rank comes as far as the store, and no further.
   testing::at_all_places(2, testing::options_for(testing::wires()[2]), [](const testing::Place& given) {
     testing::Place place = given;

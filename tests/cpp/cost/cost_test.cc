@@ -67,7 +67,7 @@ TEST(Cost, DirectPaysTwoLatencies) {
 }
 
 // Out of buckets that are full when it begins; what a round has spent the next one has not.
-TEST(Cost, CardsPassABurstAtOnce) {
+TEST(Cost, NicsPassABurstAtOnce) {
   const auto doubling = [](int ranks, double burst_bytes) {
     Topology topology = uniform(ranks, kAlpha, kBeta);
     topology.set_burst_bytes(burst_bytes);
@@ -84,10 +84,10 @@ TEST(Cost, CardsPassABurstAtOnce) {
   EXPECT_NEAR(doubling(4, 1.5 * kBytes), 2 * (kStart + kBytes * kGamma) + 0.5 * kBytes * kBeta, 1e-9);
 }
 
-// A message to a slow card passes as soon as that card lets it, whatever the sender could do.
-TEST(Cost, BurstsOfSlowCardsCountOnTheirWayFromFastOnes) {
+// A message to a slow NIC passes as soon as that NIC lets it, whatever the sender could do.
+TEST(Cost, BurstsOfSlowNicsCountOnTheirWayFromFastOnes) {
   Topology topology = uniform(2, kAlpha, kBeta);
-  topology.set_card(1, {4 * kBeta, 4 * kBeta});
+  topology.set_nic(1, {4 * kBeta, 4 * kBeta});
   topology.set_burst_bytes(kBytes / 2);
   const double s = predicted_s(draw(kAllReduce, "doubling", 2), topology);
   EXPECT_NEAR(s, kStart + kBytes * kGamma + kBytes / 2 * 4 * kBeta, 1e-9);
@@ -110,7 +110,7 @@ TEST(Cost, RanksThatShareCoresWaitForAllMessages) {
   const auto waits_s = [&](const char* family, int ranks, int segments) {
     const Topology topology = uniform(ranks, kAlpha, kBeta);
     Rates rates = kRates;
-    rates.card_overhead_s = message_s;
+    rates.nic_overhead_s = message_s;
     const Schedule schedule = draw(kAllReduce, family, ranks);
     const auto bytes = static_cast<int64_t>(kBytes);
     const double alone_s = predict_s(schedule, bytes, topology, rates, {segments, 4}).value();
@@ -120,7 +120,7 @@ TEST(Cost, RanksThatShareCoresWaitForAllMessages) {
   EXPECT_NEAR(waits_s("gather_all", 6, 1), 2 * 5 * message_s, 1e-9);
   EXPECT_NEAR(waits_s("doubling", 4, 1), 2 * 2 * message_s, 1e-9);
   EXPECT_NEAR(waits_s("doubling", 6, 1), 2 * 12 / 6 * message_s, 1e-9) << "two are done after one message each";
-  EXPECT_EQ(waits_s("gather_all", 6, 8), 0) << "passes while the cards are busy";
+  EXPECT_EQ(waits_s("gather_all", 6, 8), 0) << "passes while the NICs are busy";
 }
 
 TEST(Cost, GatherAllPaysOneLatency) {
@@ -143,17 +143,17 @@ TEST(Cost, NothingToSendStillTakesItsLatency) {
   EXPECT_NEAR(s.value(), 6 * kStart, 1e-12);
 }
 
-TEST(Cost, ARingIsAsSlowAsItsSlowestCard) {
+TEST(Cost, ARingIsAsSlowAsItsSlowestNic) {
   Topology topology = uniform(4, 0, kBeta);
-  topology.set_card(2, {5 * kBeta, 5 * kBeta});
+  topology.set_nic(2, {5 * kBeta, 5 * kBeta});
   double s = predicted_s(draw(kAllReduce, "ring", 4), topology);
   EXPECT_NEAR(s, 2 * 3 * kBytes / 4 * 5 * kBeta, 0.02 * s);
 }
 
-TEST(Cost, RightSharesBeatTheRingOnUnequalCards) {
+TEST(Cost, RightSharesBeatTheRingOnUnequalNics) {
   // 1000/1000/1000/200 Mbit/s, 16 MiB: 1.007 s for any ring, 0.671 s at best.
   Topology topology = uniform(4, 0, 8e-9);
-  topology.set_card(3, {4e-8, 4e-8});
+  topology.set_nic(3, {4e-8, 4e-8});
   auto seconds = [&](const char* family, const std::vector<uint64_t>& shares) {
     return predict_s(draw(kAllReduce, family, 4, shares), 16 << 20, topology, Rates{0, 0}, kDeep).value();
   };
@@ -196,12 +196,12 @@ TEST(Cost, OnBoardsTheRootOfABroadcastWritesOnce) {
   const double start_s = kAlpha + 4 * rates.overhead_s + 1e6 * kGamma * 2 / 3;  // the root copies its input, too
   const auto on_boards = predict_s(flat, 1'000'000, Topology({0, 0, 0, 0, 0}, {kAlpha, kBeta}, {}), rates);
   EXPECT_NEAR(on_boards.value(), start_s + 1e6 * kBeta, 1e-12);
-  // Between hosts every copy leaves the card.
+  // Between hosts every copy leaves the NIC.
   EXPECT_NEAR(predict_s(flat, 1'000'000, uniform(5, kAlpha, kBeta), rates).value(), start_s + 4e6 * kBeta, 1e-12);
 }
 
-// Two hosts of four: in a flat ring one rank of each sends over its card, in direct exchange all do.
-TEST(Cost, NodesOfAHostShareItsCard) {
+// Two hosts of four: in a flat ring one rank of each sends over its NIC, in direct exchange all do.
+TEST(Cost, NodesOfAHostShareItsNic) {
   constexpr double kMemory = 1e-12;
   const Topology topology({0, 0, 0, 0, 1, 1, 1, 1}, {0, kMemory}, {0, kBeta});
   const auto seconds = [&](CollectiveKind kind, const char* family, const Topology& on) {
@@ -212,30 +212,30 @@ TEST(Cost, NodesOfAHostShareItsCard) {
   EXPECT_NEAR(seconds(kAllReduce, "direct", topology), 2 * 16 * kBytes / 8 * kBeta, 1e-9);
   EXPECT_NEAR(seconds(kAllReduce, "gather_all", topology), 16 * kBytes * kBeta, 1e-9);
   Topology slow_down = topology;
-  slow_down.set_card(1, {kBeta, 3 * kBeta});
+  slow_down.set_nic(1, {kBeta, 3 * kBeta});
   EXPECT_NEAR(seconds(kAllReduce, "gather_all", slow_down), 16 * kBytes * 3 * kBeta, 1e-9);
-  // Only the root sends, and has the card to itself, as the receivers' host has: 4 copies.
+  // Only the root sends, and has the NIC to itself, as the receivers' host has: 4 copies.
   EXPECT_NEAR(seconds(CollectiveKind::kBroadcast, "direct", topology), 4 * kBytes * kBeta, 1e-9);
 }
 
-TEST(Cost, NodesThatSendMoreGetMoreOfTheCard) {
-  // Rank 0 owns all: rank 1 of its host sends nothing over the card, and ranks 2 and 3 the same as each other.
+TEST(Cost, NodesThatSendMoreGetMoreOfTheNic) {
+  // Rank 0 owns all: rank 1 of its host sends nothing over the NIC, and ranks 2 and 3 the same as each other.
   const Topology topology({0, 0, 1, 1}, {0, 0}, {0, kBeta});
   const Schedule one_owner = draw(kAllReduce, "direct", 4, {1, 0, 0, 0});
   const double s = predict_s(one_owner, 1'000'000, topology, Rates{0, 0}).value();
   EXPECT_NEAR(s, 2e6 * kBeta + 2e6 * kBeta, 1e-12);
 }
 
-TEST(Cost, TheBottleneckIsTheBusiestCardOfAHost) {
+TEST(Cost, TheBottleneckIsTheBusiestNicOfAHost) {
   const Topology topology({0, 0, 0, 0, 1, 1, 1, 1}, {0, 1e-12}, {0, kBeta});
   const double s = predict_s(draw(kAllReduce, "direct", 8), 1 << 24, topology, Rates{0, 0}, kDeep).value();
   EXPECT_NEAR(s, 2 * 16 * double{1 << 24} / 8 * kBeta, 0.002 * s);
 }
 
-TEST(Cost, AFastSenderWaitsForASlowCardButIsNotBusyMeanwhile) {
+TEST(Cost, AFastSenderWaitsForASlowNicButIsNotBusyMeanwhile) {
   Topology topology = uniform(3, 0, kBeta);
-  topology.set_card(1, {kBeta, 5 * kBeta});
-  topology.set_card(2, {kBeta, 5 * kBeta});
+  topology.set_nic(1, {kBeta, 5 * kBeta});
+  topology.set_nic(2, {kBeta, 5 * kBeta});
   const Schedule flat = draw(CollectiveKind::kBroadcast, "direct", 3);
   // Both receivers take their copies at the same time.
   EXPECT_NEAR(predict_s(flat, 1'000'000, topology, Rates{0, 0}).value(), 5e6 * kBeta, 1e-12);
@@ -243,7 +243,7 @@ TEST(Cost, AFastSenderWaitsForASlowCardButIsNotBusyMeanwhile) {
   EXPECT_NEAR(s, 5e6 * kBeta, 0.002 * s);
 }
 
-TEST(Cost, ALinkOfItsOwnIsNotTheCard) {
+TEST(Cost, ALinkOfItsOwnIsNotTheNic) {
   Topology slow = uniform(2, 0, kBeta);
   slow.set_link(0, 1, {0, 7 * kBeta});
   const Schedule pair = draw(CollectiveKind::kBroadcast, "direct", 2);
@@ -273,8 +273,8 @@ TEST(Cost, WhatHasNoShareTakesNothing) {
   EXPECT_GT(seconds({{1000, 1000, 1000, 1, 0}, {}, 2}), seconds({{1, 1, 1}, {}}));
 }
 
-// Everything to the only owner and back: three vectors into its card and out of it.
-TEST(Cost, AnAggregatorHasACardAndAddsUp) {
+// Everything to the only owner and back: three vectors into its NIC and out of it.
+TEST(Cost, AnAggregatorHasANicAndAddsUp) {
   const Schedule schedule =
       find_family(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{0, 0, 0, 1}, {}, 1}).value();
   const double s = predict_s(schedule, 1'000'000, uniform(4, kAlpha, kBeta), kRates).value();

@@ -16,7 +16,7 @@ int64_t chunk(CollectiveKind kind, const char* family, const Topology& topology,
                          window);
 }
 
-// All cards alike, so fast that 10 ms of them are `queue_bytes`.
+// All NICs alike, so fast that 10 ms of them are `queue_bytes`.
 Topology with_queue(int nodes, double queue_bytes) { return uniform(nodes, 1e-4, 10e-3 / queue_bytes); }
 
 void expect_about(int64_t bytes, int64_t expected_bytes) {
@@ -35,7 +35,7 @@ TEST(Flight, WhatAWindowHasUnderWayFitsTheQueue) {
 
 TEST(Flight, TheSlowestQueueDecides) {
   Topology topology = with_queue(4, 4096 * kKiB);
-  topology.set_card(3, {1e-9, 10e-3 / (512 * kKiB)});
+  topology.set_nic(3, {1e-9, 10e-3 / (512 * kKiB)});
   expect_about(chunk(CollectiveKind::kAllReduce, "ring", topology, 8), 64 * kKiB);
   // The slow host owns nothing, but takes the whole vector: four chunks' worth of a segment.
   expect_about(chunk(CollectiveKind::kAllReduce, "direct", topology, 4, {{1, 1, 1, 0}, {}}), 32 * kKiB);
@@ -44,7 +44,7 @@ TEST(Flight, TheSlowestQueueDecides) {
 // One chunk of everybody, in the round in which it adds up.
 TEST(Flight, AnAggregatorHasAQueueToo) {
   Topology topology = with_queue(5, 4096 * kKiB);
-  topology.set_card(4, {1e-9, 10e-3 / (512 * kKiB)});
+  topology.set_nic(4, {1e-9, 10e-3 / (512 * kKiB)});
   const Schedule schedule = find_family(CollectiveKind::kAllReduce, "direct")
                                 ->plan({CollectiveKind::kAllReduce, 4, 0}, {{}, {}, 1})
                                 .value();
@@ -52,12 +52,12 @@ TEST(Flight, AnAggregatorHasAQueueToo) {
 }
 
 // A ring takes one chunk at a time, so its window alone would make that a quarter of what passes in 10 ms.
-TEST(Flight, AChunkPassesItsCardSoon) {
+TEST(Flight, AChunkPassesItsNicSoon) {
   expect_about(chunk(CollectiveKind::kAllReduce, "ring", with_queue(4, 1024 * kKiB), 4), 1024 * kKiB * 3 / 20);
   expect_about(chunk(CollectiveKind::kAllReduce, "ring", with_queue(4, 100 * kKiB), 4), 16 * kKiB);
   Topology topology = with_queue(4, 4096 * kKiB);
   expect_about(chunk(CollectiveKind::kAllReduce, "ring", topology, 4), 256 * kKiB);
-  topology.set_card(3, {1e-9, 10e-3 / (400 * kKiB)});
+  topology.set_nic(3, {1e-9, 10e-3 / (400 * kKiB)});
   expect_about(chunk(CollectiveKind::kAllReduce, "ring", topology, 4), 60 * kKiB);
 }
 

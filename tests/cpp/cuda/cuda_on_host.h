@@ -21,8 +21,8 @@ struct Index {
   uint32_t x = 0;
 };
 
-// Who meets: a warp or a block. The last to arrive lets all go on.
-struct Meeting {
+// The threads that wait for each other: a warp or a block. The last to arrive lets all go on.
+struct Barrier {
   uint32_t expected = 0, arrived = 0, turn = 0;
 };
 
@@ -48,14 +48,14 @@ class Block {
   }
 
   uint32_t thread() const { return static_cast<uint32_t>(current_); }
-  void wait_for_block() { meet(block_); }
+  void wait_for_block() { wait_at(block_); }
 
-  // What the 32 lanes of the caller's warp gave; valid until the warp meets once more.
+  // What the 32 lanes of the caller's warp gave; valid until the next exchange of the warp.
   const uint32_t* exchange(uint32_t given) {
     Warp& warp = warps_[current_ / 32];
-    uint32_t* values = warp.values[warp.meeting.turn % 2];
+    uint32_t* values = warp.values[warp.barrier.turn % 2];
     values[current_ % 32] = given;
-    meet(warp.meeting);
+    wait_at(warp.barrier);
     return values;
   }
 
@@ -68,7 +68,7 @@ class Block {
     bool done = false;
   };
   struct Warp {
-    Meeting meeting{.expected = 32};
+    Barrier barrier{.expected = 32};
     uint32_t values[2][32] = {};
   };
 
@@ -90,21 +90,21 @@ class Block {
     --block->running_;
   }
 
-  void meet(Meeting& meeting) {
-    const uint32_t turn = meeting.turn;
-    if (++meeting.arrived == meeting.expected) {
-      meeting.arrived = 0;
-      ++meeting.turn;
+  void wait_at(Barrier& barrier) {
+    const uint32_t turn = barrier.turn;
+    if (++barrier.arrived == barrier.expected) {
+      barrier.arrived = 0;
+      ++barrier.turn;
       return;
     }
     const size_t self = current_;
-    while (meeting.turn == turn) swapcontext(&threads_[self].context, &scheduler_);
+    while (barrier.turn == turn) swapcontext(&threads_[self].context, &scheduler_);
   }
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::function<void()> body_;
-  Meeting block_;
+  Barrier block_;
   ucontext_t scheduler_;
   size_t current_ = 0, running_ = 0;
 };

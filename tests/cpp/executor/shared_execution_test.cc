@@ -17,14 +17,14 @@ namespace {
 constexpr milliseconds kPatience{60'000};
 
 void expect_right_on_boards(const Family& family, const Collective& collective, size_t count, bool in_place,
-                            size_t stage_bytes, size_t lend_from = Layout::kNever) {
+                            size_t bounce_bytes, size_t lend_from = Layout::kNever) {
   std::vector<std::unique_ptr<Blocks>> blocks;
   std::vector<Operands> operands;
   for (Node rank = 0; rank < collective.ranks; ++rank) {
     blocks.push_back(std::make_unique<Blocks>(collective, rank, count, in_place));
     operands.push_back({DType::kUInt32, ReduceOp::kSum, blocks.back()->inputs(), blocks.back()->outputs()});
   }
-  const Status status = rehearse_shared(planned(family, collective), operands, stage_bytes, kPatience, lend_from);
+  const Status status = rehearse_shared(planned(family, collective), operands, bounce_bytes, kPatience, lend_from);
   ASSERT_TRUE(status.ok()) << family.name << " on " << collective.ranks << ": " << status.message();
   for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name << " on " << collective.ranks;
 }
@@ -65,17 +65,17 @@ TEST(SharedExecution, EveryFamilyLendsWhatItMay) {
 TEST(SharedExecution, NothingSmallerThanThatIsLent) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
-  constexpr size_t kStage = 128 * 1024;
-  SharedPlan plan = plan_shared(*schedule, {kStage, true, true});
+  constexpr size_t kBounceBytes = 128 * 1024;
+  SharedPlan plan = plan_shared(*schedule, {kBounceBytes, true, true});
   Pool pool(0);
   SharedWorkspace workspace;
   std::vector<std::byte> sent(2 * plan.chunk_bytes);
   for (const bool lends : {false, true}) {
     plan.lend_from = lends ? sent.size() : sent.size() + 1;
-    shm::LocalBoards boards(2, kStage);
+    shm::LocalBoards boards(2, kBounceBytes);
     SharedExecution root(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1, pool,
                          workspace);
-    EXPECT_EQ(root.advance(), !lends);  // what is staged needs no reader to end
+    EXPECT_EQ(root.advance(), !lends);  // what is in the bounce buffer needs no reader to end
   }
 }
 
@@ -96,7 +96,7 @@ TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
   EXPECT_FALSE(lends(CollectiveKind::kAllGather, "direct"));
   EXPECT_FALSE(lends(CollectiveKind::kAllReduce, "direct"));
   EXPECT_FALSE(lends(CollectiveKind::kReduceScatter, "direct"));
-  crowded = false;  // a root stages while the others read
+  crowded = false;  // a root copies while the others read
   EXPECT_FALSE(lends(CollectiveKind::kBroadcast, "direct"));
   EXPECT_TRUE(lends(CollectiveKind::kAllToAll, "direct"));
   EXPECT_TRUE(lends(CollectiveKind::kScatter, "direct"));
@@ -119,7 +119,7 @@ TEST(SharedPlan, OnlySchedulesThatKeepStepOverlap) {
   EXPECT_EQ(stride("ring", all_reduce), 6);
 }
 
-TEST(SharedPlan, ATurnFitsHalfAStage) {
+TEST(SharedPlan, ATurnFitsHalfABounceBuffer) {
   for_every_family({2, 5, 8}, [&](const Family& family, const Collective& collective) {
     const SharedPlan plan = plan_shared(*planned(family, collective), {size_t{1} << 20});
     ASSERT_TRUE(plan.possible) << family.name;
@@ -133,7 +133,7 @@ TEST(SharedPlan, ATurnFitsHalfAStage) {
 // One rank of a pair, whose peer is played by the test.
 class Pair : public ::testing::Test {
  protected:
-  Pair() { plan_ = plan_shared(*schedule_, {kStage}); }
+  Pair() { plan_ = plan_shared(*schedule_, {kBounceBytes}); }
 
   std::unique_ptr<SharedExecution> start(Node node, uint64_t digest) {
     auto& block = data_[node];
@@ -142,12 +142,12 @@ class Pair : public ::testing::Test {
                                              boards_[node], digest, pool_, workspaces_[node]);
   }
 
-  static constexpr size_t kStage = 64 * 1024;
+  static constexpr size_t kBounceBytes = 64 * 1024;
   std::vector<std::byte> data_[2] = {std::vector<std::byte>(64, std::byte{1}),
                                      std::vector<std::byte>(64, std::byte{2})};
   Pool pool_{0};
   SharedWorkspace workspaces_[2];
-  shm::LocalBoards boards_{2, kStage};
+  shm::LocalBoards boards_{2, kBounceBytes};
   std::shared_ptr<const VerifiedSchedule> schedule_ =
       planned(*find_family(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
   SharedPlan plan_;
@@ -191,10 +191,10 @@ TEST_F(Pair, AnotherOperationIsSeen) {
 TEST(SharedExecution, WhatIsGivenUpIsNotUsed) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
-  constexpr size_t kStage = 64 * 1024;
-  SharedPlan plan = plan_shared(*schedule, {kStage, false, true});
+  constexpr size_t kBounceBytes = 64 * 1024;
+  SharedPlan plan = plan_shared(*schedule, {kBounceBytes, false, true});
   plan.lend_from = 65'536;
-  shm::LocalBoards boards(2, kStage);
+  shm::LocalBoards boards(2, kBounceBytes);
   Pool pool(0);
   SharedWorkspace workspaces[2];
   std::vector<std::byte> sent(100'000, std::byte{7}), got(sent.size());
@@ -228,7 +228,7 @@ TEST_F(Pair, ABrokenNoticeIsRefused) {
   EXPECT_FALSE(one->advance());
   auto* notices =
       reinterpret_cast<shm::Notice*>(boards_.memory(0) + sizeof(shm::BoardHeader) + 2 * sizeof(shm::Taken));
-  notices[shm::kNotices + 1].offset = kStage - 8;  // the first to rank 1
+  notices[shm::kNotices + 1].offset = kBounceBytes - 8;  // the first to rank 1
   const auto other = start(1, 1);
   EXPECT_TRUE(other->advance());
   EXPECT_EQ(other->status().code(), Code::kPeerLost);

@@ -19,8 +19,8 @@ class Host {
  public:
   Host(const Family& family, const Collective& collective, size_t count, bool in_place)
       : schedule_(planned(family, collective)),
-        plan_(plan_shared(*schedule_, {kStage})),
-        boards_(collective.ranks, kStage),
+        plan_(plan_shared(*schedule_, {kBounceBytes})),
+        boards_(collective.ranks, kBounceBytes),
         workspaces_(schedule_->schedule().programs.size()) {
     const int ranks = collective.ranks;
     for (Node node = 0; node < ranks; ++node) {
@@ -46,7 +46,7 @@ class Host {
   const Schedule& schedule() const { return schedule_->schedule(); }
 
  private:
-  static constexpr size_t kStage = 256 * 1024;
+  static constexpr size_t kBounceBytes = 256 * 1024;
 
   static size_t at(Node node) { return static_cast<size_t>(node); }
   SingleRound::Memory memory_of(Node node) const {
@@ -66,7 +66,7 @@ class Host {
 const Collective kSum{CollectiveKind::kAllReduce, 3, 0};
 const Family& gather_all() { return *find_family(CollectiveKind::kAllReduce, "gather_all"); }
 
-// Of sizes that fit a notice, lie on the stage, and are none.
+// Of sizes that fit a notice, lie in the bounce buffer, and are none.
 TEST(SingleRound, EveryFamilyOfOneRound) {
   int laid_out = 0;
   for_every_family({2, 3, 5}, [&](const Family& family, const Collective& collective) {
@@ -146,9 +146,9 @@ TEST(SingleRound, AnotherOperationIsNotTakenForThisOne) {
 
 TEST(SingleRound, AveragesOnce) {
   const auto schedule = planned(gather_all(), kSum);
-  constexpr size_t kStage = 64 * 1024;
-  const SharedPlan plan = plan_shared(*schedule, {kStage});
-  shm::LocalBoards boards(3, kStage);
+  constexpr size_t kBounceBytes = 64 * 1024;
+  const SharedPlan plan = plan_shared(*schedule, {kBounceBytes});
+  shm::LocalBoards boards(3, kBounceBytes);
   std::vector<std::optional<SingleRound>> rounds;
   std::vector<std::vector<float>> data = {{1, 2}, {2, 4}, {6, 9}};
   std::vector<Operands> operands;

@@ -22,9 +22,9 @@ struct Subject {
 };
 
 constexpr Subject kSubjects[] = {
-    {"cards", fuzz::cards_target, 10000},      {"codec", fuzz::codec_target, 10000},
-    {"greeting", fuzz::greeting_target, 3000}, {"links", fuzz::links_target, 1000},
-    {"mailbox", fuzz::mailbox_target, 10000},  {"schedule", fuzz::schedule_target, 4000},
+    {"peer_texts", fuzz::peer_texts_target, 10000}, {"codec", fuzz::codec_target, 10000},
+    {"greeting", fuzz::greeting_target, 3000},      {"links", fuzz::links_target, 1000},
+    {"mailbox", fuzz::mailbox_target, 10000},       {"schedule", fuzz::schedule_target, 4000},
     {"topology", fuzz::topology_target, 4000},
 };
 

@@ -31,8 +31,8 @@ const char* const kPhaseNames[] = {"forming", "collectives", "messages", "leavin
 constexpr milliseconds kTimeout{20'000};  // of the groups; nobody may ever need it
 constexpr milliseconds kSoon{10'000};     // within which an attempt is over, on a busy machine
 
-// Where ranks meet. When one has given up, as when its launcher sees it end, the others need not wait for it.
-class Meeting final : public Store {
+// The store of the rendezvous. When one has given up, as when its launcher sees it end, the others need not wait for it.
+class RendezvousStore final : public Store {
  public:
   Status set(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
@@ -91,7 +91,7 @@ bool is_sum(const std::vector<float>& values, int ranks) {
                      [&](float value) { return value == ranks * (ranks + 1) / 2.0f; });
 }
 
-// Small ones as a caller who waits runs them, so that the third takes the shortcut; a large one in the background; lossy.
+// Small ones as a caller who waits runs them, so that the third runs a prepared operation; a large one in the background; lossy.
 Status collect(Communicator& group) {
   const auto mine = static_cast<float>(group.rank() + 1);
   for (const size_t count : {16, 16, 16, 5000}) {
@@ -166,7 +166,7 @@ class Rank {
     group_.reset();
     return {};
   }
-  void give_up(Meeting& store) {
+  void give_up(RendezvousStore& store) {
     store.give_up();
     if (group_) testing::give_up(*group_);
   }
@@ -181,7 +181,7 @@ class Rank {
 
 void run(const Setting& setting, Attempt& attempt) {
   const auto n = static_cast<size_t>(setting.ranks);
-  const auto store = std::make_shared<Meeting>(), fresh = std::make_shared<Meeting>();
+  const auto store = std::make_shared<RendezvousStore>(), fresh = std::make_shared<RendezvousStore>();
   attempt.outcomes.assign(n, {});
   attempt.afterwards.assign(n, {});
   std::vector<Rank> ranks;

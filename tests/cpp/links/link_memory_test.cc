@@ -24,7 +24,7 @@ using Names = std::vector<std::string>;
 
 constexpr Link kWithin{1e-6, 1e-10};
 constexpr double kAlpha_s = 1.0 / 30'000;  // whose digits do not end
-constexpr Topology::Card kFast{1.0 / 3e9, 1.0 / 3e9}, kSlowUp{1.0 / 7e7, 1.0 / 3e9},
+constexpr Topology::Nic kFast{1.0 / 3e9, 1.0 / 3e9}, kSlowUp{1.0 / 7e7, 1.0 / 3e9},
     kSlow{1.0 / 1.1e8, 1.0 / 1.3e8};
 
 // Hosts a, b and c, of which b has two ranks.
@@ -32,9 +32,9 @@ const Names kNames = {"a", "b", "b", "c"};
 
 Topology measured() {
   Topology topology({0, 1, 1, 2}, kWithin, {kAlpha_s, 1.0 / 3e9});
-  topology.set_card(0, kFast);
-  topology.set_card(1, kSlowUp);
-  topology.set_card(2, kSlow);
+  topology.set_nic(0, kFast);
+  topology.set_nic(1, kSlowUp);
+  topology.set_nic(2, kSlow);
   topology.set_burst_bytes(4096);
   return topology;
 }
@@ -45,9 +45,9 @@ void expect_measured(LinkMemory& memory) {
   EXPECT_EQ(recalled->numbered_hosts(), std::vector<int>({0, 1, 1, 2}));
   EXPECT_EQ(recalled->within_host(), kWithin);
   EXPECT_EQ(recalled->between_hosts().alpha_s, kAlpha_s);
-  EXPECT_EQ(recalled->card(0), kFast);
-  EXPECT_EQ(recalled->card(1), kSlowUp);
-  EXPECT_EQ(recalled->card(2), kSlow);
+  EXPECT_EQ(recalled->nic(0), kFast);
+  EXPECT_EQ(recalled->nic(1), kSlowUp);
+  EXPECT_EQ(recalled->nic(2), kSlow);
   EXPECT_EQ(recalled->burst_bytes(), 4096);
 }
 
@@ -120,8 +120,8 @@ TEST(LinkMemory, NumbersHostsAsTheGroupDoes) {
   const auto recalled = memory.recall({"c", "b", "c", "b"}, {0, 1, 0, 1}, kWithin);
   ASSERT_TRUE(recalled.has_value());
   EXPECT_EQ(recalled->numbered_hosts(), std::vector<int>({0, 1, 0, 1}));
-  EXPECT_EQ(recalled->card(0), kSlow);
-  EXPECT_EQ(recalled->card(1), kSlowUp);
+  EXPECT_EQ(recalled->nic(0), kSlow);
+  EXPECT_EQ(recalled->nic(1), kSlowUp);
   EXPECT_EQ(recalled->between_hosts().alpha_s, kAlpha_s);
 }
 
@@ -136,8 +136,8 @@ TEST(LinkMemory, WhatWasFoundAmongMoreHostsCounts) {
   for (const Names& pair : pairs) memory.keep(pair, slow);
   const auto recalled = memory.recall({"a", "b"}, {0, 1}, kWithin);
   ASSERT_TRUE(recalled.has_value());
-  EXPECT_EQ(recalled->card(0), kFast);
-  EXPECT_EQ(recalled->card(1), kSlowUp);
+  EXPECT_EQ(recalled->nic(0), kFast);
+  EXPECT_EQ(recalled->nic(1), kSlowUp);
   EXPECT_EQ(recalled->between_hosts().alpha_s, kAlpha_s);
 }
 
@@ -197,7 +197,7 @@ TEST_F(LinkMemoryFile, BrokenLinesAreSkipped) {
   }
   const auto fine = LinkMemory(file_.string()).recall({"fine"}, {0}, kWithin);
   ASSERT_TRUE(fine.has_value());
-  EXPECT_EQ(fine->card(0), (Topology::Card{8e-9, 4e-9}));
+  EXPECT_EQ(fine->nic(0), (Topology::Nic{8e-9, 4e-9}));
   EXPECT_EQ(fine->between_hosts().alpha_s, 2e-5);
 }
 

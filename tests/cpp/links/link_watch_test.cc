@@ -6,7 +6,7 @@
 namespace braid::testing {
 namespace {
 
-// Cards that can pass anything.
+// NICs that can pass anything.
 bool has_drifted(LinkWatch& watch, const std::vector<SeenRates>& seen) {
   return watch.has_drifted(seen, std::vector<SeenRates>(seen.size(), {1e9, 1e9}));
 }
@@ -19,7 +19,7 @@ int looks_until_drift(LinkWatch& watch, const std::vector<SeenRates>& seen) {
   return 0;
 }
 
-// All is well for long, and then a card has changed; so far as many looks as can be were needed.
+// All is well for long, and then a NIC has changed; so far as many looks as can be were needed.
 void change_after_long(LinkWatch& watch) {
   for (int i = 0; i < 50; ++i) EXPECT_FALSE(has_drifted(watch, {{100, 100}}));
   EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 64);
@@ -36,7 +36,7 @@ TEST(LinkWatch, OneLookThatIsOffMayBeAnything) {
   EXPECT_EQ(looks_until_drift(watch, {{50, 50}}), 2);
 }
 
-TEST(LinkWatch, WatchesEachCardBothWays) {
+TEST(LinkWatch, WatchesEachNicBothWays) {
   const std::vector<SeenRates> usual = {{100, 200}, {300, 400}};
   for (const double factor : {0.79, 0.1, 1.21, 10.0}) {
     for (int which = 0; which < 4; ++which) {
@@ -55,8 +55,8 @@ TEST(LinkWatch, WatchesEachCardBothWays) {
   }
 }
 
-// Two cards that are off once each are not one that is off twice.
-TEST(LinkWatch, CountsEachCardByItself) {
+// Two NICs that are off once each are not one that is off twice.
+TEST(LinkWatch, CountsEachNicByItself) {
   LinkWatch watch;
   EXPECT_FALSE(has_drifted(watch, {{100, 100}, {100, 100}}));
   for (int i = 0; i < 4; ++i) {
@@ -74,8 +74,8 @@ TEST(LinkWatch, ZeroIsNotKnown) {
   EXPECT_TRUE(has_drifted(watch, {{70, 50}})) << "off in all looks that saw anything";
 }
 
-// A card that had recovered before anything was seen of it: then the usual rate is that of a fast card.
-TEST(LinkWatch, SeesThatACardIsFasterThanItWasMeasuredToBe) {
+// A NIC that had recovered before anything was seen of it: then the usual rate is that of a fast NIC.
+TEST(LinkWatch, SeesThatANicIsFasterThanItWasMeasuredToBe) {
   LinkWatch watch;
   const std::vector<SeenRates> measured = {{30, 30}, {100, 100}};
   EXPECT_FALSE(watch.has_drifted({{0, 0}, {30, 30}}, measured));
@@ -86,8 +86,8 @@ TEST(LinkWatch, SeesThatACardIsFasterThanItWasMeasuredToBe) {
   EXPECT_TRUE(other.has_drifted({{0, 37}, {30, 30}}, measured));
 }
 
-// Of two ranks on a host, each at its own time: their sum may be more than the card can pass, what one passes is not.
-TEST(LinkWatch, SeesThatOneRankAloneIsFasterThanTheCard) {
+// Of two ranks on a host, each at its own time: their sum may be more than the NIC can pass, what one passes is not.
+TEST(LinkWatch, SeesThatOneRankAloneIsFasterThanTheNic) {
   LinkWatch watch;
   const std::vector<SeenRates> measured = {{100, 100}};
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.has_drifted({{180, 180}}, measured, {{110, 110}}));
@@ -124,7 +124,7 @@ TEST(LinkWatch, WhatComesAndGoesIsMeasuredMoreAndMoreRarely) {
   EXPECT_EQ(looks_until_drift(watch, {{50, 100}}), 2) << "all was well for long";
 }
 
-TEST(LinkWatch, FastCardsAreAllAlike) {
+TEST(LinkWatch, FastNicsAreAllAlike) {
   constexpr double kGbit = 1e9 / 8;
   LinkWatch watch;
   EXPECT_FALSE(watch.has_drifted({{4 * kGbit, 9 * kGbit}}, {{5 * kGbit, 3 * kGbit}}));

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-TEST(Pace, SlowCardsSendALittleFasterThanWasMeasured) {
+TEST(Pace, SlowNicsSendALittleFasterThanWasMeasured) {
   for (const double bytes_per_s : {1e6, 12.5e6, 125e6})
     EXPECT_DOUBLE_EQ(pace_for(1 / bytes_per_s), 1.3 * bytes_per_s);
 }

@@ -42,12 +42,12 @@ TEST(Processor, TheSlowestOfEachKindCounts) {
       for (Node peer = 0; peer < kRanks; ++peer) {
         if (peer != rank) mailbox.attach(peer, hub.channel(rank, peer, mailbox, bell));
       }
-      Parley parley(mailbox, bell, "testing", deadline_after(milliseconds(10'000)));
+      ControlChannel control(mailbox, bell, "testing", deadline_after(milliseconds(10'000)));
       const Topology::Work mine = {{"a", rank == 1 ? 0.1 : 1.0 / 3}, {"b", rank}, {"c", -rank}};
-      const auto rates = slowest_of_all(parley, rank, kRanks, mine);
+      const auto rates = slowest_of_all(control, rank, kRanks, mine);
       ASSERT_TRUE(rates.ok()) << rates.status().message();
       told[static_cast<size_t>(rank)] = rates.value();
-      EXPECT_TRUE(parley.tell(rank, kRanks, "").ok());  // none leaves before
+      EXPECT_TRUE(control.tell(rank, kRanks, "").ok());  // none leaves before
     });
   }
   for (std::thread& rank : ranks) rank.join();

@@ -8,10 +8,10 @@
 namespace braid {
 namespace {
 
-// Three cards, of which the last needs so many times as long: what 1 MiB would be carried by.
+// Three NICs, of which the last needs so many times as long: what 1 MiB would be carried by.
 std::shared_ptr<const Choice> chosen_by_three(double slower) {
   Topology topology({0, 1, 2}, kWithinHost, {1e-4, 8e-8});
-  topology.set_card(2, {slower * 8e-8, slower * 8e-8});
+  topology.set_nic(2, {slower * 8e-8, slower * 8e-8});
   const auto tuner = tuner_for(topology, {});
   EXPECT_TRUE(tuner.ok());
   const Collective three{CollectiveKind::kAllReduce, 3, 0};

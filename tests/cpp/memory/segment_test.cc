@@ -13,7 +13,7 @@
 #include <set>
 #include <sstream>
 
-#include "memory/card.h"
+#include "memory/handle_text.h"
 
 namespace braid {
 namespace {
@@ -34,10 +34,10 @@ size_t touched_pages(const Segment& segment) {
   return count;
 }
 
-std::string with_field(const std::string& card, size_t index, const std::string& value) {
+std::string with_field(const std::string& handle, size_t index, const std::string& value) {
   std::string changed;
   size_t i = 0;
-  for (const std::string_view field : split(card, ':')) {
+  for (const std::string_view field : split(handle, ':')) {
     changed += (i == 0 ? "" : ":") + (i == index ? value : std::string(field));
     ++i;
   }
@@ -49,7 +49,7 @@ TEST(SegmentTest, BothMappingsAreTheSameMemory) {
   ASSERT_TRUE(mine.ok()) << mine.status().message();
   EXPECT_EQ(mine.value().size(), 12'288u);
   EXPECT_EQ(mine.value().owner(), ::getpid());
-  auto theirs = Segment::attach(mine.value().card());
+  auto theirs = Segment::attach(mine.value().handle());
   ASSERT_TRUE(theirs.ok()) << theirs.status().message();
   EXPECT_EQ(theirs.value().size(), mine.value().size());
   EXPECT_EQ(theirs.value().owner(), ::getpid());
@@ -64,19 +64,19 @@ TEST(SegmentTest, BothMappingsAreTheSameMemory) {
 TEST(SegmentTest, AnAttachedSegmentOutlivesItsCreator) {
   auto creator = std::make_unique<Result<Segment>>(Segment::create("test", 4096));
   creator->value().data()[100] = std::byte{7};
-  const std::string card = creator->value().card();
-  auto attached = Segment::attach(card);
+  const std::string handle = creator->value().handle();
+  auto attached = Segment::attach(handle);
   creator.reset();
   EXPECT_EQ(attached.value().data()[100], std::byte{7});
-  EXPECT_FALSE(Segment::attach(card).ok()) << "the card ends with the creator";
+  EXPECT_FALSE(Segment::attach(handle).ok()) << "the handle ends with the creator";
 }
 
 TEST(SegmentTest, AnotherProcessAttaches) {
   auto mine = Segment::create("test", 4096);
-  const std::string card = mine.value().card();
+  const std::string handle = mine.value().handle();
   const pid_t child = ::fork();
   if (child == 0) {
-    auto theirs = Segment::attach(card);
+    auto theirs = Segment::attach(handle);
     if (theirs.ok()) std::memcpy(theirs.value().data() + 64, "hello", 6);
     ::_exit(theirs.ok() && theirs.value().owner() == ::getppid() ? 0 : 1);
   }
@@ -91,12 +91,12 @@ TEST(SegmentTest, LeavesNoNamesAndNoDescriptors) {
   const size_t descriptors = open_descriptors();
   {
     auto mine = Segment::create("test", 4096);
-    auto theirs = Segment::attach(mine.value().card());
+    auto theirs = Segment::attach(mine.value().handle());
     ASSERT_TRUE(theirs.ok());
     EXPECT_EQ(files_in("/dev/shm"), names);
     EXPECT_EQ(open_descriptors(), descriptors + 1) << "only the creator's";
     Segment moved = std::move(mine).value();
-    EXPECT_TRUE(Segment::attach(moved.card()).ok());
+    EXPECT_TRUE(Segment::attach(moved.handle()).ok());
   }
   EXPECT_EQ(open_descriptors(), descriptors);
 }
@@ -110,7 +110,7 @@ TEST(SegmentTest, UntouchedPagesCostNothing) {
 
 TEST(SegmentTest, TheSizeIsSealed) {
   auto segment = Segment::create("test", 8192);
-  const auto fields = split(segment.value().card(), ':');
+  const auto fields = split(segment.value().handle(), ':');
   const int fd = *parse_number<int>(fields[1]);
   EXPECT_NE(::ftruncate(fd, 4096), 0);
   EXPECT_NE(::ftruncate(fd, 16'384), 0);
@@ -121,42 +121,42 @@ TEST(SegmentTest, ImpossibleSizesAreRefused) {
   EXPECT_EQ(Segment::create("test", SIZE_MAX).status().code(), Code::kInvalidArgument);
 }
 
-TEST(SegmentTest, GarbageCardsAreRefused) {
+TEST(SegmentTest, GarbageHandlesAreRefused) {
   auto segment = Segment::create("test", 4096);
-  const std::string card = segment.value().card();
+  const std::string handle = segment.value().handle();
   std::vector<std::string> garbage = {"",
                                       ":",
                                       ":::",
                                       "hello",
                                       "1:2:3:4",
-                                      card + ":",
-                                      card + " ",
-                                      " " + card,
-                                      card.substr(0, card.size() - 1),
+                                      handle + ":",
+                                      handle + " ",
+                                      " " + handle,
+                                      handle.substr(0, handle.size() - 1),
                                       std::string(100'000, '1')};
-  garbage.push_back(with_field(card, 0, "0"));
-  garbage.push_back(with_field(card, 0, "-1"));
-  garbage.push_back(with_field(card, 0, "../1"));
-  garbage.push_back(with_field(card, 1, "-3"));
-  garbage.push_back(with_field(card, 1, "99999999999999999999"));
-  garbage.push_back(with_field(card, 2, "0"));
-  garbage.push_back(with_field(card, 2, "18446744073709551615"));
-  garbage.push_back(with_field(card, 3, std::string(32, 'g')));
+  garbage.push_back(with_field(handle, 0, "0"));
+  garbage.push_back(with_field(handle, 0, "-1"));
+  garbage.push_back(with_field(handle, 0, "../1"));
+  garbage.push_back(with_field(handle, 1, "-3"));
+  garbage.push_back(with_field(handle, 1, "99999999999999999999"));
+  garbage.push_back(with_field(handle, 2, "0"));
+  garbage.push_back(with_field(handle, 2, "18446744073709551615"));
+  garbage.push_back(with_field(handle, 3, std::string(32, 'g')));
   for (const std::string& text : garbage) {
     EXPECT_EQ(Segment::attach(text).status().code(), Code::kInvalidArgument) << text.substr(0, 80);
   }
 }
 
-TEST(SegmentTest, OtherMemoryThanTheCardsIsRefused) {
+TEST(SegmentTest, OtherMemoryThanTheHandlesIsRefused) {
   auto segment = Segment::create("test", 4096);
-  const std::string card = segment.value().card();
-  EXPECT_EQ(Segment::attach(with_field(card, 3, std::string(32, '0'))).status().code(), Code::kUnsupported);
-  EXPECT_EQ(Segment::attach(with_field(card, 2, "8192")).status().code(), Code::kUnsupported);
-  EXPECT_EQ(Segment::attach(with_field(card, 1, "987654")).status().code(), Code::kSystem);
+  const std::string handle = segment.value().handle();
+  EXPECT_EQ(Segment::attach(with_field(handle, 3, std::string(32, '0'))).status().code(), Code::kUnsupported);
+  EXPECT_EQ(Segment::attach(with_field(handle, 2, "8192")).status().code(), Code::kUnsupported);
+  EXPECT_EQ(Segment::attach(with_field(handle, 1, "987654")).status().code(), Code::kSystem);
 
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  EXPECT_FALSE(Segment::attach(with_field(card, 1, std::to_string(ends[0]))).ok());
+  EXPECT_FALSE(Segment::attach(with_field(handle, 1, std::to_string(ends[0]))).ok());
   ::close(ends[0]);
   ::close(ends[1]);
 
@@ -164,7 +164,7 @@ TEST(SegmentTest, OtherMemoryThanTheCardsIsRefused) {
   const int loose = ::memfd_create("loose", MFD_CLOEXEC);
   ASSERT_EQ(::ftruncate(loose, 4096), 0);
   ASSERT_EQ(::pwrite(loose, segment.value().data(), 64, 0), 64);
-  EXPECT_EQ(Segment::attach(with_field(card, 1, std::to_string(loose))).status().code(), Code::kUnsupported);
+  EXPECT_EQ(Segment::attach(with_field(handle, 1, std::to_string(loose))).status().code(), Code::kUnsupported);
   ::close(loose);
 }
 
@@ -174,16 +174,16 @@ TEST(SegmentTest, ADeadProcessIsRefused) {
   const pid_t child = ::fork();
   if (child == 0) {
     auto segment = Segment::create("test", 4096);
-    const std::string& card = segment.value().card();
-    const bool sent = ::write(ends[1], card.data(), card.size()) == static_cast<ssize_t>(card.size());
+    const std::string& handle = segment.value().handle();
+    const bool sent = ::write(ends[1], handle.data(), handle.size()) == static_cast<ssize_t>(handle.size());
     ::_exit(sent ? 0 : 1);
   }
   ::close(ends[1]);
-  std::string card(200, '\0');
-  card.resize(static_cast<size_t>(::read(ends[0], card.data(), card.size())));
+  std::string handle(200, '\0');
+  handle.resize(static_cast<size_t>(::read(ends[0], handle.data(), handle.size())));
   ::close(ends[0]);
   ::waitpid(child, nullptr, 0);
-  const Status status = Segment::attach(card).status();
+  const Status status = Segment::attach(handle).status();
   EXPECT_EQ(status.code(), Code::kSystem) << status.message();
   EXPECT_NE(status.message().find("/proc/" + std::to_string(child)), std::string::npos) << status.message();
 }

@@ -36,8 +36,8 @@ TEST(StatedLinks, AreTheTopologyOfAllRanks) {
     ASSERT_TRUE(topology.ok());
     EXPECT_EQ(topology.value().numbered_hosts(), std::vector<int>({0, 0, 1}));
     EXPECT_EQ(topology.value().between_hosts(), kStatedBetween);
-    EXPECT_EQ(topology.value().card(0), (Topology::Card{8e-9, 8e-9}));
-    EXPECT_EQ(topology.value().card(1), (Topology::Card{4e-8, 1e-8}));
+    EXPECT_EQ(topology.value().nic(0), (Topology::Nic{8e-9, 8e-9}));
+    EXPECT_EQ(topology.value().nic(1), (Topology::Nic{4e-8, 1e-8}));
     std::vector<float> values(1000, 1.0f);
     const Status status = run(*group.value(), all_reduce(values));
     EXPECT_TRUE(status.ok()) << status.message();
@@ -92,14 +92,14 @@ TEST(StatedLinks, AFileThatNobodyHasReadIsRefused) {
   });
 }
 
-TEST(StatedLinks, CardsRoundTrip) {
-  const Topology::Card card{4e-8, 1.0 / 3};
-  const auto read = network_card_from_text(to_text(card));
+TEST(StatedLinks, NicsRoundTrip) {
+  const Topology::Nic nic{4e-8, 1.0 / 3};
+  const auto read = nic_from_text(to_text(nic));
   ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read.value(), card);
+  EXPECT_EQ(read.value(), nic);
   for (const char* wrong :
        {"", "up_s_per_byte=1", "up_s_per_byte=-1 down_s_per_byte=1", "up_s_per_byte=1 down_s_per_byte=1 x"}) {
-    EXPECT_FALSE(network_card_from_text(wrong).ok()) << wrong;
+    EXPECT_FALSE(nic_from_text(wrong).ok()) << wrong;
   }
 }
 

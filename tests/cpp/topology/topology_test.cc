@@ -38,34 +38,34 @@ TEST(Topology, NumbersHostsByFirstAppearance) {
   EXPECT_EQ(topology.host_sizes(), (std::vector<int>{3, 2, 1}));
 }
 
-TEST(Topology, ALinkIsAsSlowAsTheSlowerCard) {
+TEST(Topology, ALinkIsAsSlowAsTheSlowerNic) {
   Topology topology({0, 0, 1, 2}, {1, 2}, {3, 4});
-  EXPECT_EQ(topology.card(1), (Topology::Card{4, 4}));
-  topology.set_card(1, {8, 5});
-  topology.set_card(2, {6, 1});
-  EXPECT_EQ(topology.card(1), (Topology::Card{8, 5}));
+  EXPECT_EQ(topology.nic(1), (Topology::Nic{4, 4}));
+  topology.set_nic(1, {8, 5});
+  topology.set_nic(2, {6, 1});
+  EXPECT_EQ(topology.nic(1), (Topology::Nic{8, 5}));
   EXPECT_EQ(topology.link(0, 1), (Link{1, 2}));
   EXPECT_EQ(topology.link(0, 2), (Link{3, 5}));  // into host 1
   EXPECT_EQ(topology.link(2, 1), (Link{3, 8}));  // out of it
   EXPECT_EQ(topology.link(3, 2), (Link{3, 6}));
-  EXPECT_EQ(topology.link(0, 3), (Link{3, 4}));  // a fast card does not make the other one faster
+  EXPECT_EQ(topology.link(0, 3), (Link{3, 4}));  // a fast NIC does not make the other one faster
   EXPECT_TRUE(topology.special_links().empty());
 }
 
-TEST(Topology, ACardLikeTheOthersIsNotSpecial) {
+TEST(Topology, ANicLikeTheOthersIsNotSpecial) {
   Topology topology = uniform(3, 1, 2);
-  topology.set_card(2, {8, 8});
+  topology.set_nic(2, {8, 8});
   EXPECT_NE(topology, uniform(3, 1, 2));
-  topology.set_card(2, {2, 2});
+  topology.set_nic(2, {2, 2});
   EXPECT_EQ(topology, uniform(3, 1, 2));
   topology.set_link(0, 2, {1, 9});
-  topology.set_card(2, {2, 9});
-  EXPECT_TRUE(topology.special_links().empty());  // as the card now says, too
+  topology.set_nic(2, {2, 9});
+  EXPECT_TRUE(topology.special_links().empty());  // as the NIC now says, too
 }
 
-TEST(Topology, ALinkOfItsOwnWinsOverTheCards) {
+TEST(Topology, ALinkOfItsOwnWinsOverTheNics) {
   Topology topology = uniform(3, 1, 2);
-  topology.set_card(0, {4, 4});
+  topology.set_nic(0, {4, 4});
   topology.set_link(0, 1, {9, 3});
   EXPECT_EQ(topology.link(0, 1), (Link{9, 3}));
   EXPECT_EQ(topology.link(1, 0), (Link{1, 4}));
@@ -73,8 +73,8 @@ TEST(Topology, ALinkOfItsOwnWinsOverTheCards) {
 
 TEST(TopologyText, RoundTrips) {
   Topology odd({4, 4, 0, 1}, {0.1, 1.0 / 3}, {2e-5, 8e-9});
-  odd.set_card(4, {1.0 / 7, 0});
-  odd.set_card(1, {8e-9, 3e-9});
+  odd.set_nic(4, {1.0 / 7, 0});
+  odd.set_nic(1, {8e-9, 3e-9});
   odd.set_link(3, 0, {1e-300, 0});
   odd.set_burst_bytes(0.1);
   odd.set_work("fp8_e4m3", 0.1);
@@ -90,7 +90,7 @@ TEST(TopologyText, IsWhatTheHeaderShows) {
   Topology topology({0, 0, 1}, {5e-7, 1e-10}, {2e-5, 8e-9});
   topology.set_burst_bytes(4096);
   topology.set_work("int8", 1.5e-10);
-  topology.set_card(1, {4e-8, 8e-9});
+  topology.set_nic(1, {4e-8, 8e-9});
   topology.set_link(0, 2, {2e-5, 4e-7});
   EXPECT_EQ(to_text(topology),
             "topology hosts=0,0,1\n"
@@ -154,11 +154,11 @@ TEST(Topology, KnowsWorkByName) {
 
 TEST(Topology, SeemsFasterToSmallerMessages) {
   Topology topology({4, 4, 7}, {1, 2}, {3, 4});
-  topology.set_card(7, {8, 16});
+  topology.set_nic(7, {8, 16});
   topology.set_link(0, 2, {9, 64});
   topology.set_link(0, 1, {9, 64});
   Topology half({4, 4, 7}, {1, 2}, {3, 2});
-  half.set_card(7, {4, 8});
+  half.set_nic(7, {4, 8});
   half.set_link(0, 2, {9, 32});
   half.set_link(0, 1, {9, 64});  // inside a host messages are as they were
   for (Topology* one : {&topology, &half}) one->set_work("int8", 3);
@@ -170,12 +170,12 @@ TEST(Topology, SeemsFasterToSmallerMessages) {
 
 TEST(Topology, HasAFirstPart) {
   Topology topology({4, 4, 7, 9}, {1, 2}, {3, 4});
-  topology.set_card(7, {5, 6});
-  topology.set_card(9, {7, 8});
+  topology.set_nic(7, {5, 6});
+  topology.set_nic(9, {7, 8});
   topology.set_link(0, 2, {9, 9});
   topology.set_link(3, 0, {9, 9});
   Topology part({4, 4, 7}, {1, 2}, {3, 4});
-  part.set_card(7, {5, 6});
+  part.set_nic(7, {5, 6});
   part.set_link(0, 2, {9, 9});
   EXPECT_EQ(topology.first(3), part);
   EXPECT_EQ(topology.first(4), topology);

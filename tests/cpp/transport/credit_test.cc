@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large messages through a network card: who may send, and when. One thread polls all ranks, so that the order of
+// Large messages through a NIC: who may send, and when. One thread polls all ranks, so that the order of
 // things is certain, and a group in which nothing moves any more stands still for ever.
 #include <gtest/gtest.h>
 
@@ -79,7 +79,7 @@ class CreditTest : public ::testing::Test {
     for (const Message& m : messages_) m.expect_arrived();
   }
 
-  LoopbackHub hub_{kBoxes, {.eager_bytes = 64, .piece_bytes = 400, .has_card = true}};
+  LoopbackHub hub_{kBoxes, {.eager_bytes = 64, .piece_bytes = 400, .has_nic = true}};
   std::deque<DoorbellWord> bells_ = std::deque<DoorbellWord>(kBoxes);
   std::deque<Message> messages_;  // outlive the mailboxes
   std::vector<std::unique_ptr<Mailbox>> boxes_;

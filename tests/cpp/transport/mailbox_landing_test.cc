@@ -87,7 +87,7 @@ TEST_F(LandingTest, AMessageWithATagThatLandsAlreadyIsRefused) {
 
 TEST_F(LandingTest, AWholeMessageIsRefusedWhereItsPiecesLand) {
   recv(16);
-  arrive(frame_of(FrameKind::kAnnounce, 0, 16));
+  arrive(frame_of(FrameKind::kRequestToSend, 0, 16));
   ASSERT_TRUE(land(frame_of(FrameKind::kPiece, 8, 16)).ok());
   expect_refused(frame_of(FrameKind::kMessage, 16, 16));
   EXPECT_FALSE(request_.done()) << "the first piece is still landing in its memory";

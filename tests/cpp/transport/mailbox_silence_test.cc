@@ -17,7 +17,7 @@ constexpr milliseconds kTimeout{2000}, kStep{250};
 // A wire that keeps what is posted. Its peer is heard when the test says so.
 class QuietChannel final : public Channel {
  public:
-  explicit QuietChannel(bool has_card) : traits_{.eager_bytes = 64, .piece_bytes = 1024, .has_card = has_card} {}
+  explicit QuietChannel(bool has_nic) : traits_{.eager_bytes = 64, .piece_bytes = 1024, .has_nic = has_nic} {}
 
   const ChannelTraits& traits() const override { return traits_; }
   void post(const Frame& frame, ConstBytes, Request*) override { posted.push_back(frame.kind); }
@@ -41,7 +41,7 @@ class SilenceTest : public ::testing::TestWithParam<bool> {
  protected:
   SilenceTest() {
     for (Node peer = 1; peer < 3; ++peer) {
-      auto channel = std::make_unique<QuietChannel>(has_card());
+      auto channel = std::make_unique<QuietChannel>(has_nic());
       channels_.push_back(channel.get());
       box_.attach(peer, std::move(channel));
     }
@@ -50,7 +50,7 @@ class SilenceTest : public ::testing::TestWithParam<bool> {
   }
   ~SilenceTest() override { box_.close(); }
 
-  bool has_card() const { return GetParam(); }
+  bool has_nic() const { return GetParam(); }
   void look(int times) {
     for (int i = 0; i < times; ++i) looks_on_ = box_.look_for_silence(kStep);
   }
@@ -69,7 +69,7 @@ TEST_P(SilenceTest, ANeededPeerIsLostAfterItsTimeAndToldSo) {
   EXPECT_EQ(starts_, 1);
   look(7);
   EXPECT_FALSE(recv.done());
-  EXPECT_EQ(channels_[0]->count(FrameKind::kAsk), has_card() ? 1u : 0u) << "once, where that is how it is heard";
+  EXPECT_EQ(channels_[0]->count(FrameKind::kAsk), has_nic() ? 1u : 0u) << "once, where that is how it is heard";
   look(1);
   ASSERT_TRUE(recv.done());
   EXPECT_EQ(recv.status().code(), Code::kPeerLost);
@@ -77,7 +77,7 @@ TEST_P(SilenceTest, ANeededPeerIsLostAfterItsTimeAndToldSo) {
   EXPECT_EQ(recv.status().message().find("rank 1 (host n1, pid 4711) has not answered rank 0 for 2 s; "), 0u)
       << recv.status().message();
   EXPECT_NE(recv.status().message().find("(BRAID_PEER_TIMEOUT)"), std::string::npos);
-  EXPECT_EQ(recv.status().message().find("network") != std::string::npos, has_card());
+  EXPECT_EQ(recv.status().message().find("network") != std::string::npos, has_nic());
   EXPECT_FALSE(looks_on_);
   EXPECT_EQ(channels_[0]->count(FrameKind::kFail), 1u) << "it may go on, and must not wait then";
   EXPECT_EQ(channels_[1]->count(FrameKind::kFail), 1u);
@@ -92,7 +92,7 @@ TEST_P(SilenceTest, AnythingHeardBeginsItAnew) {
     look(1);
   }
   EXPECT_FALSE(recv.done());
-  EXPECT_EQ(channels_[0]->count(FrameKind::kAsk), has_card() ? 5u : 0u);
+  EXPECT_EQ(channels_[0]->count(FrameKind::kAsk), has_nic() ? 5u : 0u);
   box_.close();
 }
 
@@ -138,7 +138,7 @@ TEST_P(SilenceTest, LooksEndWhileNobodyIsNeededAndBeginAgain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, SilenceTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "OverACard" : "InOneHost"; });
+                         [](const auto& info) { return info.param ? "OverANic" : "InOneHost"; });
 
 }  // namespace
 }  // namespace braid::testing

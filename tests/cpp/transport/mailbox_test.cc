@@ -93,7 +93,7 @@ class Offers : public ::testing::Test {
  protected:
   void SetUp() override {
     for (auto [here, there] : {std::pair(&a_, &b_), std::pair(&b_, &a_)}) {
-      ASSERT_TRUE(here->group->connect(there->rank, there->group->card()).ok());
+      ASSERT_TRUE(here->group->connect(there->rank, there->group->endpoint()).ok());
     }
     if (!a_.group->can_read(1)) GTEST_SKIP() << "this machine lets no process read another's memory";
     a_.attach(1, true);

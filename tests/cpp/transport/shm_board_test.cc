@@ -9,7 +9,7 @@
 namespace braid::shm {
 namespace {
 
-constexpr size_t kStage = 4096;
+constexpr size_t kBounceBytes = 4096;
 constexpr uint64_t kDigest = 7;
 
 // The boards of three ranks, in private memory.
@@ -30,7 +30,7 @@ class BoardTest : public ::testing::Test {
     return right;
   }
 
-  LocalBoards boards_{3, kStage};
+  LocalBoards boards_{3, kBounceBytes};
 };
 
 TEST_F(BoardTest, SmallMessagesLieInTheirNotices) {
@@ -91,36 +91,36 @@ TEST_F(BoardTest, NoticesAreBounded) {
   EXPECT_TRUE(sender.post(1, kDigest, message(8, 1), kInline));
 }
 
-TEST_F(BoardTest, AStageIsGivenUpWhenAllHaveTaken) {
+TEST_F(BoardTest, ABounceBufferIsGivenUpWhenAllHaveTaken) {
   Board& sender = boards_[0];
   for (int round = 0; round < 20; ++round) {
     sender.begin_round();
-    const auto place = sender.stage(message(kStage / 2, round));
+    const auto place = sender.bounce(message(kBounceBytes / 2, round));
     ASSERT_TRUE(place) << round;
-    ASSERT_TRUE(sender.post(1, kDigest, message(kStage / 2, round), *place));
-    ASSERT_TRUE(sender.post(2, kDigest, message(kStage / 2, round), *place));
+    ASSERT_TRUE(sender.post(1, kDigest, message(kBounceBytes / 2, round), *place));
+    ASSERT_TRUE(sender.post(2, kDigest, message(kBounceBytes / 2, round), *place));
     if (round < 1) continue;
     // The round before is still held by both: no room for a third.
     sender.begin_round();
-    EXPECT_FALSE(sender.stage(message(kStage / 2, 0)));
-    EXPECT_TRUE(takes(1, 0, kStage / 2, round - 1));
-    EXPECT_FALSE(sender.stage(message(kStage / 2, 0)));
-    EXPECT_TRUE(takes(2, 0, kStage / 2, round - 1));
+    EXPECT_FALSE(sender.bounce(message(kBounceBytes / 2, 0)));
+    EXPECT_TRUE(takes(1, 0, kBounceBytes / 2, round - 1));
+    EXPECT_FALSE(sender.bounce(message(kBounceBytes / 2, 0)));
+    EXPECT_TRUE(takes(2, 0, kBounceBytes / 2, round - 1));
   }
 }
 
-TEST_F(BoardTest, WhatARoundStagedStaysUntilTheNext) {
+TEST_F(BoardTest, WhatARoundBouncedStaysUntilTheNext) {
   Board& sender = boards_[0];
   sender.begin_round();
-  const auto place = sender.stage(message(kStage / 2, 1));
+  const auto place = sender.bounce(message(kBounceBytes / 2, 1));
   ASSERT_TRUE(place);
-  ASSERT_TRUE(sender.post(1, kDigest, message(kStage / 2, 1), *place));
-  ASSERT_TRUE(takes(1, 0, kStage / 2, 1));
+  ASSERT_TRUE(sender.post(1, kDigest, message(kBounceBytes / 2, 1), *place));
+  ASSERT_TRUE(takes(1, 0, kBounceBytes / 2, 1));
   // Taken by all who have it, but it may yet be posted to rank 2.
-  ASSERT_TRUE(sender.stage(message(kStage / 2, 2)));
-  EXPECT_FALSE(sender.stage(message(kStage / 2, 3)));
-  ASSERT_TRUE(sender.post(2, kDigest, message(kStage / 2, 1), *place));
-  EXPECT_TRUE(takes(2, 0, kStage / 2, 1));
+  ASSERT_TRUE(sender.bounce(message(kBounceBytes / 2, 2)));
+  EXPECT_FALSE(sender.bounce(message(kBounceBytes / 2, 3)));
+  ASSERT_TRUE(sender.post(2, kDigest, message(kBounceBytes / 2, 1), *place));
+  EXPECT_TRUE(takes(2, 0, kBounceBytes / 2, 1));
 }
 
 TEST_F(BoardTest, AMessageNeverWraps) {
@@ -128,9 +128,9 @@ TEST_F(BoardTest, AMessageNeverWraps) {
   for (int i = 0; i < 50; ++i) {
     sender.begin_round();
     const size_t bytes = 1000 + static_cast<size_t>(i) * 7;
-    const auto place = sender.stage(message(bytes, i));
+    const auto place = sender.bounce(message(bytes, i));
     ASSERT_TRUE(place);
-    EXPECT_LE(*place + bytes, kStage);
+    EXPECT_LE(*place + bytes, kBounceBytes);
     ASSERT_TRUE(sender.post(1, kDigest, message(bytes, i), *place));
     ASSERT_TRUE(takes(1, 0, bytes, i)) << i;
   }

@@ -36,8 +36,8 @@ TEST_F(NoMemoryTest, NoGroupIsMade) {
 
 TEST_F(NoMemoryTest, AMessageThroughARingFailsTheGroup) {
   ShmSide first(0, 2), second(1, 2);
-  ASSERT_TRUE(first.group->connect(1, second.group->card()).ok());
-  ASSERT_TRUE(second.group->connect(0, first.group->card()).ok());
+  ASSERT_TRUE(first.group->connect(1, second.group->endpoint()).ok());
+  ASSERT_TRUE(second.group->connect(0, first.group->endpoint()).ok());
   first.attach(1, false);
   second.attach(0, false);
   is_full = true;
@@ -48,14 +48,14 @@ TEST_F(NoMemoryTest, AMessageThroughARingFailsTheGroup) {
   EXPECT_NE(sent.message().find("a message to rank 1"), std::string::npos) << sent.message();
 }
 
-TEST_F(NoMemoryTest, AMessageOnAStageIsRefusedWithAReason) {
+TEST_F(NoMemoryTest, AMessageOnABounceBufferIsRefusedWithAReason) {
   shm::LocalBoards boards(2, size_t{1} << 20);
   boards[0].begin_round();
   const std::vector<std::byte> bytes(100'000);
-  ASSERT_TRUE(boards[0].stage(bytes));
+  ASSERT_TRUE(boards[0].bounce(bytes));
   EXPECT_TRUE(boards[0].refusal().ok());
   is_full = true;
-  EXPECT_FALSE(boards[0].stage(bytes));
+  EXPECT_FALSE(boards[0].bounce(bytes));
   EXPECT_EQ(boards[0].refusal().code(), Code::kSystem);
 }
 

@@ -28,15 +28,15 @@ std::string read_line(int socket) {
   return line;
 }
 
-// What a bootstrap does: cards, then verdicts.
-Status meet(ShmSide& side, int socket) {
+// What a bootstrap does: endpoints, then verdicts.
+Status rendezvous(ShmSide& side, int socket) {
   const Node peer = 1 - side.rank;
-  write_line(socket, side.group->card());
-  const std::string card = read_line(socket);
-  side.group->permit({card});
+  write_line(socket, side.group->endpoint());
+  const std::string endpoint = read_line(socket);
+  side.group->permit({endpoint});
   write_line(socket, "permitted");
   (void)read_line(socket);
-  if (Status status = side.group->connect(peer, card); !status.ok()) return status;
+  if (Status status = side.group->connect(peer, endpoint); !status.ok()) return status;
   write_line(socket, side.group->can_read(peer) ? "reads" : "connected");
   side.attach(peer, read_line(socket) == "reads");
   return {};
@@ -53,14 +53,14 @@ class ChildRank {
     if (pid_ == 0) {
       ::close(ends[0]);
       ShmSide child(1, 2, options);
-      const bool well = meet(child, ends[1]).ok() && body(child);
+      const bool well = rendezvous(child, ends[1]).ok() && body(child);
       write_line(ends[1], well ? "done" : "failed");
       for (;;) ::pause();
     }
     ::close(ends[1]);
     socket_ = ends[0];
     parent_ = std::make_unique<ShmSide>(0, 2, options);
-    const Status status = meet(*parent_, socket_);
+    const Status status = rendezvous(*parent_, socket_);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   ~ChildRank() {
@@ -229,13 +229,13 @@ TEST_P(ShmProcessTest, LeavingProcessesAreNoFailure) {
   EXPECT_TRUE(child.parent().mailbox->failure().ok());
 }
 
-TEST(ShmDeadPeerTest, CardsOfDeadProcessesAreRefused) {
+TEST(ShmDeadPeerTest, EndpointsOfDeadProcessesAreRefused) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   const pid_t pid = ::fork();
   if (pid == 0) {
     ShmSide side(1, 2);
-    write_line(ends[1], side.group->card());
+    write_line(ends[1], side.group->endpoint());
     ::_exit(0);
   }
   ::waitpid(pid, nullptr, 0);

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "transport/contract.h"
-#include "transport/shm/group_card.h"
+#include "transport/shm/group_endpoint.h"
 #include "transport/shm/layout.h"
 #include "transport/shm_side.h"
 
@@ -22,7 +22,7 @@ class ShmThreads final : public TestGroup {
     for (ShmSide& side : sides_) {
       for (const ShmSide& other : sides_) {
         if (other.rank == side.rank) continue;
-        const Status status = side.group->connect(other.rank, other.group->card());
+        const Status status = side.group->connect(other.rank, other.group->endpoint());
         EXPECT_TRUE(status.ok()) << status.message();
       }
     }
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Shm, TransportContract,
 
 // A side and its view of one peer's raw segment, to do to the ring what a broken process would.
 Segment raw_inbox(const ShmSide& side) {
-  return Segment::attach(shm::GroupCard::parse(side.group->card()).value().inbox).value();
+  return Segment::attach(shm::GroupEndpoint::parse(side.group->endpoint()).value().inbox).value();
 }
 
 shm::Ring raw_ring(const Segment& inbox, Node writer) { return shm::ring_of(inbox, 2, 128 * 1024, writer); }
@@ -151,8 +151,8 @@ TEST(ShmTest, BothSidesComeToTheSameLimits) {
   ShmOptions large;
   large.eager_bytes = 1 << 20;
   ShmSide a(0, 2, small), b(1, 2, large);
-  ASSERT_TRUE(a.group->connect(1, b.group->card()).ok());
-  ASSERT_TRUE(b.group->connect(0, a.group->card()).ok());
+  ASSERT_TRUE(a.group->connect(1, b.group->endpoint()).ok());
+  ASSERT_TRUE(b.group->connect(0, a.group->endpoint()).ok());
   const auto to_b = a.group->channel(1, *a.mailbox, b.group->can_read(0));
   const auto to_a = b.group->channel(0, *b.mailbox, a.group->can_read(1));
   EXPECT_EQ(to_a->traits().eager_bytes, to_b->traits().eager_bytes);
@@ -164,8 +164,8 @@ TEST(ShmTest, BothSidesComeToTheSameLimits) {
 
 TEST(ShmTest, SingleCopyIsOnlyUsedWhereItIsAllowed) {
   ShmSide with(0, 2, options_of(128 * 1024, true)), without(1, 2, options_of(128 * 1024, false));
-  ASSERT_TRUE(with.group->connect(1, without.group->card()).ok());
-  ASSERT_TRUE(without.group->connect(0, with.group->card()).ok());
+  ASSERT_TRUE(with.group->connect(1, without.group->endpoint()).ok());
+  ASSERT_TRUE(without.group->connect(0, with.group->endpoint()).ok());
   EXPECT_TRUE(with.group->can_read(1));
   EXPECT_FALSE(without.group->can_read(0));
   with.attach(1, without.group->can_read(0));
@@ -180,31 +180,32 @@ TEST(ShmTest, SingleCopyIsOnlyUsedWhereItIsAllowed) {
   }
 }
 
-TEST(ShmTest, CardsThatCannotBeAreRefused) {
+TEST(ShmTest, EndpointsThatCannotBeAreRefused) {
   ShmSide a(0, 3), b(1, 3), other_group(1, 2);
-  const std::string card = b.group->card();
+  const std::string endpoint = b.group->endpoint();
   EXPECT_EQ(a.group->connect(1, "").code(), Code::kInvalidArgument);
   EXPECT_EQ(a.group->connect(1, "braid-shm-1").code(), Code::kInvalidArgument);
-  EXPECT_EQ(a.group->connect(1, card + " x").code(), Code::kInvalidArgument);
-  EXPECT_EQ(a.group->connect(1, "x" + card).code(), Code::kInvalidArgument);
-  EXPECT_EQ(a.group->connect(1, other_group.group->card()).code(), Code::kInvalidArgument) << "another group size";
-  EXPECT_EQ(a.group->connect(2, card).code(), Code::kInvalidArgument) << "another rank";
-  EXPECT_EQ(a.group->connect(0, card).code(), Code::kInvalidArgument);
-  EXPECT_EQ(a.group->connect(3, card).code(), Code::kInvalidArgument);
+  EXPECT_EQ(a.group->connect(1, endpoint + " x").code(), Code::kInvalidArgument);
+  EXPECT_EQ(a.group->connect(1, "x" + endpoint).code(), Code::kInvalidArgument);
+  EXPECT_EQ(a.group->connect(1, other_group.group->endpoint()).code(), Code::kInvalidArgument)
+      << "another group size";
+  EXPECT_EQ(a.group->connect(2, endpoint).code(), Code::kInvalidArgument) << "another rank";
+  EXPECT_EQ(a.group->connect(0, endpoint).code(), Code::kInvalidArgument);
+  EXPECT_EQ(a.group->connect(3, endpoint).code(), Code::kInvalidArgument);
 
-  std::string respelt = card;
+  std::string respelt = endpoint;
   respelt.insert(respelt.find(' ') + 1, "0");  // "00", or "01": the same number
-  EXPECT_FALSE(shm::GroupCard::parse(respelt).ok()) << respelt;
+  EXPECT_FALSE(shm::GroupEndpoint::parse(respelt).ok()) << respelt;
 
-  auto larger = shm::GroupCard::parse(card).value();
+  auto larger = shm::GroupEndpoint::parse(endpoint).value();
   larger.ring_bytes *= 2;
   EXPECT_EQ(a.group->connect(1, larger.text()).code(), Code::kInvalidArgument);
-  auto elsewhere = shm::GroupCard::parse(card).value();
-  elsewhere.bell = a.group->card();
+  auto elsewhere = shm::GroupEndpoint::parse(endpoint).value();
+  elsewhere.bell = a.group->endpoint();
   EXPECT_FALSE(a.group->connect(1, elsewhere.text()).ok());
-  EXPECT_TRUE(a.group->connect(1, card).ok()) << "a refused card does no harm";
+  EXPECT_TRUE(a.group->connect(1, endpoint).ok()) << "a refused endpoint does no harm";
 
-  auto unreadable = shm::GroupCard::parse(a.group->card()).value();
+  auto unreadable = shm::GroupEndpoint::parse(a.group->endpoint()).value();
   unreadable.probe_address = 16;
   EXPECT_TRUE(b.group->connect(0, unreadable.text()).ok());
   EXPECT_FALSE(b.group->can_read(0));
@@ -263,7 +264,7 @@ TEST(ShmTest, BrokenCountsLoseThePeer) {
 
 TEST(ShmTest, PullReportsMemoryThatCannotBeRead) {
   ShmSide a(0, 2), b(1, 2);
-  ASSERT_TRUE(a.group->connect(1, b.group->card()).ok());
+  ASSERT_TRUE(a.group->connect(1, b.group->endpoint()).ok());
   const auto channel = a.group->channel(1, *a.mailbox, true);
   const auto data = pattern(100'000, 5);
   std::vector<std::byte> got(data.size());

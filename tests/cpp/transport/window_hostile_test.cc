@@ -13,7 +13,7 @@ namespace braid::testing {
 namespace {
 
 constexpr Mailbox::Limits kTightLimits{.early_bytes = 4096, .announced = 8};
-constexpr ChannelTraits kWithCard{.eager_bytes = 64, .piece_bytes = 1000, .has_card = true};
+constexpr ChannelTraits kWithNic{.eager_bytes = 64, .piece_bytes = 1000, .has_nic = true};
 constexpr ChannelTraits kPlain{.eager_bytes = 64, .piece_bytes = 1000};
 constexpr ChannelTraits kReads{.eager_bytes = 64, .piece_bytes = 1000, .peer_reads = true, .reads_peer = true};
 
@@ -94,15 +94,15 @@ TEST(HostileWindowTest, AllPeersTogetherHave64MebibytesUntilEachHasTheLeast) {
 TEST(HostileWindowTest, MoreAnnouncementsAndOffersThanMayComeAreRefused) {
   Rank plain(kPlain), reads(kReads);
   std::string words;
-  EXPECT_EQ(plain.flood(FrameKind::kAnnounce, 1000, 0, &words), 16u);
+  EXPECT_EQ(plain.flood(FrameKind::kRequestToSend, 1000, 0, &words), 16u);
   EXPECT_EQ(words, "rank 1 broke the protocol (it has announced more than 16 messages that nobody asked for)");
   EXPECT_EQ(reads.flood(FrameKind::kOffer, 1000, 0, &words), 16u);
 }
 
-TEST(HostileWindowTest, MoreReadyThanMayComeIsRefused) {
+TEST(HostileWindowTest, MoreClearToSendThanMayComeIsRefused) {
   Rank rank(kPlain);
   std::string words;
-  EXPECT_EQ(rank.flood(FrameKind::kReady, 1000, 0, &words), 8u);
+  EXPECT_EQ(rank.flood(FrameKind::kClearToSend, 1000, 0, &words), 8u);
   EXPECT_EQ(words, "rank 1 broke the protocol (it asks for more than 8 messages before they are sent)");
   EXPECT_EQ(rank.flood(FrameKind::kWant, 0, 0, &words), 8u);
   EXPECT_EQ(words, "rank 1 broke the protocol (it wants more than 8 messages before they are sent)");
@@ -134,8 +134,8 @@ TEST(HostileWindowTest, PiecesOfWhatNobodyAskedForAreRefused) {
   const Tag tag{kPointToPoint, 0};
   rank.recv(tag, 16);  // small: it would come at once
   EXPECT_FALSE(rank.land(Rank::frame_of(FrameKind::kPiece, tag, 16, 16)).ok());
-  EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kAnnounce, tag, 16)).ok());
-  EXPECT_EQ(rank.posted(FrameKind::kReady), 1u);
+  EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kRequestToSend, tag, 16)).ok());
+  EXPECT_EQ(rank.posted(FrameKind::kClearToSend), 1u);
   EXPECT_FALSE(rank.land(Rank::frame_of(FrameKind::kPiece, tag, 16, 0)).ok()) << "an empty piece of 16 bytes";
   EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kPiece, tag, 16, 16)).ok());
   EXPECT_TRUE(rank.last_done());
@@ -149,24 +149,24 @@ TEST(HostileWindowTest, WhoAsksWithoutEndIsAnsweredNowAndThen) {
   EXPECT_LT(rank.posted(FrameKind::kTell), 1000u);
 }
 
-TEST(HostileWindowTest, NoMoreReadyGoesAheadThanMayCome) {
+TEST(HostileWindowTest, NoMoreClearToSendGoesAheadThanMayCome) {
   Rank rank(kPlain);
   for (size_t i = 0; i < 50; ++i) rank.recv({kPointToPoint, i}, 1000);
-  EXPECT_EQ(rank.posted(FrameKind::kReady), 8u);
-  EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kAnnounce, {kPointToPoint, 49}, 1000)).ok());
-  EXPECT_EQ(rank.posted(FrameKind::kReady), 9u) << "the others when they are announced";
+  EXPECT_EQ(rank.posted(FrameKind::kClearToSend), 8u);
+  EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kRequestToSend, {kPointToPoint, 49}, 1000)).ok());
+  EXPECT_EQ(rank.posted(FrameKind::kClearToSend), 9u) << "the others when they are announced";
 }
 
 TEST(HostileWindowTest, AnAnnouncementThatPiecesOvertookIsNotKept) {
-  Rank rank(kWithCard);
+  Rank rank(kWithNic);
   for (size_t i = 0; i < 100; ++i) {
     const Tag tag{kPointToPoint | i, 0};
-    rank.recv(tag, 1000);  // kReady goes at once, and crosses the announcement
+    rank.recv(tag, 1000);  // kClearToSend goes at once, and crosses the announcement
     Frame piece = Rank::frame_of(FrameKind::kPiece, tag, 1000, 1000);
     piece.was_announced = 1;
     ASSERT_TRUE(rank.land(piece).ok());
     ASSERT_TRUE(rank.last_done());
-    ASSERT_TRUE(rank.land(Rank::frame_of(FrameKind::kAnnounce, tag, 1000)).ok()) << i;
+    ASSERT_TRUE(rank.land(Rank::frame_of(FrameKind::kRequestToSend, tag, 1000)).ok()) << i;
     EXPECT_FALSE(rank.box().look(1, tag).arrived);
   }
 }

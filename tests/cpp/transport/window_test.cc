@@ -89,7 +89,7 @@ class WindowTest : public ::testing::TestWithParam<WireKind> {
 INSTANTIATE_TEST_SUITE_P(
     Loopback, WindowTest,
     ::testing::Values(WireKind{"pieces", {.eager_bytes = 64, .piece_bytes = 400}},
-                      WireKind{"card", {.eager_bytes = 64, .piece_bytes = 400, .has_card = true}},
+                      WireKind{"nic", {.eager_bytes = 64, .piece_bytes = 400, .has_nic = true}},
                       WireKind{"single_copy", {.eager_bytes = 64, .piece_bytes = 400, .read_peers = true}}),
     [](const auto& info) { return info.param.name; });
 

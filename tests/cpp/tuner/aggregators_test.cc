@@ -7,14 +7,14 @@
 namespace braid::testing {
 namespace {
 
-// Four ranks and an aggregator, each on a host of its own; 1 Gbit/s, the aggregator's card as said.
+// Four ranks and an aggregator, each on a host of its own; 1 Gbit/s, the aggregator's NIC as said.
 Topology with_an_aggregator(double s_per_byte = 8e-9) {
   Topology topology = uniform(5, 1e-4, 8e-9);
-  topology.set_card(4, {s_per_byte, s_per_byte});
+  topology.set_nic(4, {s_per_byte, s_per_byte});
   return topology;
 }
 
-TEST(Aggregators, GetWhatTheirCardsBear) {
+TEST(Aggregators, GetWhatTheirNicsBear) {
   TunerOptions options;
   options.chunk_bytes = 1 << 18;
   const Collective four{CollectiveKind::kAllReduce, 4, 0};

@@ -40,18 +40,18 @@ TEST(Tuner, DoesNotFloodPortsWhenMessagesAreDear) {
             "doubling");
 }
 
-Topology with_a_slow_card(int hosts, int ranks_per_host = 1) {
+Topology with_a_slow_nic(int hosts, int ranks_per_host = 1) {
   std::vector<int> host_of;
   for (int host = 0; host < hosts; ++host) host_of.insert(host_of.end(), ranks_per_host, host);
   Topology topology(host_of, {1e-6, 1e-10}, {1e-4, 8e-9});
-  topology.set_card(hosts - 1, {1.25e-8, 1.25e-8});  // a tree with this rank as a leaf is slower than direct
+  topology.set_nic(hosts - 1, {1.25e-8, 1.25e-8});  // a tree with this rank as a leaf is slower than direct
   return topology;
 }
 
-TEST(Tuner, GivesASlowCardASmallShare) {
+TEST(Tuner, GivesASlowNicASmallShare) {
   TunerOptions options;
   options.chunk_bytes = 1 << 18;
-  Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, kHuge, with_a_slow_card(4), DType::kFloat32,
+  Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, kHuge, with_a_slow_nic(4), DType::kFloat32,
                          ReduceOp::kSum, options);
   EXPECT_EQ(choice.family, "direct");
   const auto& shares = choice.schedule->schedule().shares;
@@ -64,7 +64,7 @@ TEST(Tuner, KeepsEqualSharesForASingleSegment) {
   options.algorithm = "direct";
   for (const std::optional<int64_t>& chunk_bytes : {std::optional<int64_t>(), std::optional(kHuge)}) {
     options.chunk_bytes = chunk_bytes;
-    Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, 1 << 20, with_a_slow_card(4), DType::kFloat32,
+    Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, 1 << 20, with_a_slow_nic(4), DType::kFloat32,
                            ReduceOp::kSum, options);
     EXPECT_TRUE(choice.schedule->schedule().shares.empty()) << chunk_bytes.value_or(0);
     EXPECT_TRUE(choice.runners_up.empty());
@@ -82,7 +82,7 @@ TEST(Tuner, CountsSegmentsAsTheyWillBeCut) {
     return chosen({CollectiveKind::kAllReduce, 4, 0}, 1 << 24, topology, DType::kFloat32, ReduceOp::kSum, options)
         .predicted_s;
   };
-  // The card is busy all the time with one segment under way, too: nothing is computed and there is no latency.
+  // The NIC is busy all the time with one segment under way, too: nothing is computed and there is no latency.
   EXPECT_NEAR(seconds(1), 1.5 * (1 << 24) * 8e-9, 1e-6);
   EXPECT_NEAR(seconds(64), seconds(1), 1e-9);
   options.rates.reduce_s_per_byte = 8e-9;
@@ -91,25 +91,25 @@ TEST(Tuner, CountsSegmentsAsTheyWillBeCut) {
   EXPECT_NEAR(seconds(64), seconds(1), 1e-12);
 }
 
-TEST(Tuner, CutsToSuitTheCards) {
+TEST(Tuner, CutsToSuitTheNics) {
   TunerOptions options;
   options.algorithm = "direct";
   const Collective four{CollectiveKind::kAllReduce, 4, 0};
   const auto choice = [&] {
-    return chosen(four, 1 << 24, with_a_slow_card(4), DType::kFloat32, ReduceOp::kSum, options);
+    return chosen(four, 1 << 24, with_a_slow_nic(4), DType::kFloat32, ReduceOp::kSum, options);
   };
   EXPECT_EQ(choice().chunk_bytes, 0);
   options.chunk_bytes = 1 << 14;
   EXPECT_EQ(choice().chunk_bytes, 1 << 14);
   options.chunk_bytes = 0;
   Choice suited = choice();
-  EXPECT_EQ(suited.chunk_bytes, chunk_bytes_for(suited.schedule->schedule(), with_a_slow_card(4), options.window));
+  EXPECT_EQ(suited.chunk_bytes, chunk_bytes_for(suited.schedule->schedule(), with_a_slow_nic(4), options.window));
 }
 
-// 64 KiB over a card of 25 Mbit/s: whole, its owner-less rank sends all of it and then receives all of it.
+// 64 KiB over a NIC of 25 Mbit/s: whole, its owner-less rank sends all of it and then receives all of it.
 TEST(Tuner, CutsFinerWhereThatOverlapsMoreThanItCosts) {
   Topology slow = uniform(4, 1e-4, 8e-8);
-  slow.set_card(3, {3.2e-7, 3.2e-7});
+  slow.set_nic(3, {3.2e-7, 3.2e-7});
   TunerOptions options;
   options.algorithm = "direct";
   options.chunk_bytes = 0;
@@ -130,7 +130,7 @@ TEST(Tuner, CutsFinerWhereThatOverlapsMoreThanItCosts) {
   options.chunk_bytes = 1 << 15;
   EXPECT_EQ(choice(1 << 16).chunk_bytes, 1 << 15);
   options.chunk_bytes = 0;
-  options.rates.card_overhead_s = 1e-2;
+  options.rates.nic_overhead_s = 1e-2;
   const Choice dear = choice(1 << 16);
   EXPECT_EQ(dear.chunk_bytes, chunk_bytes_for(dear.schedule->schedule(), slow, options.window));
 }
@@ -156,7 +156,7 @@ TEST(Tuner, LeavesThePlainFamilyForAGainAboveTheMargin) {
 TEST(Tuner, ExplainsTheSharesOfTheClass) {
   TunerOptions options;
   options.chunk_bytes = 1 << 18;
-  auto tuner = std::move(Tuner::create(with_a_slow_card(4), options)).value();
+  auto tuner = std::move(Tuner::create(with_a_slow_nic(4), options)).value();
   const Collective four{CollectiveKind::kAllReduce, 4, 0};
   Choice large = tuner->explain(four, DType::kFloat32, ReduceOp::kSum, kHuge, kHuge).value();
   Choice small = tuner->explain(four, DType::kFloat32, ReduceOp::kSum, kHuge, 1 << 16).value();
@@ -183,7 +183,7 @@ TEST(Tuner, GivesFamiliesOfHostsSharesPerHost) {
   options.algorithm = "hierarchical_direct";
   options.chunk_bytes = 1 << 18;
   const Collective twelve{CollectiveKind::kAllReduce, 12, 0};
-  const Topology topology = with_a_slow_card(4, 3);
+  const Topology topology = with_a_slow_nic(4, 3);
   Choice choice = chosen(twelve, kHuge, topology, DType::kFloat32, ReduceOp::kSum, options);
   EXPECT_FALSE(choice.schedule->schedule().shares.empty());
   // The closed form: 1.5 / 0.64 seconds against 6 / 3.64.

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/endpoint.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+namespace braid {
+namespace {
+
+constexpr int kWireVersion = 5;
+
+constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 9> kFields = {{
+    {"settings", &RankEndpoint::settings},
+    {"host", &RankEndpoint::host},
+    {"cores", &RankEndpoint::cores},
+    {"shm", &RankEndpoint::shm},
+    {"tcp", &RankEndpoint::tcp},
+    {"nonce", &RankEndpoint::nonce},
+    {"rates", &RankEndpoint::rates},
+    {"place", &RankEndpoint::place},
+    {"secret", &RankEndpoint::secret},
+}};
+
+std::string link_target(const char* path) {
+  std::array<char, 128> target{};
+  const ssize_t length = ::readlink(path, target.data(), target.size());
+  return length > 0 ? std::string(target.data(), static_cast<size_t>(length)) : std::string();
+}
+
+// "" if the system has no boot id. A refusal is an error: without the id this process would look like a host of
+// its own.
+Result<std::string> boot_id() {
+  std::array<char, 64> id{};
+  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    return system_error("cannot read which host this is", errno);
+  }
+  const ssize_t length = fd < 0 ? 0 : ::read(fd, id.data(), id.size());
+  if (fd >= 0) ::close(fd);
+  const std::string_view text(id.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+}  // namespace
+
+std::string to_text(const RankEndpoint& endpoint) {
+  std::string text;
+  for (const auto& [name, field] : kFields) text += std::string(name) + "=" + endpoint.*field + "\n";
+  return text;
+}
+
+Result<RankEndpoint> endpoint_from_text(const std::string& text) {
+  RankEndpoint endpoint;
+  std::string_view rest = text;  // no stream: a stream would hide that there is no memory for a line
+  for (const auto& [name, field] : kFields) {
+    const std::string lead = std::string(name) + "=";
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (!line.starts_with(lead)) {
+      return Status(Code::kMismatch,
+                    "a rank left an endpoint without \"" + lead + "\"; it may run another braid version");
+    }
+    endpoint.*field = line.substr(lead.size());
+  }
+  return endpoint;
+}
+
+Result<std::string> host_identity(const Options& options) {
+  if (!options.host.empty()) return "set:" + options.host;
+  const auto boot = boot_id();
+  if (!boot.ok()) return boot;
+  return boot.value() + " " + link_target("/proc/self/ns/ipc");
+}
+
+std::string own_place(const Options& options) {
+  std::array<char, 256> name{};
+  const bool known = ::gethostname(name.data(), name.size() - 1) == 0;
+  std::string host = !options.host.empty() ? options.host : known ? name.data() : "?";
+  std::erase(host, '\n');  // an endpoint has a line for each field
+  return host + " (pid " + std::to_string(::getpid()) + ")";
+}
+
+std::string shared_settings(const Options& options) {
+  return "wire format " + std::to_string(kWireVersion) + ", BRAID_ALGORITHM=" + options.algorithm +
+         ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
+         ", BRAID_WINDOW=" + std::to_string(options.window) +
+         ", BRAID_TCP_CONNECTIONS=" + std::to_string(options.tcp_connections) +
+         ", BRAID_LINKS=" + (options.stated ? in_words(*options.stated) : options.links) + ", " +
+         std::to_string(options.aggregators) +
+         " aggregators, BRAID_SERVERS=" + (options.await_servers < 0 ? "" : std::to_string(options.await_servers));
+}
+
+}  // namespace braid

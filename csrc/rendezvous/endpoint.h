@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's endpoint: what the rank writes into the store, so that the others can check its settings and reach it.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "options/options.h"
+
+namespace braid {
+
+struct RankEndpoint {
+  std::string settings;  // what must be equal on all ranks, in words
+  std::string host;      // equal for ranks that may share memory
+  std::string cores;     // the cores it may run on, as cores.h writes them
+  std::string shm;       // its shared memory (group_endpoint.h); empty: not offered
+  std::string tcp;       // the address of its listener; empty: not offered
+  std::string nonce;     // random, new in every rendezvous
+  std::string rates;     // rates of its host's NIC, if a file states the links; else empty
+  std::string place;     // host and process, for messages: "node7 (pid 4711)"
+  std::string secret;    // in rank 0's endpoint only: members prove by it that they belong
+
+  bool operator==(const RankEndpoint&) const = default;
+};
+
+std::string to_text(const RankEndpoint& endpoint);
+Result<RankEndpoint> endpoint_from_text(const std::string& text);
+
+// Boot id and IPC namespace of this machine, or the override.
+Result<std::string> host_identity(const Options& options);
+// The name of the host, or the override, and the process: "node7 (pid 4711)".
+std::string own_place(const Options& options);
+// The settings marked (*) in options.h, and the version of the wire format.
+std::string shared_settings(const Options& options);
+
+}  // namespace braid

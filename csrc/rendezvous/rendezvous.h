@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a new group find each other. The ranks exchange their endpoints through the store. Then they
+// find out which of them share memory, and give the mailbox a wire to every peer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/store.h"
+#include "engine/engine_impl.h"
+#include "topology/topology.h"
+#include "transport/mailbox.h"
+
+namespace braid {
+
+// The wires of a group. Close the mailbox before they are destroyed.
+struct Wires {
+  std::unique_ptr<ShmGroup> shm;
+  std::unique_ptr<shm::Board> board;  // when all ranks share memory
+  std::shared_ptr<TcpGroup> tcp;
+  std::vector<int> hosts;  // per rank: number of its host, by first appearance
+  std::vector<std::string>
+      host_addresses;                     // per rank: its host and address; measured links are remembered by them
+  std::vector<Topology::Nic> rates;       // per rank: the stated rates of its host's NIC; empty if none are stated
+  double ranks_per_core = 1;              // of this rank's machine
+  double most_ranks_per_core = 1;         // of the most crowded machine, at least 1; the same on all ranks
+  bool readable = false;                  // every rank can read the memory of every other
+  std::vector<std::string> places;        // per rank: "node7 (pid 4711)"
+  std::vector<std::string> descriptions;  // per rank: "rank 1: shm, single copy", "rank 2: tcp 10.0.0.2:4711"
+};
+
+// Forms the wires of a group. Waits for all ranks, at most options.timeout. A failure names the rank that is
+// missing, or the setting that differs and the rank that has it. After a failure, too, `mailbox` may have channels
+// that need `wires`.
+Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
+                      const Options& options, Mailbox& mailbox, Wires& wires);
+
+}  // namespace braid
