@@ -128,8 +128,10 @@ c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, 
   auto started = starter();
   if (!started.ok() && record) recorder.ended(*record, false, kAnyNode);
   raise_if_failed(started.status(), *members_);
-  if (record) {
-    if (!started.value()->done()) recorder.follow(*record, started.value());
+  if (record && started.value()->done()) {
+    recorder.ended(*record, started.value()->status().ok(), started.value()->source());
+  } else if (record) {
+    recorder.follow(*record, started.value());
     work->also([&recorder, id = *record, started = started.value()](const Status& status) {
       recorder.ended(id, status.ok(), started->source());
     });

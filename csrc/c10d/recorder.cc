@@ -65,7 +65,7 @@ std::vector<RecordedOperation> Recorder::operations() const {
 std::vector<RecordedTensor> recorded(const std::vector<at::Tensor>& tensors) {
   std::vector<RecordedTensor> list;
   list.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) list.push_back({tensor.sizes().vec(), tensor.scalar_type()});
+  for (const at::Tensor& tensor : tensors) list.push_back({at::DimVector(tensor.sizes()), tensor.scalar_type()});
   return list;
 }
 

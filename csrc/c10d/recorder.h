@@ -3,6 +3,7 @@
 // written to from outside its libraries, so this one keeps the same facts, and Python shows them in the same form.
 #pragma once
 
+#include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -20,7 +21,7 @@
 namespace braid::adapter {
 
 struct RecordedTensor {
-  std::vector<int64_t> sizes;
+  at::DimVector sizes;
   at::ScalarType dtype = at::kByte;
 };
 

@@ -35,7 +35,7 @@ const char* state_of(const RecordedOperation& operation) {
 void set_tensors(py::dict& entry, const char* which, const std::vector<RecordedTensor>& tensors) {
   py::list sizes, dtypes;
   for (const RecordedTensor& tensor : tensors) {
-    sizes.append(tensor.sizes);
+    sizes.append(std::vector<int64_t>(tensor.sizes.begin(), tensor.sizes.end()));
     dtypes.append(std::string(c10::toString(tensor.dtype)));
   }
   entry[py::str(std::string(which) + "_sizes")] = sizes;

@@ -166,10 +166,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   void inline_ended_locked();
   // The prepared form of an operation, if it can be run now; else null.
   PreparedOperation* prepared_locked(const Operation& operation);
-  // As run().
-  Result<std::shared_ptr<Work>> take(PreparedOperation& prepared, Operation operation,
+  // As start() if `watched`, else as run().
+  Result<std::shared_ptr<Work>> take(PreparedOperation& prepared, Operation operation, bool watched,
                                      std::unique_lock<std::mutex> lock);
-  Result<std::shared_ptr<Work>> carry_prepared(PreparedOperation& prepared, Operation operation,
+  Result<std::shared_ptr<Work>> carry_prepared(PreparedOperation& prepared, Operation operation, bool watched,
                                                uint64_t sequence);
   // Which start() may go on: the group's failure, or that it was shut down.
   Status open_locked() const;

@@ -45,6 +45,12 @@ Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) con
 }
 
 Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
+  if (inline_if_idle && wires_.board) {
+    std::unique_lock lock(mutex_);
+    if (PreparedOperation* prepared = prepared_locked(operation)) {
+      return take(*prepared, std::move(operation), true, std::move(lock));
+    }
+  }
   auto task = launch(std::move(operation), inline_if_idle, true);
   if (!task.ok()) return task.status();
   return task.value()->work();
@@ -54,7 +60,7 @@ Result<std::shared_ptr<Work>> Group::run(Operation operation) {
   if (wires_.board) {
     std::unique_lock lock(mutex_);
     if (PreparedOperation* prepared = prepared_locked(operation)) {
-      return take(*prepared, std::move(operation), std::move(lock));
+      return take(*prepared, std::move(operation), false, std::move(lock));
     }
   }
   auto task = launch(std::move(operation), true, false);
@@ -100,7 +106,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   const Deadline deadline = deadline_locked(now, operation.timeout);
   *counts = true;
   const bool replan_due = is_replan_due_locked(operation);
-  const bool prepares = !watched && wires_.board && !inline_running_ && prepared_.find(operation) == nullptr;
+  const bool prepares = inline_if_idle && wires_.board && !inline_running_ && prepared_.find(operation) == nullptr;
   if (prepares) prepared_.prepare(operation, *route.value(), rank_);
   auto task =
       std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
@@ -162,14 +168,14 @@ PreparedOperation* Group::prepared_locked(const Operation& operation) {
   return check_overlap(operation, rank_).ok() ? prepared : nullptr;
 }
 
-Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation operation,
+Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation operation, bool watched,
                                           std::unique_lock<std::mutex> lock) {
   inline_running_ = true;  // so nobody forgets the prepared operation
   const uint64_t sequence = ++sequence_;
   lock.unlock();
   Result<std::shared_ptr<Work>> left = std::shared_ptr<Work>();
   const Status thrown = caught("carrying a small operation",
-                               [&] { left = carry_prepared(prepared, std::move(operation), sequence); });
+                               [&] { left = carry_prepared(prepared, std::move(operation), watched, sequence); });
   if (thrown.ok()) return left;
   mailbox_.fail_here(thrown);
   lock.lock();
@@ -179,21 +185,28 @@ Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation
 }
 
 // If this throws, inline_running_ is still set.
-Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared, Operation operation,
+Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared, Operation operation, bool watched,
                                                     uint64_t sequence) {
   const auto now = Clock::now();
+  const size_t bytes = memory_bytes(operation);
+  std::shared_ptr<Work> work;
+  if (watched) {
+    work = std::make_shared<Work>(description_of(operation, bytes, *prepared.route, sequence), sequence, now);
+  }
   announce(sequence, prepared.intent, false);
   const SingleRound::Memory memory{operation.inputs, operation.outputs};
   const uint64_t digest = digest_of(sequence, prepared.intent);
   const bool posted = prepared.round.post(memory, *wires_.board, digest);
   const int looks = wires_.ranks_per_core > 1 ? kLooksInACrowd : kLooks;
   if (posted && prepared.round.complete(memory, *wires_.board, digest, looks)) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - now).count();
-    statistics_.record(*prepared.route->counters, memory_bytes(operation), seconds);
+    const auto finished = Clock::now();
+    const double seconds = std::chrono::duration<double>(finished - now).count();
+    statistics_.record(*prepared.route->counters, bytes, seconds);
+    if (work) work->finish({}, {}, finished);
     const std::lock_guard lock(mutex_);
     inline_running_ = false;
     inline_ended_locked();
-    return std::shared_ptr<Work>();
+    return work;
   }
   const milliseconds limit = operation.inline_for;
   std::unique_lock lock(mutex_);
@@ -202,8 +215,9 @@ Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared,
   auto task =
       std::make_shared<CollectiveTask>(*this, sequence, std::move(operation), *prepared.route, now, deadline);
   if (posted) task->set_posted();
+  task->set_work(work);
   carry_inline(task, now, limit);
-  return what_is_left(*task);
+  return work ? work : what_is_left(*task);
 }
 
 Status Group::carry_queue_locked() {

@@ -25,10 +25,9 @@ CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operat
       started_(started),
       deadline_(deadline) {}
 
-// What it gives back needs neither the task nor the operation's memory.
-Work::Describe CollectiveTask::describe() const {
-  return [sequence = sequence_, kind = operation_.kind, op = operation_.op, dtype = operation_.dtype,
-          root = operation_.root, bytes = bytes_, lossy = operation_.lossy, schedule = route_->schedule] {
+Work::Describe description_of(const Operation& operation, size_t bytes, const Route& route, uint64_t sequence) {
+  return [sequence, kind = operation.kind, op = operation.op, dtype = operation.dtype, root = operation.root,
+          bytes, lossy = operation.lossy, schedule = route.schedule] {
     std::string text = std::string(name_of(kind)) + " #" + std::to_string(sequence);
     if (kind == CollectiveKind::kBarrier) return text;
     text += " (";
@@ -41,7 +40,8 @@ Work::Describe CollectiveTask::describe() const {
 }
 
 void CollectiveTask::make_work() {
-  if (!work_) work_ = std::make_shared<Work>(describe(), sequence_, started_);
+  if (!work_)
+    work_ = std::make_shared<Work>(description_of(operation_, bytes_, *route_, sequence_), sequence_, started_);
 }
 
 Status CollectiveTask::begin() {

@@ -16,6 +16,9 @@
 
 namespace braid {
 
+// Says what an operation is, as in "all_reduce #42 (sum, float32, 400 bytes, ring)". The result refers to none of these.
+Work::Describe description_of(const Operation& operation, size_t bytes, const Route& route, uint64_t sequence);
+
 // One collective, over the group's boards or through its mailbox. It begins with its first advance(), which is when
 // its turn has come.
 class CollectiveTask final : public Task {
@@ -30,9 +33,10 @@ class CollectiveTask final : public Task {
   void begin_at(Clock::time_point now) { begun_ = now; }
   // A prepared operation has posted what this rank sends. Before its turn comes.
   void set_posted() { has_posted_ = true; }
-  std::string what() const { return describe()(); }
+  std::string what() const { return description_of(operation_, bytes_, *route_, sequence_)(); }
   // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.
   void make_work();
+  void set_work(std::shared_ptr<Work> work) { work_ = std::move(work); }
   const std::shared_ptr<Work>& work() const { return work_; }
   // Of a task that nobody watches, once it is done.
   const std::optional<Status>& outcome() const { return outcome_; }
@@ -50,7 +54,6 @@ class CollectiveTask final : public Task {
   // For a notice.
   WaitView view();
   std::vector<Node> waiting_peers() const;
-  Work::Describe describe() const;
   // By value: the execution, which may hold the status, ends here.
   Step finish(Status status, std::vector<Node> missing = {});
   void record(Clock::time_point now);
