@@ -22,7 +22,15 @@ Mailbox::Mailbox(Node rank, int ranks, DoorbellWord& bell)
       peers_(static_cast<size_t>(ranks)),
       limits_(Limits::of(ranks)) {}
 
-Mailbox::~Mailbox() { close(); }
+Mailbox::~Mailbox() {
+  close();
+  // The network thread looks at us, under the lock, until the first channel is destroyed.
+  for (Peer& p : peers_) {
+    std::unique_ptr<Channel> last;
+    const std::lock_guard lock(mutex_);
+    last.swap(p.channel);
+  }
+}
 
 void Mailbox::attach(Node node, std::unique_ptr<Channel> channel) {
   const std::lock_guard lock(mutex_);
