@@ -129,7 +129,6 @@ class Mailbox final : public FrameSink {
   void ask(const std::vector<Node>& nodes);
   // Why a message has not come or gone yet, as far as this rank knows; empty when there is nothing to say.
   std::string missing_of(const Request* request) const;
-  uint64_t current_stream() const;
 
   // FrameSink, for channels only.
   std::mutex& mutex() override { return mutex_; }

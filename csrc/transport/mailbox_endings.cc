@@ -152,9 +152,4 @@ std::vector<int64_t> Mailbox::peer_streams() {
   return streams;
 }
 
-uint64_t Mailbox::current_stream() const {
-  const std::lock_guard lock(mutex_);
-  return current_stream_;
-}
-
 }  // namespace braid
