@@ -37,9 +37,9 @@ Result<std::shared_ptr<Engine>> enter(SharedEngine& shared, const Options& optio
   return shared.engine;
 }
 
-// A thread of the engine may hold a group, and so the engine, a moment longer than the caller. This thread must
-// not destroy the engine. So the reference here is dropped last; if that takes too long, it is kept for the next
-// group.
+// A thread of the engine may hold a group, and so the engine, a moment longer than the caller. A thread of the
+// engine must not destroy the engine. So the reference here is dropped last, or kept for the next group after
+// kPartingTime.
 void leave(SharedEngine& shared) {
   const std::lock_guard<std::mutex> lock(shared.mutex);
   std::erase_if(shared.groups, [](const auto& group) { return group.expired(); });
