@@ -2,10 +2,10 @@
 // Registry of aggregators. Free aggregators register, and the first rank of a group asks them to join. They use
 // these keys of a store that serves one job:
 //
-// braid/servers/slot/<k>         the ticket of a free aggregator, or "" if the slot is free again; k = 0, 1, ...
-// braid/servers/ask/<ticket>     set by the first rank: a random word braid/servers/yes/<ticket>     set by the
-// aggregator: the same word. So it lives, and no other rank has asked it braid/servers/place/<ticket>   set by the
-// first rank: which group, and which of its aggregators
+//   braid/servers/slot/<k>         the ticket of a free aggregator, or "" if the slot is free; k = 0, 1, ...
+//   braid/servers/ask/<ticket>     set by the first rank: a random word
+//   braid/servers/yes/<ticket>     set by the aggregator: the same word. So it lives and answers this rank
+//   braid/servers/place/<ticket>   set by the first rank: which group, and which of its aggregators
 //
 // A ticket is random and used once: an aggregator that is free again has a new ticket.
 #pragma once
