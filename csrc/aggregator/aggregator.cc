@@ -14,10 +14,10 @@
 namespace braid {
 namespace {
 
-// How often a server looks up from waiting.
+// How often a waiting aggregator asks whether to stop.
 constexpr milliseconds kLookUp{200};
 constexpr milliseconds kForming{60'000};
-// From one attempt to join that failed to the next.
+// Pause after a failed attempt to join. It doubles with each failure.
 constexpr milliseconds kShortestPause{10'000};
 constexpr milliseconds kLongestPause{300'000};
 
@@ -29,7 +29,7 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // Until the group has ended or failed, or this server is stopped.
+  // Works until the group has ended or failed, or this aggregator is stopped. Returns the reason.
   Status run() {
     for (;;) {
       std::array<std::byte, kOrderBytes> bytes;
@@ -59,7 +59,7 @@ class Service {
     if (!work.ok()) return work.status();
     while (!work.value()->done()) {
       static_cast<void>(work.value()->wait(Clock::now() + kLookUp));
-      if (calls_.stopped()) group_->abort("an aggregator leaves");  // at once; what waits for it fails
+      if (calls_.stopped()) group_->abort("an aggregator leaves");  // ends the wait at once
     }
     return work.value()->status();
   }
@@ -69,7 +69,7 @@ class Service {
   uint64_t done_ = 0;
 };
 
-// Joins, and works until it is over. False when it could not join.
+// Joins a group and works for it until it ends. False if it could not join.
 bool work_for(const Appointment& place, const std::shared_ptr<Store>& store, Options options,
               const ServerCalls& calls) {
   options.algorithm.clear();
@@ -84,7 +84,7 @@ bool work_for(const Appointment& place, const std::shared_ptr<Store>& store, Opt
     calls.say("could not join: " + group.status().message());
     return false;
   }
-  group.value()->set_timeout(milliseconds(0));  // the next order may be long in coming
+  group.value()->set_timeout(milliseconds(0));  // it may take long until the next order comes
   calls.say("aggregator " + std::to_string(place.index + 1) + " of " + std::to_string(place.aggregators) +
             " for " + std::to_string(place.ranks) + " ranks");
   Service service(std::move(group).value(), calls);
@@ -109,7 +109,7 @@ Status serve(const std::shared_ptr<Store>& store, const Options& options, const 
     if (answer.value() == Candidacy::Answer::kNotYet || answer.value() == Candidacy::Answer::kPassedOver) continue;
     if (answer.value() == Candidacy::Answer::kAppointed && work_for(place, store, options, calls)) {
       pause = kShortestPause;
-    } else {  // ranks that try to take in who cannot come wait for it each time
+    } else {  // withdraw for a while: ranks wait in vain each time they ask an aggregator that cannot join
       candidacy.withdraw();
       const Deadline again = Clock::now() + std::exchange(pause, std::min(2 * pause, kLongestPause));
       while (Clock::now() < again && !calls.stopped()) std::this_thread::sleep_for(kLookUp);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that calls are made of: checks of lists, roots and shapes, and the cutting of tensors into blocks.
+// Helpers to make calls: they check lists, roots and shapes, and cut tensors into blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,15 +15,15 @@ namespace braid::adapter {
 // One c10d call, checked and ready to start.
 struct Call {
   ::c10d::OpType type = ::c10d::OpType::UNKNOWN;
-  const char* name = "";  // in profiles and records
+  const char* name = "";  // the name in profiles and records
   bool asynchronous = true;
   Operation operation;
   Tensors tensors;
   std::vector<at::Tensor> inputs;  // as the caller passed them, for profiles and records
-  int peer = kAnyNode;             // of a message
+  int peer = kAnyNode;             // the other rank of a message
 };
 
-// Where the caller stands in its group.
+// The caller's rank, and the size of its group.
 struct Place {
   int rank = 0;
   int size = 1;
@@ -42,28 +42,28 @@ Call begin_call(::c10d::OpType type, const char* name, CollectiveKind kind, cons
   return call;
 }
 
-// The only element of a list of length 1, as c10d wraps most arguments.
+// The only element of a list. Throws if the list has another length: c10d wraps most arguments in such lists.
 const at::Tensor& only(const TensorList& list, const Subject& what);
 const TensorList& only(const std::vector<TensorList>& lists, const Subject& what);
-// The inner list on the root; an empty one elsewhere, where c10d passes none.
+// On the root: the inner list. On other ranks: an empty list, because c10d passes none there.
 const TensorList& list_of_root(Place place, int64_t root, const std::vector<TensorList>& lists,
                                const Subject& what);
 
-// The tensor that send() or recv() was given for this peer and tag.
+// The tensor of a send() or recv() with this peer and tag. Throws if an argument is wrong.
 const at::Tensor& check_message(Place place, const TensorList& tensors, int peer, int tag, const Subject& what);
 Node check_root(Place place, int64_t root, const Subject& what);
 void check_count(Place place, size_t tensors, const Subject& what);
-// One tensor per rank, all of the dtype of `own`; the one at this rank's place also has its shape.
+// Requires one tensor per rank, all with the dtype of `own`. This rank's tensor must also have the shape of `own`.
 void check_list(Place place, const TensorList& list, const at::Tensor& own, Subject what);
-// A tensor that holds one block per rank, each with as many elements as `block`.
+// Requires that `whole` holds one block per rank, each with as many elements as `block`.
 void check_multiple(Place place, const at::Tensor& whole, const at::Tensor& block, const Subject& what);
 
-// The operator, the dtype it is applied in, and what inputs are scaled with. Before inputs are read.
+// Sets the operator, the dtype of the reduction, and the factor of the inputs. Call it before inputs are read.
 void set_reduction(Call& call, const at::Tensor& tensor, const ::c10d::ReduceOp& op, const Subject& what);
 
 std::vector<Bytes> write_list(Tensors& tensors, const TensorList& outputs, Subject what);
-// Input memory, or a copy where it overlaps an output. Operations allow one overlap: the input block and
-// outputs[in_place] may be the very same memory (-1: none may).
+// The memory of an input, or a copy if it overlaps an output. Operations allow one overlap: the input and
+// outputs[in_place] may be exactly the same memory. in_place = -1 allows none.
 ConstBytes read_beside(Call& call, const at::Tensor& input, int in_place);
 
 template <class Memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend's life, and how operations start on it. The collectives are in collectives.cc, messages in messages.cc,
-// groups that come from this one in derived.cc.
+// Makes and ends a backend, and starts operations on it. Collectives are in collectives.cc, messages in
+// messages.cc, derived groups in derived.cc.
 #include "c10d/backend.h"
 
 #include <ATen/record_function.h>
@@ -48,7 +48,7 @@ Backend::Backend(std::shared_ptr<Communicator> group, BackendConfig config)
 Backend::~Backend() {
   if (made_under_ == fork_count()) {
     const WithoutGil without_gil;
-    Interrupts interrupts;  // what is raised comes out later: a destructor must not throw
+    Interrupts interrupts;  // keeps exceptions of signal handlers for later: a destructor must not throw
     end_group(std::move(group_), interrupts.give_up());
   } else {
     abandon(std::move(group_));
@@ -109,7 +109,7 @@ std::shared_ptr<c10::Allocator> Backend::getMemAllocator() {
   return {c10::GetCPUAllocator(), [](c10::Allocator*) {}};  // lives as long as the process
 }
 
-// ---- starting
+// ---- Starting operations
 
 c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, const Starter& starter,
                                                  std::function<void()> at_end) {
@@ -184,7 +184,7 @@ Backend::Work Backend::start(Call call) {
   return begin(call, title.empty() ? nullptr : title.c_str(), [&] { return start_operation(call); });
 }
 
-// Who waits looks up for signals, and so does not carry a long operation itself.
+// A waiting thread must check for signals. So it hands a long operation to the progress thread.
 Result<std::shared_ptr<braid::Work>> Backend::start_operation(Call& call) {
   call.operation.inline_for = kLookUpEvery;
   return group().start(std::move(call.operation), !call.asynchronous);
@@ -213,7 +213,7 @@ Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
 
 void Backend::startCoalescing() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // What an exception has left open here is dropped: its operations go on by themselves.
+  // Drops a collection that an exception left open in this thread. Its operations go on.
   coalescing_[std::this_thread::get_id()] =
       c10::make_intrusive<CoalescedWork>(rank_, ::c10d::OpType::COALESCED, nullptr, TensorList());
   coalescing_threads_ = coalescing_.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.distributed's view of a group of ranks: c10d::Backend over a Communicator, for CPU tensors.
+// A group of ranks as torch.distributed sees it: c10d::Backend over a Communicator, for CPU tensors.
 //
-// Thread safety: that of Communicator. Functions may be called with or without the GIL; none holds it while it
+// Thread safety: as Communicator. Functions may be called with or without the GIL. None holds the GIL while it
 // waits.
 #pragma once
 
@@ -27,17 +27,17 @@
 
 namespace braid::adapter {
 
-// What a backend is made of: its place in the group, and the stores.
+// The arguments of a new backend: its rank in the group, and the stores.
 struct BackendConfig {
   c10::intrusive_ptr<::c10d::Store> store;
   int rank = 0;
   int size = 1;
   milliseconds timeout = kBackendDefaultTimeout;  // for the rendezvous, and then for operations
   std::string group_id;
-  std::vector<int64_t> global_ranks;          // by group rank; empty when the group is the whole job
-  std::string known_as = "braid";             // its name in profiles
-  c10::intrusive_ptr<::c10d::Store> servers;  // where aggregators register; null: none may join
-  std::optional<StatedLinks> stated;          // by the file that BRAID_LINKS names
+  std::vector<int64_t> global_ranks;          // by group rank; empty if the group is the whole job
+  std::string known_as = "braid";             // the backend's name in profiles
+  c10::intrusive_ptr<::c10d::Store> servers;  // store in which aggregators register; null: none may join
+  std::optional<StatedLinks> stated;          // from the file that BRAID_LINKS names
 };
 
 class Backend final : public ::c10d::Backend {
@@ -57,8 +57,9 @@ class Backend final : public ::c10d::Backend {
   void setSequenceNumberForGroup() override {}  // every group counts from the same start
   uint64_t getSequenceNumberForGroup() override;
 
-  // New groups out of this one, which goes on. Every member of the new group calls, with the same ranks (of this
-  // group, in the order they shall have); split() gives null to who is not listed.
+  // These make a new group; this one goes on, unless shrink() is told to abort it. Every member of the new group
+  // must call. `ranks` must be the same on all: ranks of this group, in their new order. split() returns null on a
+  // rank that is not listed.
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<::c10d::Backend> split(const c10::intrusive_ptr<::c10d::Store>& store,
                                             const std::vector<int>& ranks,
@@ -70,7 +71,8 @@ class Backend final : public ::c10d::Backend {
   c10::intrusive_ptr<::c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
                                              const c10::intrusive_ptr<Options>& options) override;
 
-  // Between the two, in one thread, operations are collected; the second returns one Work for all.
+  // Operations that one thread starts between these two calls are collected. endCoalescing() returns one Work for
+  // all.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   c10::intrusive_ptr<::c10d::Work> endCoalescing() override;
@@ -79,7 +81,7 @@ class Backend final : public ::c10d::Backend {
   void waitForPendingWorks() override;
   void enableCollectivesTiming() override {}  // always on
 
-  // Tensors in memory that suits braid: today, torch's own CPU memory.
+  // Allocates tensors in memory that suits braid. Today this is torch's own CPU memory.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
@@ -89,10 +91,10 @@ class Backend final : public ::c10d::Backend {
   using Splits = std::vector<int64_t>;
 
   Work allreduce(TensorList& tensors, const ::c10d::AllreduceOptions& options) override;
-  // COO tensors, which may have different numbers of elements; SUM and AVG. Waits for the others' numbers before
-  // it returns.
+  // Takes COO tensors, with SUM or AVG. Ranks may have different numbers of elements. Waits for the numbers of the
+  // other ranks before it returns.
   Work allreduce_sparse(TensorList& tensors, const ::c10d::AllreduceOptions& options) override;
-  // The same between hosts in fewer bytes; communicator.h says how.
+  // As allreduce, but with encoded messages between hosts; see Operation::lossy.
   Work lossy_allreduce(const at::Tensor& tensor, const std::string& codec,
                        const std::optional<at::Tensor>& residual, uint32_t seed,
                        const ::c10d::AllreduceOptions& options);
@@ -118,30 +120,32 @@ class Backend final : public ::c10d::Backend {
   Work gather(Lists& outputs, TensorList& inputs, const ::c10d::GatherOptions& options) override;
   Work scatter(TensorList& outputs, Lists& inputs, const ::c10d::ScatterOptions& options) override;
   Work barrier(const ::c10d::BarrierOptions& options) override;
-  // Throws on every rank when one has not come in time; rank 0 names the first, or all of them.
+  // Throws on every rank if a rank has not come in time. Rank 0 names the first missing rank, or all of them.
   void monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_all_ranks) override;
   Work send(TensorList& tensors, int to, int tag) override;
   Work recv(TensorList& tensors, int from, int tag) override;
   Work recvAnysource(TensorList& tensors, int tag) override;
 
-  // The group under this backend, for what torch has no name for. Throws in a forked child, where it is unusable.
+  // The group of this backend, for functions that torch has no name for. Throws in a forked child, where the group
+  // cannot be used.
   Communicator& group() const;
 
  private:
   Place place() const { return {rank_, size_}; }
   Work start(Call call);
   Result<std::shared_ptr<braid::Work>> start_operation(Call& call);
-  // All calls are checked before the first is started; small ones travel as one. REQUIRES: what packed() does.
+  // Starts calls that are all checked. Small calls are packed into one. REQUIRES: the same as packed().
   Work start_all(::c10d::OpType type, std::vector<Call> calls);
   Work receive(TensorList& tensors, int from, int tag, ::c10d::OpType type, const char* name);
-  // The Work of a call that `starter` gives to the group; a null title for a part of something larger.
+  // Starts a call by `starter` and returns its Work. `title`: its name in profiles; null for a part of a larger
+  // call.
   using Starter = std::function<Result<std::shared_ptr<braid::Work>>()>;
   c10::intrusive_ptr<adapter::Work> begin(Call& call, const char* title, const Starter& starter,
                                           std::function<void()> at_end = nullptr);
   std::optional<uint64_t> note(Recorder& recorder, const Call& call, uint64_t sequence) const;
-  std::string title_of(const Call& call) const;  // empty when nobody records profiles
+  std::string title_of(const Call& call) const;  // empty if no profile is recorded
   std::shared_ptr<CompletionHook> completion_hook();
-  // A changed copy of this backend's config, for a group that is derived from it.
+  // The config of a group that is derived from this one.
   BackendConfig derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
                         const std::string& suffix) const;
   c10::intrusive_ptr<::c10d::Backend> derive_once(BackendConfig config);
@@ -156,10 +160,10 @@ class Backend final : public ::c10d::Backend {
 
   std::mutex mutex_;
   std::shared_ptr<CompletionHook> hook_;
-  c10::intrusive_ptr<::c10d::Store> derived_from_;  // of the last derived group
+  c10::intrusive_ptr<::c10d::Store> derived_from_;  // the store of the last derived group
   c10::weak_intrusive_ptr<::c10d::Backend> derived_{c10::intrusive_ptr<::c10d::Backend>()};
   std::map<std::thread::id, c10::intrusive_ptr<CoalescedWork>> coalescing_;
-  std::atomic<size_t> coalescing_threads_{0};  // so that others need no lock
+  std::atomic<size_t> coalescing_threads_{0};  // lets other threads skip the lock
 };
 
 }  // namespace braid::adapter

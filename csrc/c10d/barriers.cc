@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backend's barriers: the plain one, and the one that says who did not come.
+// Backend's barriers: the plain one, and the one that names missing ranks.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace braid::adapter {
 namespace {
 
-// By how much other ranks are more patient than rank 0, so that it is the one to say who is missing.
+// Other ranks wait this much longer than rank 0, so that rank 0 reports the missing ranks.
 constexpr milliseconds kPatience{2000};
 
 std::string list_of(const std::vector<Node>& ranks) {
@@ -23,14 +23,14 @@ std::string list_of(const std::vector<Node>& ranks) {
 
 Backend::Work Backend::barrier(const ::c10d::BarrierOptions& options) { return start(call_barrier(options)); }
 
-// The texts are those that scripts and tests know from Gloo.
+// The messages are Gloo's, because scripts and tests know them.
 void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_all_ranks) {
   const bool given = options.timeout.count() >= 0;  // c10d's "unset" is -1
   const milliseconds timeout = given ? options.timeout : timeout_.load();
   TORCH_CHECK_WITH(DistBackendError, timeout.count() > 0, "Rank ", rank_, " timed out in monitoredBarrier after ",
                    timeout.count(), " ms.");
   const WithoutGil without_gil;
-  Operation operation;  // a barrier, unless told otherwise
+  Operation operation;  // a barrier by default
   operation.timeout = rank_ == 0 ? timeout : timeout + kPatience;
   operation.inline_for = kLookUpEvery;
   auto started = group().start(std::move(operation), true);

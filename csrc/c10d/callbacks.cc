@@ -34,7 +34,7 @@ class CallbackThreads {
       ::pthread_setname_np(thread.native_handle(), "braid-callback");
       thread.detach();  // this object is never destroyed
     });
-    if (started.ok() || threads_ > 0) return;  // another thread takes the job when it has ended its own
+    if (started.ok() || threads_ > 0) return;  // a busy thread takes the job when its own has ended
     log(LogLevel::kWarning, started.message() + "; what is attached to an operation runs on its thread");
     job = std::move(jobs_.back());
     jobs_.pop_back();
@@ -49,10 +49,10 @@ class CallbackThreads {
   }
 
  private:
-  // What it throws is logged: the thread goes on.
+  // Logs an exception of the job; the thread goes on.
   static void carry_out(std::function<void()>& job) {
     const Status thrown = caught("running what is attached to an operation", [&] {
-      const std::function<void()> last = std::move(job);  // what it holds may need the GIL to go
+      const std::function<void()> last = std::move(job);  // its destruction may need the GIL
       last();
     });
     if (!thrown.ok()) log(LogLevel::kWarning, thrown.message());
@@ -84,7 +84,7 @@ class CallbackThreads {
   std::condition_variable job_ended_;
   std::deque<std::function<void()>> jobs_;
   size_t idle_ = 0;     // threads that wait for a job
-  size_t running_ = 0;  // threads that carry one out
+  size_t running_ = 0;  // threads that run a job
   size_t threads_ = 0;
 };
 

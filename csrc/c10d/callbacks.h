@@ -8,14 +8,14 @@
 
 namespace braid::adapter {
 
-// Runs what users have attached to an operation, soon, on a thread that carries no operations: a callback may take
-// the GIL, start operations and wait for them, and even for callbacks of theirs. So a job never queues behind a
-// running one; threads are added when all are busy, and end when idle for a while. When the system has no thread to give,
-// a job waits for one to end its own, and without any it runs on the caller's. What a job throws is logged.
+// Runs a user's callback soon, on a thread that carries no operations. A callback may take the GIL, start
+// operations, and wait for them and for their callbacks. So a job never waits for a running job: a thread is added
+// when all are busy. A thread ends when it is idle for a while. If the system can start no thread, the job waits
+// for a busy thread, or runs on the caller's thread if there is none. An exception of a job is logged.
 void run_callback(std::function<void()> job);
 
-// Until no callback runs or waits to run. For the end of the process: Python, as it ends, kills a thread that asks for
-// the GIL, and a thread killed in C++ takes the process with it. REQUIRES: the GIL is not held.
+// Waits until no callback runs or waits to run. For the end of the process: Python then kills a thread that asks
+// for the GIL, and killing a thread in C++ code ends the process. REQUIRES: the GIL is not held.
 void wait_for_callbacks(Deadline deadline, const GiveUp& give_up);
 
 }  // namespace braid::adapter

@@ -16,8 +16,8 @@ namespace {
 using c10::ivalue::Future;
 using Inputs = std::optional<std::vector<at::Tensor>>;
 
-// From the list of finished futures to the list of all their tensors, or to `results` if there are any; throws the
-// error of the first that failed.
+// The tensors of all finished futures in one list, or `results` unless that is empty. Throws the error of the
+// first future that failed.
 c10::IValue tensors_of(Future& all, const std::vector<at::Tensor>& results) {
   std::vector<at::Tensor> tensors;
   const c10::IValue parts = all.value();
@@ -70,7 +70,7 @@ bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
       part->wait(std::max(left, milliseconds(1)));
     }
   } catch (...) {
-    // The others fail with it. But who has waited in vain, for so long as was given, does not wait for futures.
+    // If one operation fails, the others fail with it. After a timeout of wait(), do not wait for the futures.
     if (isCompleted()) wait_for_futures();
     throw;
   }
@@ -107,7 +107,7 @@ c10::intrusive_ptr<Future> CoalescedWork::getFutureResult() {
   return futures_.result = c10::collectAll(futures)->then(worst, c10::IntType::get());
 }
 
-// Futures that were given out are made of those of the parts, a moment later.
+// The given out futures complete a moment after the futures of the parts.
 void CoalescedWork::wait_for_futures() {
   const WithoutGil without_gil;
   Futures given;

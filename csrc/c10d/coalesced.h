@@ -12,28 +12,29 @@
 
 namespace braid::adapter {
 
-// Several operations that torch sees as one: done when all are, failed when one is.
+// Several operations that torch sees as one. It is done when all are done, and failed when one has failed.
 class CoalescedWork final : public ::c10d::Work {
  public:
-  // `title` and `inputs` as for Work. `results`, unless empty, are in another order than the operations have them.
+  // `title` and `inputs`: as for Work. `results`: the results in the caller's order; empty: in the order of the
+  // operations.
   CoalescedWork(int rank, ::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
                 std::vector<at::Tensor> results = {});
-  // In the order in which they were started, before anybody else sees this.
+  // Adds an operation. Call it in the order of their starts, before other threads see this object.
   void add(c10::intrusive_ptr<::c10d::Work> part) { parts_.push_back(std::move(part)); }
-  // Ends the profiled event; for the last part to call. Null when there is none.
+  // A function that ends the profiled event; the last part calls it. Null if there is no event.
   std::function<void()> profiling_end() { return std::move(recordFunctionEndCallback_); }
 
   bool isCompleted() override;
   bool isSuccess() const override;
-  std::exception_ptr exception() const override;  // the first, in the order of the operations
+  std::exception_ptr exception() const override;  // the first one in the order of the operations
   std::vector<at::Tensor> result() override;
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;        // the results of all, in one list
-  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;  // the worst
-  float getDuration() const override;                                  // of the longest
-  uint64_t getSequencenumber() const override;                         // of the last
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;        // all results in one list
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;  // the worst WorkResult
+  float getDuration() const override;                                  // of the longest operation
+  uint64_t getSequencenumber() const override;                         // of the last operation
 
  private:
   void wait_for_futures();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of Backend: each turns its arguments into a call and starts it.
+// The collectives of Backend. Each turns its arguments into a call and starts it.
 #include <c10/util/Exception.h>
 
 #include "c10d/backend.h"

@@ -23,7 +23,7 @@ using c10::ivalue::Future;
   }
 }
 
-// On a callback thread. Without memory for a job it is done here: a future that never completes would be worse.
+// Runs a job on a callback thread. If memory runs out, runs it here: otherwise a future would never complete.
 template <class Job>
 void run_soon(const Job& job) {
   if (!caught("queueing a callback", [&] { run_callback(job); }).ok()) job();
@@ -54,12 +54,13 @@ void Completion::settle(const Status& status) {
     std::swap(at_end, at_end_);
     given = futures_;
   }
-  // Outside the lock: letting go of a tensor may take the GIL, whose holder may be waiting for the lock.
+  // Not under the lock: releasing a tensor may take the GIL, and the thread that holds the GIL may wait for the
+  // lock.
   for (const auto& step : at_end) {
     const Status thrown = caught("ending an operation", [&] { step(status); });
     if (!thrown.ok()) log(LogLevel::kWarning, thrown.message());
   }
-  // Two jobs: what is attached to one future may wait for the operation, and so for the other.
+  // Two jobs: a callback of one future may wait for the operation, and so for the other future.
   const auto self = shared_from_this();
   if (given.values) run_soon([self, given] { self->complete(*given.values); });
   if (given.result) run_soon([self, given] { self->complete_result(*given.result); });
@@ -70,7 +71,7 @@ void Completion::interrupt(const std::exception_ptr& error) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (settled_ || !futures_.values) return;
-    given = std::move(futures_.values);  // no longer settle()'s to complete
+    given = std::move(futures_.values);  // so that settle() does not complete it
   }
   run_soon([given, error] { given->setError(error); });
 }
@@ -85,7 +86,7 @@ c10::intrusive_ptr<Future> Completion::future() {
   if (!futures_.values) {
     futures_.values = c10::make_intrusive<Future>(c10::ListType::ofTensors());
     if (settled_) {
-      complete(*futures_.values);  // nobody has attached a callback yet
+      complete(*futures_.values);  // it has no callbacks yet
     } else {
       remember_open_future(weak_from_this());
     }

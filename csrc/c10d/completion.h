@@ -17,16 +17,16 @@
 
 namespace braid::adapter {
 
-// What is left to do when an operation ends: results go home from copies, tensors are let go, the future is
-// completed. Done once, by whoever notices the end first: the thread that finished it, or one that asks.
+// The last steps of an operation: copies results back, releases tensors, and completes the futures. They are done
+// once, by the first thread that notices the end: the thread that finished the operation, or one that asks.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(Tensors tensors, std::shared_ptr<const Members> members);
   using AtEnd = std::function<void(const Status&)>;
-  // What else is called at the end, in any case. Before the operation starts.
+  // Adds a function to call at the end, also after a failure. Call it before settle() can run.
   void also(AtEnd at_end) { at_end_.push_back(std::move(at_end)); }
 
-  // REQUIRES: the operation is done, with this outcome. Returns when all is done.
+  // Does the last steps. REQUIRES: the operation is done, with this outcome.
   void settle(const Status& status);
   // Null for success. REQUIRES: settled.
   std::exception_ptr error() const;
@@ -35,14 +35,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Completes with a c10d::WorkResult, as an integer, and never with an error.
   c10::intrusive_ptr<c10::ivalue::Future> future_result();
-  // Completes the future that was given out with this error, on a callback thread, unless the operation is done. The
-  // operation goes on, and who asks again gets a new future. REQUIRES: the GIL is not held.
+  // Completes the given out future() with this error, on a callback thread, unless the operation is done. The
+  // operation goes on. The next call of future() makes a new one. REQUIRES: the GIL is not held.
   void interrupt(const std::exception_ptr& error);
-  // So that whoever has waited for the operation finds its futures complete too.
+  // Waits until the given out futures are complete. A caller that has waited for the operation calls it.
   void wait_for_futures() const;
 
  private:
-  // Under the lock, or when settled.
+  // REQUIRES: the lock is held, or the operation is settled.
   void complete(c10::ivalue::Future& future) const;
   void complete_result(c10::ivalue::Future& future) const;
 

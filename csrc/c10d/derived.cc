@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups that come from a group: split, merge, shrink.
+// Derives groups from a group: split, merge, shrink.
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -20,11 +20,11 @@ BackendConfig Backend::derived(const c10::intrusive_ptr<::c10d::Store>& store,
   const bool named = options && !options->group_name.empty() && options->group_name != config_.group_id;
   other.group_id = named ? options->group_name : config_.group_id + suffix;
   other.global_ranks.clear();
-  other.servers = {};  // aggregators join the default group alone
+  other.servers = {};  // aggregators join the default group only
   return other;
 }
 
-// torch asks once per device type, with one store; braid has one backend for all of them.
+// torch calls once per device type, with the same store. braid has one backend for all device types.
 c10::intrusive_ptr<::c10d::Backend> Backend::derive_once(BackendConfig config) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -85,7 +85,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<int64_t>& 
     if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) stay.push_back(rank);
   }
   if ((flags & kShrinkAborts) != 0) abort("the group is shrunk");
-  // The same for all who stay, whatever became of the others.
+  // The same name on all ranks that stay, whatever happens to the others.
   const std::string name = "shrink:" + std::to_string(shrinks_.fetch_add(1));
   return split(c10::make_intrusive<::c10d::PrefixStore>(name, config_.store), stay, options);
 }

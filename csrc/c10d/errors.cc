@@ -10,7 +10,7 @@
 namespace braid::adapter {
 namespace {
 
-// The group ranks that the text speaks of ("rank 3"), in order.
+// The group ranks that the text names ("rank 3"), in order.
 std::set<int> ranks_named_in(const std::string& text) {
   static constexpr std::string_view kWord = "rank ";
   std::set<int> ranks;
@@ -23,7 +23,7 @@ std::set<int> ranks_named_in(const std::string& text) {
   return ranks;
 }
 
-// The status speaks of group ranks; who started the job thinks in global ones.
+// The status names group ranks, but users know global ranks. So add the global ranks.
 std::string message_of(const Status& status, const Members& members) {
   std::set<int> ranks = ranks_named_in(status.message());
   std::string text = "braid: " + status.message();

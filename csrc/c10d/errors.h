@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where braid's errors become torch's: a Status turns into the c10 exception that Python knows as ValueError,
+// Turns braid's errors into torch's. A Status becomes a c10 exception, which Python sees as ValueError,
 // NotImplementedError or torch.distributed.DistBackendError.
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace braid::adapter {
 
-// Who this rank and its peers are, in the group and in the whole job.
+// The ranks of the group, and their numbers in the whole job.
 struct Members {
   int rank = 0;
-  std::vector<int64_t> global_ranks;  // by group rank; empty when the group is the whole job
+  std::vector<int64_t> global_ranks;  // by group rank; empty if the group is the whole job
 
   int64_t global_rank(int group_rank) const;
 };
 
-// Ranks that the message names are translated to global ones where they differ. REQUIRES: !status.ok().
+// The message also gives the global ranks of the ranks that it names, if they differ. REQUIRES: !status.ok().
 std::exception_ptr exception_of(const Status& status, const Members& members);
 // Throws exception_of(status) unless ok.
 void raise_if_failed(const Status& status, const Members& members);

@@ -10,7 +10,7 @@ namespace {
 
 using ::c10d::OpType;
 
-// Byte sizes of the blocks that the splits cut dimension 0 into.
+// The sizes in bytes of the blocks into which the splits cut dimension 0.
 std::vector<size_t> block_sizes(Place place, const at::Tensor& tensor, const std::vector<int64_t>& splits,
                                 const Subject& what) {
   TORCH_CHECK_VALUE(tensor.dim() > 0, "braid ", what, " has no dimension to split; use a tensor of one element");
@@ -79,7 +79,7 @@ Call call_all_to_all_single(Place place, const at::Tensor& output, const at::Ten
   call.inputs = {input};
   call.operation.dtype = dtype_to_move(input);
   const Bytes whole = call.tensors.write(output, to);
-  call.operation.outputs = {whole};  // to look for overlaps with all of it at once
+  call.operation.outputs = {whole};  // temporary: read_beside() compares the input with the whole output
   call.operation.inputs = cut(read_beside(call, input, -1), sent);
   call.operation.outputs = cut(whole, received);
   return call;

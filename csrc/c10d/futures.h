@@ -5,12 +5,12 @@
 
 namespace braid::adapter {
 
-// What was given out for an operation; made when first asked for.
+// The futures given out for an operation. Each is made when it is first asked for.
 struct Futures {
   c10::intrusive_ptr<c10::ivalue::Future> values;
   c10::intrusive_ptr<c10::ivalue::Future> result;
 
-  // REQUIRES: the operation is done, and no lock is held that a callback may want, nor the GIL.
+  // REQUIRES: the operation is done. The caller holds neither the GIL nor a lock that a callback may need.
   void wait() const {
     if (values) values->wait();
     if (result) result->wait();

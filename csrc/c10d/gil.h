@@ -7,8 +7,8 @@
 
 namespace braid::adapter {
 
-// Releases the GIL while in scope, if this thread holds it. Whatever may wait does so without the GIL: a thread
-// that finishes an operation may need it for a Python callback.
+// Releases the GIL while in scope, if this thread holds it. Code that may wait must release the GIL: a thread that
+// finishes an operation may need it for a Python callback.
 class WithoutGil {
  public:
   WithoutGil();
@@ -20,7 +20,7 @@ class WithoutGil {
   PyThreadState* saved_ = nullptr;
 };
 
-// Throws what a signal's handler has raised, if anything. With or without the GIL.
+// Throws the exception that a signal handler has raised, if any. May be called with or without the GIL.
 void throw_if_any(Interrupts& interrupts);
 
 }  // namespace braid::adapter

@@ -30,7 +30,7 @@ void CompletionHook::run() {
     lock.unlock();
     try {
       hook_(std::move(info));
-    } catch (const std::exception& error) {  // nobody is there to catch it
+    } catch (const std::exception& error) {  // no caller could catch it
       log(LogLevel::kWarning, std::string("a completion hook has failed: ") + error.what());
     }
     lock.lock();

@@ -10,18 +10,18 @@
 
 namespace braid::adapter {
 
-// Calls a user's hook after each operation, one call at a time, in the order in which operations ended, on a callback
-// thread: the hook may take the GIL and start operations.
+// Calls a user's hook after each operation, one call at a time, in the order in which operations ended. The hook
+// runs on a callback thread, so it may take the GIL and start operations.
 class CompletionHook : public std::enable_shared_from_this<CompletionHook> {
  public:
   using Hook = std::function<void(std::shared_ptr<::c10d::WorkInfo>)>;
 
   explicit CompletionHook(Hook hook) : hook_(std::move(hook)) {}
 
-  // An operation has been started; ended() will be called for it.
+  // An operation has started. The caller must call ended() for it later.
   void started();
   void ended(std::shared_ptr<::c10d::WorkInfo> info);
-  // Until every operation started before has ended and the hook has returned. REQUIRES: the GIL is not held.
+  // Waits until all started operations have ended and the hook has returned. REQUIRES: the GIL is not held.
   void wait();
 
  private:

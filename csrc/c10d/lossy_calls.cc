@@ -6,7 +6,7 @@
 namespace braid::adapter {
 namespace {
 
-// `whole`: what the residual has an element for each of.
+// `whole`: the residual must have as many elements as this tensor.
 Call make_lossy(Call call, const at::Tensor& whole, const std::string& codec,
                 const std::optional<at::Tensor>& residual, uint32_t seed) {
   const auto parsed = codec_from_text(codec);

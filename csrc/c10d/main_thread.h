@@ -11,10 +11,10 @@
 
 namespace braid::adapter {
 
-// Tells when Python's main thread next runs Python. By then the handlers of signals that came before have run.
+// Tells when Python's main thread next runs Python code. Then the handlers of all earlier signals have run.
 class MainThreadReturns {
  public:
-  // With or without the GIL. Where Python has too many such calls, the main thread counts as returned.
+  // May be called with or without the GIL. If Python's queue of pending calls is full, counts as returned at once.
   static std::shared_ptr<MainThreadReturns> ask() {
     auto asked = std::make_shared<MainThreadReturns>();
     auto kept = std::make_unique<std::shared_ptr<MainThreadReturns>>(asked);
@@ -32,7 +32,7 @@ class MainThreadReturns {
     return asked;
   }
 
-  // Whether it has, within that time. REQUIRES: the GIL is not held.
+  // Waits. True if the main thread has returned within `limit`. REQUIRES: the GIL is not held.
   bool wait(milliseconds limit) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, [this] { return returned_; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python module: makes backends and shows what torch has no name for.
+// The Python module. It makes backends, and shows braid's functions that torch has no name for.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
@@ -35,18 +35,18 @@ std::optional<std::string> failure_of(const Backend& backend) {
 py::dict explain(const Backend& backend, const std::string& collective, int64_t bytes, const std::string& dtype,
                  const std::string& op, int root, const std::string& codec) {
   const auto explanation = [&] {
-    const WithoutGil without_gil;  // the first of its kind draws and proves schedules
+    const WithoutGil without_gil;  // slow at first: it plans and verifies schedules
     return braid::explain(backend.group(), collective, dtype, op, root, bytes, codec);
   }();
   raise_if_failed(explanation.status(), {backend.getRank(), {}});
   return dict_of<py::dict>(explanation.value());
 }
 
-// At exit, and only there: Python has printed the exception that ends a script, and remembers it.
+// Call it at exit only. Then Python has printed the exception that ended the script, and still remembers it.
 void leave_at_exit() {
   std::string reason;
   PyObject* uncaught = PySys_GetObject("last_type");
-  const bool interactive = PySys_GetObject("ps1") != nullptr;  // where errors do not end the process
+  const bool interactive = PySys_GetObject("ps1") != nullptr;  // there errors do not end the process
   if (!interactive && uncaught != nullptr && PyType_Check(uncaught)) {
     const std::string type = reinterpret_cast<PyTypeObject*>(uncaught)->tp_name;
     reason = "its process ends after an uncaught " + type;
@@ -58,14 +58,14 @@ void leave_at_exit() {
   throw_if_any(interrupts);
 }
 
-// Waits for signals whose numbers Python writes to its wakeup descriptor. Whether it can be read; and, when Ctrl-C is
-// among them, when the main thread is done with it.
+// Waits for signals: Python writes their numbers to its wakeup descriptor. Returns false if the descriptor cannot
+// be read. For Ctrl-C it also returns an object that tells when the main thread has handled it; else null.
 std::pair<bool, std::shared_ptr<MainThreadReturns>> next_signals(int descriptor) {
   std::array<char, 256> numbers{};
   ssize_t count = 0;
   std::shared_ptr<MainThreadReturns> returns;
   {
-    const WithoutGil without_gil;  // the main thread is asked at once: it may handle the signal and wait again
+    const WithoutGil without_gil;  // ask at once: the main thread may handle the signal and wait again
     do count = ::read(descriptor, numbers.data(), numbers.size());
     while (count < 0 && errno == EINTR);
     const auto end = numbers.begin() + std::max<ssize_t>(count, 0);

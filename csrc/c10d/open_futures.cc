@@ -14,16 +14,16 @@
 namespace braid::adapter {
 namespace {
 
-// torch asks for the Python type in the thread that meets the error, with the GIL.
+// torch calls python_type() in the thread that gets the error, with the GIL held.
 struct Interrupted final : torch::PyTorchError {
   Interrupted() : PyTorchError("braid: Ctrl-C ended the wait for a future; its operation goes on") {}
 
-  // Python must not raise the same Ctrl-C again later, so the signal is taken here. Another thread than the main one
-  // cannot take it, nor can who meets the error after the main thread has.
+  // Takes the signal here, so that Python does not raise the same Ctrl-C again later. Only the main thread can
+  // take it, and only once. All others get RuntimeError.
   PyObject* python_type() override {
     if (PyErr_CheckSignals() == 0) return PyExc_RuntimeError;
     PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-    PyErr_Fetch(&type, &value, &traceback);  // the type's reference is never given back: the caller borrows it
+    PyErr_Fetch(&type, &value, &traceback);  // the reference to the type is never released: the caller borrows it
     Py_XDECREF(value);
     Py_XDECREF(traceback);
     return type;
@@ -51,7 +51,7 @@ class OpenFutures {
 
   std::mutex mutex_;
   std::vector<std::weak_ptr<Completion>> all_;
-  size_t enough_ = kFew;  // when to look for those that nobody holds
+  size_t enough_ = kFew;  // at this size, drop completions without references
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Futures that torch may wait for in C++, where nobody looks for signals: DDP does so at the end of backward.
+// Futures that torch may wait for in C++ code, which does not check for signals. DDP does so at the end of
+// backward.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@ namespace braid::adapter {
 
 class Completion;
 
-// Remembers an operation whose future was given out. It is forgotten when nobody holds it any more.
+// Remembers an operation whose future was given out. It is forgotten after its last reference is dropped.
 void remember_open_future(const std::weak_ptr<Completion>& completion);
 
 // Ends every wait for a future of an operation that still runs: the future completes with an error that becomes

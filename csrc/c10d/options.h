@@ -8,8 +8,8 @@
 
 namespace braid::adapter {
 
-// c10d's options and nothing more: what is braid's own is set by environment variables. A class of its own, so that
-// Python can copy it, which split_group() does.
+// c10d's options and nothing more: environment variables hold braid's own settings. It is a separate class so that
+// split_group() can copy it in Python.
 struct BackendOptions final : ::c10d::Backend::Options {
   explicit BackendOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : Options("braid", timeout) {}

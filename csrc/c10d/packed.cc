@@ -13,11 +13,11 @@
 namespace braid::adapter {
 namespace {
 
-// Up to here two copies take less than one more operation; measured in bench/bucket.
+// Largest operations to pack, in bytes: up to here two copies cost less than one more operation (bench/bucket).
 constexpr size_t kMostOnOneHost = 32 * 1024;
 constexpr size_t kMostBetweenHosts = 128 * 1024;
 
-// The blocks of the side that has more of them. The other has one, as long as this rank's among these.
+// The blocks of the side that has more blocks. The other side has one block, as long as this rank's block here.
 std::vector<ConstBytes> blocks_of(const Call& call) {
   const std::vector<Bytes>& outputs = call.operation.outputs;
   if (call.operation.inputs.size() > outputs.size()) return call.operation.inputs;
@@ -30,14 +30,14 @@ size_t bytes_of(const Call& call) {
   return bytes;
 }
 
-// Cuts off the first bytes.
+// Cuts the first bytes off `room` and returns them.
 Bytes take(Bytes& room, size_t bytes) {
   const Bytes taken = room.first(bytes);
   room = room.subspan(bytes);
   return taken;
 }
 
-// Room for all first blocks end to end, then for all second ones, and so on.
+// Memory for the packed blocks: room[i] holds block i of all calls, end to end.
 std::vector<Bytes> room_for(const std::vector<Call>& calls, Tensors& keeper) {
   std::vector<size_t> sizes(blocks_of(calls.front()).size());
   for (const Call& call : calls) {
@@ -60,7 +60,7 @@ Call one_of(std::vector<Call> calls, int rank) {
   one.asynchronous = calls.front().asynchronous;
   one.operation = calls.front().operation;
   const std::vector<Bytes> room = room_for(calls, one.tensors);
-  const auto all_or_own = [&](size_t blocks) {  // so that one side lies in the other
+  const auto all_or_own = [&](size_t blocks) {  // a side with one block uses this rank's block of the other side
     return blocks == room.size() ? room : std::vector{room[static_cast<size_t>(rank)]};
   };
   std::vector<Bytes> in = all_or_own(one.operation.inputs.size());
@@ -95,7 +95,7 @@ Call one_of(std::vector<Call> calls, int rank) {
 std::vector<Call> packed(std::vector<Call> calls, int rank, bool between_hosts) {
   const size_t most_bytes = between_hosts ? kMostBetweenHosts : kMostOnOneHost;
   std::vector<std::vector<Call>> groups;
-  std::map<DType, size_t> of_small;  // the group of small ones
+  std::map<DType, size_t> of_small;  // the index of the group of small calls
   for (Call& call : calls) {
     size_t at = groups.size();
     if (bytes_of(call) <= most_bytes) at = of_small.try_emplace(call.operation.dtype, at).first->second;

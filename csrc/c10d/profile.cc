@@ -16,7 +16,7 @@ namespace {
 
 using ::c10d::OpType;
 
-// What readers of traces and of records call an operation: NCCL's words.
+// The names of an operation for readers of traces and of records. They are NCCL's names.
 struct Names {
   OpType type;
   const char* in_traces;
@@ -56,7 +56,8 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
   return count;
 }
 
-// The ranks of a group are told as a first one and a step; 0 where they have none in common.
+// The ranks of a group as the first rank and the step between ranks. The step is 0 if it is not the same
+// everywhere.
 std::pair<int, int> start_and_step(const ProfiledGroup& group) {
   const std::vector<int64_t>& ranks = group.global_ranks;
   if (ranks.empty()) return {0, 1};
@@ -67,7 +68,7 @@ std::pair<int, int> start_and_step(const ProfiledGroup& group) {
   return {static_cast<int>(ranks[0]), static_cast<int>(step)};
 }
 
-// torch 2.11 does not ask whether the operation is asynchronous.
+// torch 2.11 has no argument for `asynchronous`.
 template <class Info, class... Facts>
 std::shared_ptr<Info> debug_info(bool asynchronous, const Facts&... facts) {
   if constexpr (std::is_constructible_v<Info, const Facts&..., bool>) {
@@ -94,7 +95,7 @@ CommsRecord::CommsRecord(const ProfiledGroup& group, const Call& call, uint64_t 
   auto info = debug_info<torch::ParamCommsDebugInfo>(
       call.asynchronous, name, group.rank, names_of(call.type).in_traces, elements_of(call.inputs),
       elements_of(outputs), dtype, no_splits, no_splits, start, step, group.size);
-  const auto set_sequence = [&](auto& known) {  // torch 2.11 does not ask for it
+  const auto set_sequence = [&](auto& known) {  // torch 2.11 has no such function
     if constexpr (requires { known.setSequenceInfo(int64_t{}, bool{}); }) {
       known.setSequenceInfo(static_cast<int64_t>(sequence), is_message);
     }

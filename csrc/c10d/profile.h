@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.profiler and execution traces see of an operation.
+// Shows operations to torch.profiler and to execution traces.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -13,7 +13,7 @@
 
 namespace braid::adapter {
 
-// The group, as it is shown.
+// The group, as traces show it.
 struct ProfiledGroup {
   std::string uid;
   std::string description;
@@ -22,10 +22,11 @@ struct ProfiledGroup {
   std::vector<int64_t> global_ranks;
 };
 
-// What the flight recorder calls the operation.
+// The operation's name in the flight recorder.
 const char* name_in_records(::c10d::OpType type);
 
-// While in scope, a "record_param_comms" event with what trace tools ask of an operation. For when somebody records.
+// A "record_param_comms" event that lasts while in scope. It has the facts of an operation that trace tools need.
+// Make it only while a profile or trace is recorded.
 class CommsRecord {
  public:
   CommsRecord(const ProfiledGroup& group, const Call& call, uint64_t sequence);

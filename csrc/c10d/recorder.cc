@@ -51,7 +51,7 @@ void Recorder::follow(uint64_t id, const std::shared_ptr<const braid::Work>& wor
   if (RecordedOperation* const operation = find_locked(id)) operation->work = work;
 }
 
-// Null when it was overwritten meanwhile.
+// Null if newer operations have replaced it.
 RecordedOperation* Recorder::find_locked(uint64_t id) {
   if (operations_.empty() || id < operations_.front().id) return nullptr;
   return &operations_[id - operations_.front().id];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last operations of this process, for who looks for the cause of a hang. torch's own flight recorder cannot be
-// written to from outside its libraries, so this one keeps the same facts, and Python shows them in the same form.
+// Records the last operations of this process, to find the cause of a hang. Code outside torch's libraries cannot
+// write to torch's flight recorder. So this recorder keeps the same facts, and Python shows them in the same form.
 #pragma once
 
 #include <ATen/core/DimVector.h>
@@ -29,34 +29,34 @@ struct RecordedOperation {
   enum class State : uint8_t { kStarted, kCompleted, kFailed };
 
   uint64_t id = 0;
-  std::string group;  // torch's name and description of it, and who is in it
+  std::string group;  // torch's name of the group; then its description and members
   std::string description;
   std::shared_ptr<const Members> members;
   int ranks = 1;
-  const char* name = "";  // as torch's recorder calls it
+  const char* name = "";  // the operation's name in torch's recorder
   bool is_message = false;
-  int from = -1;  // of a message; -1 while any rank may send it
+  int from = -1;  // sender of a message; -1 if not known yet
   int to = -1;
-  uint64_t sequence = 0;  // counts collectives and messages apart
+  uint64_t sequence = 0;  // collectives and messages are counted separately
   std::vector<RecordedTensor> inputs;
   std::vector<RecordedTensor> outputs;
   milliseconds timeout{0};
-  int64_t created_ns = 0;  // since the epoch, as is the next
-  int64_t ended_ns = 0;
+  int64_t created_ns = 0;  // since the epoch
+  int64_t ended_ns = 0;    // since the epoch; 0 while it runs
   State state = State::kStarted;
-  std::weak_ptr<const braid::Work> work;  // while it runs
+  std::weak_ptr<const braid::Work> work;  // set while it runs
 };
 
-// Thread safe. Holds the last 2000 operations, or as many as TORCH_FR_BUFFER_SIZE says; with 0 it records nothing.
+// Thread safe. Holds the last TORCH_FR_BUFFER_SIZE operations, 2000 by default; with 0 it records nothing.
 class Recorder {
  public:
   Recorder();
   bool records() const { return capacity_ > 0; }
-  // The id by which ended() finds it again.
+  // Records an operation. Returns its id for follow() and ended().
   uint64_t started(RecordedOperation operation);
-  // Of one that runs on: where to ask whom it waits for.
+  // Sets the work of a running operation. The work knows the ranks that the operation waits for.
   void follow(uint64_t id, const std::shared_ptr<const braid::Work>& work);
-  // `source` is the sender where it was not known at the start, -1 otherwise.
+  // `source`: the sender of a received message; -1 for other operations.
   void ended(uint64_t id, bool success, int source);
   std::vector<RecordedOperation> operations() const;
 

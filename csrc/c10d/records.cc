@@ -10,9 +10,9 @@
 namespace braid::adapter {
 namespace {
 
-// The format's version that the entries below follow.
+// The version of the format of the entries below.
 constexpr const char* kVersion = "2.10";
-// The reader of records knows a fixed set of backends.
+// torch's reader of records knows a fixed set of backends; braid is not in it.
 constexpr const char* kLibrary = "gloo:";
 
 std::string name_of(const RecordedOperation& operation) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What braid keeps about itself, as Python sees it. REQUIRES, for all: the GIL is held.
+// Converts braid's statistics and records to Python objects. REQUIRES for all functions: the GIL is held.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -12,7 +12,7 @@ namespace braid::adapter {
 
 // The rows of Backend.stats().
 std::vector<py::dict> rows_of(const Communicator& group);
-// A dict as torch._C._distributed_c10d._dump_fr_trace() pickles it.
+// A dict in the form that torch._C._distributed_c10d._dump_fr_trace() pickles.
 py::dict flight_record();
 
 }  // namespace braid::adapter

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The all-reduce of sparse COO tensors: everybody gathers everybody's indices and values and adds them up, in the
-// order of ranks, so that all get the same bits.
+// The all-reduce of sparse COO tensors. Every rank gathers the indices and values of all ranks. It adds them up in
+// the order of ranks, so that all ranks get the same bits.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/cat.h>
@@ -16,13 +16,13 @@ namespace {
 constexpr Subject kWhat{"all_reduce of a sparse tensor"};
 constexpr size_t kMostDims = 60;
 
-// What ranks tell each other about their tensor.
+// The facts that ranks tell each other about their tensors.
 struct Outline {
   int64_t dtype = 0;
   int64_t sparse_dims = 0;
   int64_t dims = 0;
   int64_t sizes[kMostDims] = {};
-  int64_t elements = 0;  // specified ones; the only number that may differ
+  int64_t elements = 0;  // number of specified elements; may differ between ranks
 
   bool fits(const Outline& other) const {
     return dtype == other.dtype && sparse_dims == other.sparse_dims && dims == other.dims &&
@@ -50,7 +50,7 @@ TensorList room_for(const std::vector<Outline>& outlines, const at::Tensor& like
   return list;
 }
 
-// The dtype to add in: halves would be rounded at every addition.
+// The dtype for the additions. 16-bit floats would be rounded at every addition.
 at::ScalarType sum_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
@@ -79,7 +79,7 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
   const WithoutGil without_gil;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor input = tensor.coalesce();
-  // Shared with the operation, which goes on after an interrupt.
+  // The operation shares these, because it goes on after an interrupt.
   const auto own = std::make_shared<const Outline>(outline_of(input));
   const auto all = std::make_shared<std::vector<Outline>>(static_cast<size_t>(size_));
   Operation exchange;
@@ -112,7 +112,7 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
   call.name = "all_reduce";
   call.asynchronous = options.asyncOp;
   call.inputs = {tensor};
-  // Operations of a group end in the order in which they were started: by then the indices are there too.
+  // Operations of a group end in the order of their starts. So the indices are there when the values are.
   const int divisor = op == ::c10d::ReduceOp::AVG ? size_ : 1;
   call.tensors.finish_with({tensor}, [=] { add_up(tensor, indices, values, divisor); });
   return start(std::move(call));

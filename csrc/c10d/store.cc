@@ -14,8 +14,8 @@
 namespace braid::adapter {
 namespace {
 
-// Between two looks at the store. Who has waited long asks less often, so that many ranks that wait for one do not keep
-// the store busy.
+// Pauses between two looks at the store. They grow with the wait, so that many ranks that wait for one rank do not
+// keep the store busy.
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kUsualPause{20};
 constexpr milliseconds kLongestPause{200};
@@ -50,8 +50,8 @@ bool C10dStore::is_given_up() {
   return give_up_();
 }
 
-// The store is asked again and again: its own wait() does not look up for signals, and some write a line about each
-// wait that was in vain.
+// Asks the store again and again, without its wait(). The store's wait() does not check for signals, and some
+// stores log a line after each wait that times out.
 Result<std::string> C10dStore::get(const std::string& key, milliseconds timeout) {
   const Clock::time_point begun = Clock::now();
   const Deadline deadline = deadline_after(timeout, begun);

@@ -11,11 +11,12 @@
 
 namespace braid::adapter {
 
-// A c10d store as braid sees it: its exceptions become Status values. As thread-safe as the store itself; stores
-// written in Python take the GIL, so callers must not hold it.
+// A c10d store as a braid store: exceptions become Status values. set() is as thread safe as the c10d store. With
+// `give_up`, one thread at a time may call get(). Stores written in Python take the GIL, so callers must not hold
+// it.
 class C10dStore final : public Store {
  public:
-  // Who gives up waits for no key any more: kAborted.
+  // get() ends with kAborted once `give_up` returns true.
   explicit C10dStore(c10::intrusive_ptr<::c10d::Store> store, GiveUp give_up = {})
       : store_(std::move(store)), give_up_(std::move(give_up)) {}
 
@@ -23,7 +24,7 @@ class C10dStore final : public Store {
   Result<std::string> get(const std::string& key, milliseconds timeout) override;
 
  private:
-  // Looks up, unless it has just done so.
+  // Calls give_up_, unless it did so a moment ago.
   bool is_given_up();
 
   const c10::intrusive_ptr<::c10d::Store> store_;

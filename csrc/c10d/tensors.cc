@@ -12,7 +12,7 @@
 namespace braid::adapter {
 namespace {
 
-using PremulSupplement = ::c10d::NCCLPreMulSumSupplement;  // torch keeps this name for its older one
+using PremulSupplement = ::c10d::NCCLPreMulSumSupplement;  // the older name, which all torch versions have
 
 std::optional<DType> dtype_of(at::ScalarType type) {
   switch (type) {
@@ -37,7 +37,7 @@ std::optional<DType> dtype_of(at::ScalarType type) {
   }
 }
 
-// Conjugated and negated views hold other bytes than they show.
+// The bytes of conjugated and negated views differ from their values, so such views need a copy.
 bool in_one_piece(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -107,7 +107,7 @@ ReduceOp reduce_op_of(const ::c10d::ReduceOp& op, const Subject& what) {
     case ::c10d::ReduceOp::BAND: return ReduceOp::kBand;
     case ::c10d::ReduceOp::BOR: return ReduceOp::kBor;
     case ::c10d::ReduceOp::BXOR: return ReduceOp::kBxor;
-    case ::c10d::ReduceOp::PREMUL_SUM: return ReduceOp::kSum;  // of scaled inputs: factor_of()
+    case ::c10d::ReduceOp::PREMUL_SUM: return ReduceOp::kSum;  // a sum of scaled inputs: factor_of()
     default: TORCH_CHECK_VALUE(false, "braid ", what, ": unknown ReduceOp ", static_cast<int>(op.op_));
   }
 }
@@ -174,7 +174,7 @@ void Tensors::finish_with(std::vector<at::Tensor> results, std::function<void()>
 
 void Tensors::copy_back() {
   if (copies_.empty() && !last_step_) return;
-  // Whoever finishes the operation is no part of the user's graph, nor in his grad or inference mode.
+  // The thread that finishes the operation does not have the user's autograd graph, grad mode or inference mode.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (auto& [result, copy] : copies_) result.copy_(copy);
   if (last_step_) last_step_();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as plain memory: what braid can take, as which element type, and where the bytes lie.
+// Tensors as plain memory: which tensors braid can take, their element types, and the place of their bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,8 @@
 
 namespace braid::adapter {
 
-// What an error message is about: "all_gather: output 2". Made on every call, spelled out only on failure.
+// The subject of an error message: "all_gather: output 2". It is made on every call, but becomes text only on
+// failure.
 struct Subject {
   const char* operation = "";
   const char* part = "tensor";
@@ -32,43 +33,42 @@ void check_tensor(const at::Tensor& tensor, const Subject& what);
 void check_same_dtype(const at::Tensor& tensor, const at::Tensor& like, const Subject& what);
 void check_same_shape(const at::Tensor& tensor, const at::Tensor& like, const Subject& what);
 
-// The element type under which an operation that only moves data carries the tensor. Types that braid does not
-// know travel as bytes.
+// The element type for an operation that only moves data. Types that braid does not know are moved as bytes.
 DType dtype_to_move(const at::Tensor& tensor);
 // The element type in which the tensor is reduced; the operator is defined for it.
 DType dtype_to_reduce(const at::Tensor& tensor, ReduceOp op, const Subject& what);
 ReduceOp reduce_op_of(const ::c10d::ReduceOp& op, const Subject& what);
-// What PREMUL_SUM multiplies this rank's input with: a tensor of one element. None for the other operators.
+// The factor of PREMUL_SUM for this rank's input: a tensor of one element. None for other operators.
 std::optional<at::Tensor> factor_of(const ::c10d::ReduceOp& op, const at::Tensor& tensor, const Subject& what);
 
 bool overlap(ConstBytes a, ConstBytes b);
 
-// The memory of one operation's tensors. Keeps them alive, and puts a contiguous copy in the place of a tensor
-// that does not lie in one piece in row-major order.
+// The memory of one operation's tensors. Keeps the tensors alive. Uses a contiguous copy of a tensor that is not
+// contiguous in row-major order.
 class Tensors {
  public:
-  // From now on inputs are multiplied with this before the operation sees them.
+  // Later calls of read(), read_copy() and update() multiply the values with this factor.
   void scale_inputs(std::optional<at::Tensor> factor) { factor_ = std::move(factor); }
 
   // Memory that the operation only reads.
   ConstBytes read(const at::Tensor& tensor);
-  // A copy to read from: for an input whose own memory the operation may overwrite.
+  // A copy to read from, for an input whose own memory the operation may overwrite.
   ConstBytes read_copy(const at::Tensor& tensor);
   // Memory that the operation fills; the tensor becomes one of the results.
   Bytes write(const at::Tensor& tensor, const Subject& what);
   // Memory that the operation reads and changes; the tensor becomes one of the results.
   Bytes update(const at::Tensor& tensor, const Subject& what);
 
-  // Keeps a tensor alive that the operation uses otherwise.
+  // Keeps a tensor alive that the operation uses in another way.
   void keep(const at::Tensor& tensor) { kept_.push_back(tensor); }
 
-  // The results are these, and come about by a last step after the operation.
+  // Sets the results. `last_step` makes them after the operation.
   void finish_with(std::vector<at::Tensor> results, std::function<void()> last_step);
 
-  // After success: brings what was written to copies home. Any thread.
+  // After success: copies results from copies back to their tensors, then runs the last step. Any thread.
   void copy_back();
 
-  // In the order in which they were given to write() and update().
+  // In the order of the calls of write() and update(), or as given to finish_with().
   const std::vector<at::Tensor>& results() const { return results_; }
 
  private:
@@ -77,7 +77,7 @@ class Tensors {
 
   std::vector<at::Tensor> kept_;
   std::vector<at::Tensor> results_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // a result and what stands in for it
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // a result and its copy
   std::optional<at::Tensor> factor_;
   std::function<void()> last_step_;
 };

@@ -28,7 +28,7 @@ Work::Work(::c10d::OpType type, const char* title, const std::vector<at::Tensor>
 }
 
 Work::~Work() {
-  // In a forked child another thread's locks on these may be held for ever.
+  // In a forked child, locks of these objects may be held for ever by threads that do not exist there.
   if (made_under_ == fork_count()) return;
   abandon(std::move(completion_));
   abandon(std::move(started_));
@@ -40,7 +40,7 @@ void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicat
   if (!settled()) {
     try {
       started_->on_done([completion = completion_](const Status& status) { completion->settle(status); });
-    } catch (...) {  // nobody would keep the tensors: the operation ends first
+    } catch (...) {  // the tensors would be released too early, so wait for the operation to end
       const WithoutGil without_gil;
       static_cast<void>(started_->wait(kNoDeadline));
       throw;
@@ -50,7 +50,7 @@ void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicat
 
 bool Work::settled() const {
   if (!started_->done()) return false;
-  // To copy results home, who settles at this moment may need the GIL: that of a tensor's subclass.
+  // Another thread that settles now may need the GIL to copy results to a tensor of a Python subclass.
   const WithoutGil without_gil;
   completion_->settle(started_->status());
   return true;

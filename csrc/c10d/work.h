@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A started operation as torch holds it.
+// A started operation, as torch holds it.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,14 @@ namespace braid::adapter {
 
 class Work final : public ::c10d::Work {
  public:
-  // `title` is null when nobody records profiles; otherwise an event of this name, with these inputs, goes on until
-  // the operation ends.
+  // `title`: the name of a profiled event with these inputs, which lasts until the operation ends. Null: no event.
   Work(::c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs, Tensors tensors,
        std::shared_ptr<const Members> members);
   ~Work() override;
 
-  // What else is called when the operation ends. Before follow().
+  // Adds a function to call when the operation ends. Call it before follow().
   void also(Completion::AtEnd at_end) { completion_->also(std::move(at_end)); }
-  // Binds this to what the communicator started. Once, before anybody else sees this.
+  // Binds this object to the communicator's work. Call it once, before other threads see this object.
   void follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicator> group);
 
   bool isCompleted() override;
@@ -30,7 +29,7 @@ class Work final : public ::c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   void synchronize() override;
-  // In Python's main thread it runs the handlers of signals, and throws what they raise; the operation goes on.
+  // In Python's main thread, runs signal handlers and throws their exceptions; the operation goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -41,7 +40,7 @@ class Work final : public ::c10d::Work {
   std::vector<Node> missing() const { return started_->missing(); }
 
  private:
-  // Whether the operation has ended; if so, its results are in place.
+  // True if the operation has ended. Then its results are in place.
   bool settled() const;
 
   const int made_under_;  // fork_count()

@@ -49,7 +49,7 @@ AggregatedAllReduce::AggregatedAllReduce(std::shared_ptr<Communicator> group, in
   const auto began = [&](Result<std::shared_ptr<Work>> work) {
     if (work.ok()) {
       works_.push_back(std::move(work).value());
-      // The work ends on another thread, a while after its last message has rung the bell.
+      // The last message rings the bell before its work ends on another thread. So ring again.
       works_.back()->on_done([&bell](const Status&) { ring(bell); });
     } else if (trouble_.ok()) {
       trouble_ = work.status();
@@ -65,7 +65,7 @@ AggregatedAllReduce::AggregatedAllReduce(std::shared_ptr<Communicator> group, in
     began(group_->start(std::move(asked), false));
   });
   if (!thrown.ok())
-    trouble_ = thrown;  // works that have begun use our memory: advance() waits for them before the vote
+    trouble_ = thrown;  // started works use this object's memory, so advance() waits for them before the vote
 }
 
 bool AggregatedAllReduce::group_is_done() const {

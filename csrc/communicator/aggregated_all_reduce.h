@@ -16,7 +16,7 @@
 
 namespace braid {
 
-// What the first rank tells each aggregator before every operation of the aggregator group.
+// The order that the first rank sends to each aggregator before every operation of the aggregator group.
 struct AggregationOrder {
   uint8_t kind = 0;  // CollectiveKind
   uint8_t dtype = 0;
@@ -27,7 +27,7 @@ struct AggregationOrder {
 inline constexpr uint32_t kOrderTag = 0;
 inline constexpr size_t kOrderBytes = 24;
 std::array<std::byte, kOrderBytes> to_bytes(const AggregationOrder& order);
-// Nothing if the bytes are not an order.
+// Nothing if the bytes are no valid order.
 std::optional<AggregationOrder> order_from_bytes(const std::array<std::byte, kOrderBytes>& bytes);
 
 class AggregatedAllReduce {
@@ -50,7 +50,8 @@ class AggregatedAllReduce {
   // The unchanged operation, to be run another way. Its input lives as long as this object.
   const Operation& operation() const { return operation_; }
 
-  // For a failed mailbox: ends the aggregator group. True once nothing uses the operation's memory.
+  // Ends the aggregator group, if the mailbox has failed. True once nothing uses the operation's memory; call it
+  // again until then.
   bool abandon(const Status& why);
 
  private:
@@ -64,7 +65,7 @@ class AggregatedAllReduce {
   PoolBlock kept_;
   Operation operation_;
   std::array<std::byte, kOrderBytes> order_{};
-  std::vector<std::shared_ptr<Work>> works_;  // the orders, then the operation
+  std::vector<std::shared_ptr<Work>> works_;  // the sends of the orders, then the operation
   Status trouble_;
   std::optional<Vote> vote_;
   bool abandoned_ = false;

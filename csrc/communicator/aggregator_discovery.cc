@@ -11,7 +11,7 @@ namespace {
 // How long an aggregator may take to answer.
 constexpr milliseconds kAnswerWithin{2000};
 constexpr milliseconds kLookAgain{50};
-// How long to wait for the aggregators of a group that has ended to come back.
+// After an aggregator group has ended, how long to wait until its aggregators come back.
 constexpr milliseconds kComeBack{2000};
 // An aggregator group that did this many operations was a success.
 constexpr size_t kGoodGroup = 64;
@@ -39,7 +39,7 @@ Status AggregatorDiscovery::await(size_t awaited, Deadline deadline, const std::
 
 void AggregatorDiscovery::look() {
   auto newcomers = registry_.newcomers();
-  if (newcomers.ok()) append(waiting_, std::move(newcomers).value());  // a store that is gone has no newcomers
+  if (newcomers.ok()) append(waiting_, std::move(newcomers).value());  // a failed store counts as no newcomers
 }
 
 bool AggregatorDiscovery::wants_larger_group(size_t in_group) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aggregator discovery, on the first rank: which aggregators wait to be asked, which to take, and when to stop
-// asking for a while.
+// Aggregator discovery, on the first rank: finds the aggregators that wait, takes those that answer, and stops
+// asking for a while after a failure.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ class AggregatorDiscovery {
   // For a replan: are there aggregators beside the `in_group` of the aggregator group? Then that group should end.
   // Its aggregators come back, and a larger group forms.
   bool wants_larger_group(size_t in_group);
-  // Aggregators for a new group, all of which have just answered. None if nobody waits, or it is too early to ask.
+  // The tickets of aggregators for a new group; all have answered. None if no aggregator waits, or it is too early
+  // to ask.
   std::vector<std::string> discover();
   Status appoint(const std::vector<std::string>& tickets, const Appointment& appointment) {
     return registry_.appoint(tickets, appointment);
@@ -41,11 +42,11 @@ class AggregatorDiscovery {
   void look();
 
   Registry registry_;
-  std::vector<std::string> waiting_;  // seen, not asked yet
-  std::vector<std::string> willing_;  // asked, and answered
+  std::vector<std::string> waiting_;  // seen, but not asked yet
+  std::vector<std::string> willing_;  // asked and answered
   size_t expected_ = 0;               // after an aggregator group has ended, wait for this many
   Deadline expected_until_{};
-  int patience_ = 0;  // replans without asking
+  int patience_ = 0;  // how many more replans pass without asking
   int next_patience_ = 1;
 };
 

@@ -14,12 +14,12 @@ namespace {
 // How long an aggregator group may take to form and to measure its links. At most this part of the group's timeout.
 constexpr milliseconds kAggregatorGroupForms{60'000};
 constexpr int kAggregatorGroupFormsPart = 4;
-// An aggregator group has lost somebody if it takes this many times longer than predicted, and at least this long.
-// A dead aggregator is seen sooner; late ranks should be waited for.
+// An aggregator group counts as lost if it takes kPatience times longer than predicted, and at least this long. A
+// dead aggregator is seen sooner. A late rank deserves a long wait.
 constexpr double kPatience = 20;
 constexpr double kLeastPatience_s = 120;
 constexpr uint64_t kAggregatorGroupSteps = 1 << 25;  // after the steps of a replan
-// What the vote and a copy of the input cost. The aggregator group must be faster with these costs included.
+// The costs of the vote and of a copy of the input. The aggregator group must be faster with these costs included.
 constexpr double kVoteRounds = 4;
 constexpr double kCopy_s_per_byte = 1.5e-10;
 constexpr double kWorthIt = 0.95;
@@ -55,7 +55,7 @@ Status Group::form_aggregator_group(int aggregators, const std::string& name) {
     return {};
   }
   made.value()->set_timeout(limit);
-  link_watch_.forget();  // the group's own traffic changes with what the aggregator group takes over
+  link_watch_.forget();  // the group's own traffic changes, because the aggregator group takes over a part of it
   aggregated_counters_ = &statistics_.row(name_of(CollectiveKind::kAllReduce),
                                           "direct with " + aggregators_text(static_cast<size_t>(aggregators)));
   const std::lock_guard lock(mutex_);
@@ -95,7 +95,7 @@ bool Group::is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes
 }
 
 std::unique_ptr<AggregatedAllReduce> Group::aggregated_for(const Operation& operation, uint64_t sequence) {
-  if (!servers_) return nullptr;        // true of nearly all groups: so they take no lock
+  if (!servers_) return nullptr;        // the usual case: checked first, without a lock
   if (operation.lossy) return nullptr;  // aggregators keep no residuals
   const std::shared_ptr<Group> with = aggregator_group();
   if (!with || operation.kind != CollectiveKind::kAllReduce) return nullptr;

@@ -24,7 +24,7 @@ bool overlaps(const Block& a, ConstBytes b) {
   return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
 }
 
-// Input block i and output block o may be one and the same memory only where the schedule's rules say so.
+// True if the schedule's rules allow input block i and output block o to be the same memory.
 bool may_share(CollectiveKind kind, size_t i, size_t o, Node rank) {
   const auto own = static_cast<size_t>(rank);
   switch (kind) {
@@ -146,7 +146,7 @@ Status check_overlap(const Operation& operation, Node rank) {
 }
 
 Status check_operation(const Operation& operation, Node rank, int ranks) {
-  if (operation.kind == CollectiveKind::kBarrier) return {};  // the rest of it is not looked at
+  if (operation.kind == CollectiveKind::kBarrier) return {};  // a barrier ignores all other arguments
   if (operation.root < 0 || operation.root >= ranks) {
     return invalid("root " + std::to_string(operation.root) + " is not in a group of " + std::to_string(ranks));
   }

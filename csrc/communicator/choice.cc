@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm carries an operation.
+// Chooses the algorithm of an operation.
 #include <algorithm>
 #include <utility>
 
@@ -14,9 +14,9 @@
 namespace braid {
 namespace {
 
-constexpr size_t kChunkBytes = 256 * 1024;  // of what boards cannot carry
-// A NIC's credit is what it receives in this time, so that the queue of a switch holds it. At least two messages
-// of the smallest chunks; at most what any network needs.
+constexpr size_t kChunkBytes = 256 * 1024;  // default, for operations that boards cannot carry
+// A NIC's credit is the bytes that it receives in this time, so that the queue of a switch can hold them. It is at
+// least two messages of the smallest chunks, and at most what any network needs.
 constexpr double kCreditTime_s = 10e-3;
 constexpr double kLeastCredit = 128 * 1024;
 constexpr double kMostCredit = 4 * 1024 * 1024;
@@ -82,7 +82,7 @@ void Group::limit_credit(const Topology& topology) {
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
-// Limits sends to the measured rates of both NICs. Null: no limit, as for measuring the links.
+// Limits sends to the measured rates of both NICs. Null removes the limit, to measure the links.
 void Group::pace_peers(const Topology* topology) {
   for (Node peer = 0; peer < nodes_; ++peer) {
     if (peer == rank_) continue;
@@ -132,7 +132,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
       const Host host{wires_.board->bounce_bytes(), wires_.ranks_per_core > 1, wires_.readable};
       route.shared = plan_shared(*schedule, host);
     }
-    found = routes_.emplace(key, std::move(route)).first;  // whole, or not at all
+    found = routes_.emplace(key, std::move(route)).first;  // last, so that an exception leaves no partial route
   }
   if (plan == plan_.load(std::memory_order_relaxed)) last_route_ = {asked, &found->second};
   return &found->second;

@@ -20,7 +20,7 @@ Status unknown(const char* what, const std::string& name, int count) {
   return {Code::kInvalidArgument, text};
 }
 
-// What each owner has of the vector; empty where all have the same.
+// The part of the vector that each owner has; empty if all parts are equal.
 std::vector<double> parts_of(const std::vector<uint64_t>& shares) {
   std::vector<double> parts(shares.begin(), shares.end());
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);

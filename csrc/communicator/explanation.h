@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group would choose for an operation, and why, to be shown.
+// Explains to the user which algorithm a group would choose for an operation, and why.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ struct Explanation {
   double predicted_s = 0;
   std::vector<Candidate> runners_up;  // cheapest first
   std::string reason;                 // one line
-  std::vector<double> shares;         // of the vector: per rank, in families of hosts per host; empty: equal ones
-  int64_t chunk_bytes = 0;            // aimed at for a chunk of one segment; 0: not cut
-  int64_t segments = 1;               // into which it is cut so
+  std::vector<double> shares;         // parts of the vector: per rank, in families of hosts per host; empty: equal
+  int64_t chunk_bytes = 0;            // target size of a chunk of one segment; 0: not cut
+  int64_t segments = 1;               // number of segments with this chunk size
 };
 
-// What a group of so many ranks with this tuner would choose, the other nodes of its topology being aggregators;
-// Communicator::explain() says what the arguments and errors are.
+// What a group of `ranks` ranks with this tuner would choose. The other nodes of the tuner's topology are
+// aggregators. Communicator::explain() describes the arguments and errors.
 Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType dtype, ReduceOp op, Node root,
                             int64_t bytes, const std::optional<Codec>& codec = std::nullopt);
 
-// The same for names, as "all_reduce", "float32", "sum". kInvalidArgument, with those there are, for others; and
-// for a codec's text, if it is not empty.
+// The same with names, such as "all_reduce", "float32", "sum". `codec`: the text of a codec; "" for none.
+// kInvalidArgument for an unknown name, with a list of the known ones, and for a wrong codec.
 Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
                             const std::string& op, Node root, int64_t bytes, const std::string& codec = "");
 Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,

@@ -14,14 +14,14 @@
 namespace braid {
 namespace {
 
-// How long shutdown() waits for what was started and never waited for.
+// How long shutdown() waits for operations that the caller started and never waited for.
 constexpr milliseconds kShutdownTime{5000};
-// How long it waits for peers to be told why the group failed.
+// How long shutdown() waits until the peers have been told why the group failed.
 constexpr milliseconds kLastWordsTime{500};
-// How long a running replan may take to see that the group has ended.
+// How long a running replan may take to notice that the group has ended.
 constexpr milliseconds kReplanEnds{1000};
 
-// Drops options.give_up: its owner may go once the rendezvous is over.
+// Drops options.give_up: its owner may be destroyed after the rendezvous.
 Options to_keep(Options options) {
   options.give_up = nullptr;
   return options;
@@ -48,7 +48,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
   Status bad;
   const Status thrown = caught("forming a group", [&] { bad = group->rendezvous(*store, options.give_up); });
   if (!thrown.ok()) {
-    group->mailbox().fail_here(thrown);  // tells the ranks that have a wire already
+    group->mailbox().fail_here(thrown);  // tells the ranks that already have a wire
     bad = thrown;
   }
   if (!bad.ok()) return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
@@ -74,23 +74,23 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
 Group::~Group() {
   mailbox_.close();
   if (vigil_) vigil_->end();
-  if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before it goes
+  if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before its destruction
 }
 
 Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   give_up_ = give_up;
   const std::unique_ptr<GiveUp, void (*)(GiveUp*)> forget(&give_up_, [](GiveUp* asked) { *asked = nullptr; });
-  // Straight into wires_, which outlives the mailbox: a rendezvous that fails half way leaves channels there.
+  // Fill wires_ directly: a failed rendezvous may leave channels in the mailbox, and wires_ outlives the mailbox.
   RendezvousNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
   if (Status bad = run_rendezvous(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
     return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
-  if (options_.aggregators > 0) wires_.board.reset();  // which are for ranks alone
+  if (options_.aggregators > 0) wires_.board.reset();  // boards serve ranks only, not aggregators
   if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
   is_on_several_hosts_ = tuner()->topology().host_count() > 1;
   const bool may_change = options_.links.empty() || options_.links == "measure";
   may_replan_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
-  static_cast<void>(seen_rates());  // of measuring the links
+  static_cast<void>(seen_rates());  // drops the rates of the link benchmark
   if (!servers_) return {};
   if (may_replan_) return replan(true, deadline_after(options_.timeout));
   if (rank_ == 0)
@@ -98,7 +98,7 @@ Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   return {};
 }
 
-// ---- what the others do
+// ---- State of other ranks
 
 bool Group::has_rung() {
   const uint32_t rings = engine_->bell().rings.load(std::memory_order_acquire);
@@ -143,7 +143,7 @@ std::vector<Node> Group::missing(uint64_t sequence) {
   return nodes;
 }
 
-// ---- point to point
+// ---- Point-to-point
 
 Result<std::shared_ptr<Work>> Group::send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) {
   return start_message({true, to, tag, bytes.size()}, timeout, [&](Request* request, Work*) {
@@ -186,7 +186,7 @@ Result<std::shared_ptr<Work>> Group::start_message(const PointToPoint& message, 
     }
     task =
         std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(Clock::now(), timeout), work);
-    ++messages;  // from here on the peer would wait for it
+    ++messages;  // from here on, the peer would wait for this message
     ++open_messages_;
     task->set_matched(hand_over(task->request(), work.get()));
   });
@@ -219,7 +219,7 @@ void Group::message_ended() {
   ended_.notify_all();
 }
 
-// ---- state
+// ---- State
 
 void Group::set_timeout(milliseconds timeout) {
   const std::lock_guard lock(mutex_);
@@ -253,7 +253,7 @@ void Group::shutdown(const GiveUp& give_up) {
   shut_down_retired();
   mailbox_.close();
   {
-    std::unique_lock lock(mutex_);  // a replan sees it, and so do messages
+    std::unique_lock lock(mutex_);  // a running replan and open messages see the closed mailbox and end
     ended_.wait_for(lock, kReplanEnds, [this] { return queue_.empty() && open_messages_ == 0; });
   }
   if (!wires_.tcp) return;

@@ -34,7 +34,7 @@ namespace braid {
 class CollectiveTask;
 class ControlChannel;
 
-// A point-to-point message, to speak of it.
+// Describes a point-to-point message.
 struct PointToPoint {
   bool sends = false;
   Node peer = kAnyNode;
@@ -45,21 +45,21 @@ struct PointToPoint {
 // How operations of some kind and size are carried.
 struct Route {
   SharedSchedule schedule;
-  SharedPlan shared;       // over the boards, if possible; else through the mailbox
-  size_t chunk_bytes = 0;  // through the mailbox
-  int plan = 0;            // of the group, at that time
+  SharedPlan shared;       // used if possible: over the boards; if not, through the mailbox
+  size_t chunk_bytes = 0;  // chunk size through the mailbox
+  int plan = 0;            // the group's plan() when the route was made
   Statistics::Row* counters = nullptr;
 };
 
-// The communicator. Collectives run one at a time, in the order started: the head of the queue is moved on either
-// by the progress thread or, when it came to an idle group, by its caller.
+// The communicator. Collectives run one at a time, in the order started. The progress thread carries the head of
+// the queue. The caller itself may carry an operation that it starts in an idle group.
 class Group final : public Communicator, public std::enable_shared_from_this<Group> {
  public:
   // `nodes`: the ranks, and after them options.aggregators.
   Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::string name, const Options& options);
   ~Group() override;
 
-  // `give_up` is asked while it lasts.
+  // Calls `give_up` only while it runs.
   Status rendezvous(Store& store, const GiveUp& give_up);
 
   Node rank() const override { return rank_; }
@@ -86,54 +86,55 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Mailbox& mailbox() { return mailbox_; }
   EngineImpl& engine() { return *engine_; }
   const Options& options() const { return options_; }
-  const std::vector<int>& hosts() const { return wires_.hosts; }  // of all nodes
+  const std::vector<int>& hosts() const { return wires_.hosts; }  // the host number of each node
   Statistics& statistics() { return statistics_; }
   Stalls& stalls() { return stalls_; }
-  // "node7 (pid 4711)"; empty where it is not known.
+  // "node7 (pid 4711)"; empty if it is not known.
   std::string place_of(Node node) const;
   // Null unless all ranks share memory.
   shm::Board* board() { return wires_.board.get(); }
-  SharedWorkspace& workspace() { return workspace_; }  // for the head of the queue
-  // Whether the doorbell has rung since this was last called; if so the mailbox is to be polled. For the head of the
-  // queue.
+  SharedWorkspace& workspace() { return workspace_; }  // for the running collective only
+  // True if the doorbell has rung since the last call, and on the first call. Then the caller must poll the
+  // mailbox. For the running collective only.
   bool has_rung();
-  // This rank is now in collective `sequence`.
+  // Tells the other ranks that this rank is now in collective `sequence`.
   void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
-  // kMismatch when a rank is known to mean something else than this one by collective `sequence`; or by one of
-  // those right `before`.
+  // kMismatch if a rank of this host has another operation than this rank as collective `sequence`, or as one of
+  // the `before` collectives before it.
   Status disagreement(uint64_t sequence, uint64_t before = 0) const;
-  // The ranks known not to have come to collective `sequence`; ask the mailbox first and give it time.
+  // The nodes not known to have begun collective `sequence`. First call mailbox().ask() and wait for answers.
   std::vector<Node> missing(uint64_t sequence);
-  // Both seen at one moment: an operation that its caller hands over goes before the head.
+  // Both are read under one lock: a caller that hands its operation over puts it before the head.
   struct Turn {
-    std::shared_ptr<Task> head;  // null, and the queue no longer carried, when it is empty
-    bool must_wait = false;      // an operation is carried by its caller
+    std::shared_ptr<Task> head;  // null if the queue is empty; then the progress thread must drop its task
+    bool must_wait = false;      // true while a caller carries its operation
   };
   Turn turn_of_queue();
   void pop_head();
-  // Grows when the ranks plan anew, between two collectives, the same two on all ranks.
+  // The number of the plan. It grows when the ranks plan anew, on all ranks between the same two collectives.
   int plan() const { return plan_.load(std::memory_order_acquire); }
-  // Its route, which lives as long as the group.
+  // The route of an operation. It lives as long as the group.
   Result<const Route*> route_for(const Operation& operation);
-  // An all_reduce through the aggregators, if that is faster; else null. All ranks decide alike.
+  // An all_reduce through the aggregators, if that is faster; else null. All ranks decide the same.
   std::unique_ptr<AggregatedAllReduce> aggregated_for(const Operation& operation, uint64_t sequence);
-  // Ends the aggregator group. Either the ranks voted that it failed, and `why` is what this rank saw; or it
-  // `parts` in good order.
+  // Ends the aggregator group. If `parts`, it ends without a failure. If not, the ranks voted that it failed, and
+  // `why` is the reason that this rank saw.
   void dismiss_aggregator_group(const Status& why, bool parts = false);
   Statistics::Row& aggregated_counters() { return *aggregated_counters_; }
-  // Called on all ranks between the same two collectives: do the plans still suit the network, and are there
-  // aggregators to ask? Blocks. A failure fails the group. `first`: the group is just forming.
+  // Checks whether the plans still suit the network, and whether aggregators wait. All ranks call it between the
+  // same two collectives. Blocks. The caller must fail the group if this fails. `first`: the group is just
+  // forming.
   Status replan(bool first, Deadline deadline);
   milliseconds timeout() const;
-  // Whether the receive has got its message by now; if it never will, `lost` says why.
+  // True if the receive is matched with a message. If it never will be, `lost` says why.
   bool match(uint32_t tag, const Request* request, Status* lost);
-  // A receive that waits no more.
+  // Drops a receive that may still wait to be matched.
   void forget(uint32_t tag, const Request* request);
-  // Once everybody who asked has been told.
+  // A message has ended. Call it after the callbacks of its work.
   void message_ended();
 
  private:
-  // The links between the hosts: remembered, measured now, or assumed.
+  // The links between the hosts: stated, remembered, measured now, or assumed.
   Result<Topology> learn_links(bool again, Deadline deadline);
   Status make_tuner(bool again, Deadline deadline);
   void limit_credit(const Topology& topology);
@@ -142,26 +143,29 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   std::shared_ptr<Group> aggregator_group() const;
   // Counts the operation. True if a replan is due before it.
   bool is_replan_due_locked(const Operation& operation);
-  // After an error nobody carries the queue.
+  // Makes the progress thread carry the queue. After an error no thread carries it.
   Status carry_queue_locked();
-  // The group has failed: what is queued ends, on the progress thread or, without one, here.
+  // Ends all queued operations of a failed group, on the progress thread or, if it cannot run, in this thread.
   void drain_queue(const Status& why);
-  // Called on the first rank: what all ranks do. `seen`: what each rank's NIC has passed lately.
+  // On the first rank: decides what all ranks do. `seen`: the rates that each rank's NIC has passed lately.
   std::string decide(bool first, const std::vector<SeenRates>& seen);
   std::string decide_on_servers(bool first);
   Status measure_again(Deadline deadline);
   SeenRates seen_rates();
   Status form_aggregator_group(int aggregators, const std::string& name);
   void shut_down_retired();
-  // The predicted time of an all_reduce in this group; and whether `group`, the aggregator group, is faster.
+  // The predicted time of an all_reduce in this group.
   std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes);
+  // True if the all_reduce is faster in `group`, the aggregator group.
   bool is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes);
-  // Starts a task, and carries it out if asked to and nothing is queued. `watched`: somebody will hold its Work.
-  // What is thrown once the operation counts, so that other ranks would wait for this one, fails the group.
+  // Starts a task. Carries it in this thread if `inline_if_idle` and nothing is queued. `watched`: the caller
+  // needs its Work. An exception fails the group once the operation counts: then other ranks would wait for this
+  // one.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched,
                                                  bool* counts);
-  // In this thread, for `limit` at most; then it is queued. REQUIRES: inline_running_, set by the caller.
+  // Carries a task in this thread, for `limit` at most; then queues it. REQUIRES: the caller has set
+  // inline_running_.
   void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
   void inline_ended_locked();
   // The prepared form of an operation, if it can be run now; else null.
@@ -171,9 +175,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
                                      std::unique_lock<std::mutex> lock);
   Result<std::shared_ptr<Work>> carry_prepared(PreparedOperation& prepared, Operation operation, bool watched,
                                                uint64_t sequence);
-  // Which start() may go on: the group's failure, or that it was shut down.
+  // Ok unless the group has failed or was shut down.
   Status open_locked() const;
-  // hand_over() gives the message to the mailbox; false while there is none to receive.
+  // hand_over() gives the message to the mailbox. It returns false if a receive is not matched yet.
   Result<std::shared_ptr<Work>> start_message(const PointToPoint& message, milliseconds timeout,
                                               const std::function<bool(Request*, Work*)>& hand_over);
   Deadline deadline_locked(Clock::time_point now, milliseconds timeout) const;
@@ -181,10 +185,10 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   const std::shared_ptr<EngineImpl> engine_;
   const Node rank_;
   const int nodes_;
-  const int ranks_;  // the nodes but for aggregators
+  const int ranks_;  // the nodes without aggregators
   const std::string name_;
-  const Options options_;  // without give_up, which is for the rendezvous alone
-  GiveUp give_up_;         // while the group forms
+  const Options options_;  // without give_up, which is for the rendezvous only
+  GiveUp give_up_;         // set only while the group forms
   Wires wires_;
   Mailbox mailbox_;  // after the wires: closed and destroyed before them
   const std::shared_ptr<Vigil> vigil_;
@@ -198,32 +202,32 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   Statistics::Row* aggregated_counters_ = nullptr;
   std::atomic<int> plan_{0};
   SharedWorkspace workspace_;
-  uint32_t polled_at_ = 0;  // rings of the doorbell before the last poll; the head of the queue's
+  uint32_t polled_at_ = 0;  // rings of the doorbell before the last poll; used by has_rung() only
   bool has_polled_ = false;
 
   mutable std::mutex mutex_;
   std::shared_ptr<Tuner> tuner_;
-  std::shared_ptr<Group> aggregator_group_;      // with aggregators
-  std::vector<std::shared_ptr<Group>> retired_;  // aggregator groups that have failed
+  std::shared_ptr<Group> aggregator_group_;      // null without aggregators
+  std::vector<std::shared_ptr<Group>> retired_;  // aggregator groups that have ended, to be shut down
   int aggregator_count_ = 0;
   size_t aggregator_operations_ = 0;
   bool replan_due_ = false;
   size_t since_replan_ = 0;  // large all_reduces since the last replan
   size_t bytes_since_replan_ = 0;
   std::deque<std::shared_ptr<Task>> queue_;
-  bool inline_running_ = false;    // the head is being carried by its caller
+  bool inline_running_ = false;    // a caller carries its operation, which is not in the queue
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
   std::map<std::tuple<const VerifiedSchedule*, int64_t, int32_t>, Route> routes_;  // by schedule, chunk and codec
   struct {
-    Intent asked;  // what of an operation a route depends on
+    Intent asked;  // the properties of an operation that its route depends on
     const Route* route = nullptr;
   } last_route_;
   PreparedOperations prepared_;
   Matching matching_;
-  std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // (sends, peer, tag), to name them
+  std::map<std::tuple<bool, Node, uint32_t>, uint64_t> message_counts_;  // by (sends, peer, tag), for their names
   size_t open_messages_ = 0;
-  std::condition_variable ended_;  // an operation has ended
+  std::condition_variable ended_;  // notified when an operation ends
   milliseconds timeout_;
   bool shut_down_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation is, in the words that ranks compare and messages carry.
+// The intent of an operation: ranks compare it, and messages carry it.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ struct Route;
 
 Intent intent_for(const Operation& operation, const Route& route);
 
-// What the notices of an operation carry, so that those of another are not taken for its own.
+// The digest that the notices of an operation carry, so that notices of another operation are told apart.
 uint64_t digest_of(uint64_t sequence, const Intent& intent);
 
-// Of the input, or of the output if that is larger.
+// The total size of the input, or of the output if that is larger.
 size_t memory_bytes(const Operation& operation);
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group's collectives begin: queued, or carried out by who calls.
+// Starts a group's collectives: they are queued, or the caller carries them.
 #include <thread>
 #include <utility>
 
@@ -13,17 +13,17 @@
 namespace braid {
 namespace {
 
-// For the messages of a small operation, before its task is made; some ten microseconds. Where ranks share cores
-// others must have their turn.
+// How often to look for the messages of a small operation before making its task; about ten microseconds. It is
+// less if ranks share cores, because the others need the core.
 constexpr int kLooks = 1024;
 constexpr int kLooksInACrowd = 4;
 
-// One that no thread will carry any more.
+// Ends a task that no thread carries any more.
 void end(Task& task, const Status& why) {
   while (!task.fail(why)) std::this_thread::sleep_for(milliseconds(1));
 }
 
-// Of a task that nobody watches: its work, if it is not done, or what it failed with.
+// The result of run(): the task's work if it is not done, its error if it has failed, or else null.
 Result<std::shared_ptr<Work>> what_is_left(const CollectiveTask& task) {
   if (!task.outcome()) return task.work();
   if (!task.outcome()->ok()) return *task.outcome();
@@ -86,7 +86,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
-  if (operation.kind == CollectiveKind::kBarrier) {  // what is left of its arguments need not agree
+  if (operation.kind == CollectiveKind::kBarrier) {  // drop its other arguments: they need not agree between ranks
     operation =
         Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
   }
@@ -142,7 +142,7 @@ void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::tim
     if (done) return inline_ended_locked();
     bad = caught("handing an operation over", [&] {
       task->make_work();
-      queue_.push_front(task);  // what was queued meanwhile comes after it
+      queue_.push_front(task);  // it was started before the queued operations
       queued = true;
     });
     if (bad.ok()) bad = carry_queue_locked();
@@ -158,9 +158,10 @@ void Group::inline_ended_locked() {
   if (!queue_.empty()) ring(engine_->bell());
 }
 
-// ---- prepared operations
+// ---- Prepared operations
 
-// Only if nothing is queued and nothing has changed. If something has, launch() finds it and says so.
+// Null if an operation is queued or the group's state has changed. Then launch() handles the change and reports
+// errors.
 PreparedOperation* Group::prepared_locked(const Operation& operation) {
   if (!queue_.empty() || inline_running_ || shut_down_ || operation.lossy || mailbox_.has_ended()) return nullptr;
   PreparedOperation* prepared = prepared_.find(operation);
@@ -170,7 +171,7 @@ PreparedOperation* Group::prepared_locked(const Operation& operation) {
 
 Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation operation, bool watched,
                                           std::unique_lock<std::mutex> lock) {
-  inline_running_ = true;  // so nobody forgets the prepared operation
+  inline_running_ = true;  // launch() prepares, and so forgets, no operation while this is set
   const uint64_t sequence = ++sequence_;
   lock.unlock();
   Result<std::shared_ptr<Work>> left = std::shared_ptr<Work>();
@@ -184,7 +185,7 @@ Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation
   return thrown;
 }
 
-// If this throws, inline_running_ is still set.
+// If it throws, inline_running_ is still set.
 Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared, Operation operation, bool watched,
                                                     uint64_t sequence) {
   const auto now = Clock::now();

@@ -11,11 +11,12 @@
 
 namespace braid {
 
-// Which message a point-to-point receive gets. Messages of one pair of ranks and one tag are numbered by both sides
-// alike; receives of a tag take them in the order posted. A receive from any rank takes the first message that
-// arrives, and until it has one, later receives of its tag wait: the message might be theirs otherwise.
+// Decides which message a point-to-point receive gets. Both sides number the messages of one pair of ranks and one
+// tag in the same way. Receives of a tag take them in the order posted. A receive from any rank takes the first
+// message that arrives. Until it has one, later receives of its tag wait, so that they do not take its message.
 //
-// Thread safety: none; calls come under the group's lock. Requests and works outlive their place here.
+// Thread safety: none; the caller holds the group's lock. Requests and works must live until they are matched or
+// forgotten.
 class Matching {
  public:
   Matching(Mailbox& mailbox, int ranks) : mailbox_(mailbox), ranks_(ranks) {}
@@ -25,29 +26,30 @@ class Matching {
     uint32_t tag = 0;
     Bytes bytes;
     Request* request = nullptr;
-    Work* work = nullptr;  // learns the source
+    Work* work = nullptr;  // gets the source once it is known
   };
 
   void send(Node to, uint32_t tag, ConstBytes bytes, Request* request);
-  // True when the receive has got its message's number, so that the mailbox finishes its request.
+  // True if the receive is matched: it has its message's number, and the mailbox will finish its request.
   bool recv(const Receive& receive);
-  // Matches what has arrived since. False while this receive still waits; then `lost` says if it waits in vain.
+  // Matches messages that have arrived. False while this receive still waits. If it waits in vain, `lost` says
+  // why.
   bool match(uint32_t tag, const Request* request, Status* lost);
-  // Drops a receive that waits.
+  // Drops a waiting receive.
   void forget(uint32_t tag, const Request* request);
 
  private:
   void post(const Receive& receive, Node from);
-  // The peer whose message of this tag has arrived, or kAnyNode.
+  // A peer whose next message of this tag has arrived, or kAnyNode. `lost` says why none can come any more.
   Node source_of(uint32_t tag, Status* lost);
   void match_waiting(uint32_t tag, Status* lost);
 
   Mailbox& mailbox_;
   const int ranks_;
-  Node next_source_ = 0;  // so that no peer is always preferred
+  Node next_source_ = 0;  // where the next search begins, so that no peer is always preferred
   std::map<std::pair<Node, uint32_t>, uint64_t> sent_;
   std::map<std::pair<Node, uint32_t>, uint64_t> received_;
-  std::map<uint32_t, std::deque<Receive>> waiting_;  // per tag, from the first one from any rank on
+  std::map<uint32_t, std::deque<Receive>> waiting_;  // by tag: a receive from any rank, and all receives after it
 };
 
 }  // namespace braid

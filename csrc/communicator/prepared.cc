@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// A program that loops over this many small operations, or fewer, lays each out once.
+// A program that repeats up to this many different small operations lays out each only once.
 constexpr size_t kMostPrepared = 16;
 // Larger operations would save too small a part of their time.
 constexpr size_t kMostBytes = 64 * 1024;

@@ -17,7 +17,7 @@ struct Route;
 struct PreparedOperation {
   Intent intent;
   const Route* route = nullptr;
-  std::vector<size_t> input_bytes;  // of each block
+  std::vector<size_t> input_bytes;  // size of each block
   std::vector<size_t> output_bytes;
   SingleRound round;
 };
@@ -27,8 +27,8 @@ class PreparedOperations {
  public:
   // The prepared operation of this kind and with blocks of these sizes, or null.
   PreparedOperation* find(const Operation& operation);
-  // Prepares an operation, if it can be prepared. Forgets the oldest one when there are many. REQUIRES: find() has
-  // none; the operation was checked; all ranks are on this host.
+  // Prepares an operation, if it can be prepared. Forgets the oldest one if there are too many. REQUIRES: find()
+  // is null for it; the operation was checked; all ranks are on this host.
   void prepare(const Operation& operation, const Route& route, Node rank);
 
  private:

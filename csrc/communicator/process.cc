@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<int> forks{0};
 
-// How long the last group waits for the progress thread to let go of it.
+// How long the end of the last group waits until the progress thread has dropped its reference to it.
 constexpr milliseconds kPartingTime{1000};
 
 struct SharedEngine {
@@ -37,8 +37,9 @@ Result<std::shared_ptr<Engine>> enter(SharedEngine& shared, const Options& optio
   return shared.engine;
 }
 
-// The engine's threads may hold the last reference to a group, and so to the engine, a moment longer than we do.
-// They must not be the ones to destroy it; so ours is dropped last, or kept for the next group.
+// A thread of the engine may hold a group, and so the engine, a moment longer than the caller. A thread of the
+// engine must not destroy the engine. So the reference here is dropped last, or kept for the next group after
+// kPartingTime.
 void leave(SharedEngine& shared) {
   const std::lock_guard<std::mutex> lock(shared.mutex);
   std::erase_if(shared.groups, [](const auto& group) { return group.expired(); });
@@ -52,7 +53,7 @@ void leave(SharedEngine& shared) {
 
 int fork_count() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
-  static_cast<void>(registered);  // fails only without memory; then forks go unseen
+  static_cast<void>(registered);  // fails only if memory has run out; then forks are not counted
   return forks.load(std::memory_order_relaxed);
 }
 

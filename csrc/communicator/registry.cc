@@ -15,11 +15,11 @@ namespace braid {
 namespace {
 
 constexpr size_t kTicketBytes = 12;
-// A key that is not there yet is asked for so long.
+// How long to wait for a key that may not exist yet.
 constexpr milliseconds kGlance{1};
-// How long two that took the same slot at once need to see it.
+// How long two aggregators that take the same slot at the same time need to see the conflict.
 constexpr milliseconds kSettleTime{50};
-// After yes: the first rank waits for others to say it, too.
+// How long an aggregator waits for its place after its answer: the first rank waits for other answers, too.
 constexpr milliseconds kPlaceTime{120'000};
 
 std::string key(const char* what, const std::string& of) {
@@ -33,7 +33,7 @@ milliseconds left(Deadline deadline) {
 
 }  // namespace
 
-// One field per line; the group's name, which may hold anything but a line's end, last.
+// One field per line; the group's name comes last. It must not contain a newline.
 std::string to_text(const Appointment& a) {
   return std::to_string(a.ranks) + "\n" + std::to_string(a.aggregators) + "\n" + std::to_string(a.index) + "\n" +
          std::to_string(a.chunk_bytes) + "\n" + std::to_string(a.window) + "\n" + a.links + "\n" + a.group;
@@ -75,7 +75,7 @@ Result<std::vector<std::string>> Registry::newcomers() {
       if (ticket.status().code() == Code::kTimeout) break;
       return ticket.status();
     }
-    if (ticket.value().size() > kMostTicketBytes) continue;  // no aggregator of ours
+    if (ticket.value().size() > kMostTicketBytes) continue;  // not written by an aggregator of this version
     if (!ticket.value().empty() && seen_.insert(ticket.value()).second) tickets.push_back(ticket.value());
   }
   return tickets;
@@ -137,7 +137,7 @@ Result<Candidacy::Answer> Candidacy::await(Deadline deadline, Appointment* appoi
       return Answer::kNotYet;
     }
     if (asked.value().size() > kMostTicketBytes) return Answer::kUnreadable;
-    withdraw();  // no other group need ask
+    withdraw();  // so that no other group asks
     if (Status bad = store_->set(key("yes", ticket_), asked.value()); !bad.ok()) return bad;
     answered_ = true;
     place_due_ = Clock::now() + kPlaceTime;
@@ -162,7 +162,7 @@ Status Candidacy::keep_slot() {
 
 void Candidacy::withdraw() {
   if (slot_ >= 0) static_cast<void>(store_->set(slot_key(slot_), ""));
-  slot_ = -1;  // another may take it
+  slot_ = -1;  // another aggregator may take the slot now
 }
 
 }  // namespace braid

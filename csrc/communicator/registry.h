@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where aggregators say that they are free, and a group's first rank asks them to join it: a few keys in a store that
-// both reach, and that serves one job.
+// Registry of aggregators. Free aggregators register, and the first rank of a group asks them to join. They use
+// these keys of a store that serves one job:
 //
-//   braid/servers/slot/<k>         the ticket of aggregator k while it is free, "" when it has left; k = 0, 1, ...
-//   braid/servers/ask/<ticket>     set by the first rank: a word of its own
-//   braid/servers/yes/<ticket>     set by the aggregator in answer, to that word: it lives, and nobody else has asked it
+//   braid/servers/slot/<k>         the ticket of a free aggregator, or "" if the slot is free; k = 0, 1, ...
+//   braid/servers/ask/<ticket>     set by the first rank: a random word
+//   braid/servers/yes/<ticket>     set by the aggregator: the same word. So it lives and answers this rank
 //   braid/servers/place/<ticket>   set by the first rank: which group, and which of its aggregators
 //
-// A ticket is random, and used up by being asked: an aggregator that is free again has a new one.
+// A ticket is random and used once: an aggregator that is free again has a new ticket.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ namespace braid {
 // An aggregator's place in a group.
 struct Appointment {
   std::string group;
-  int ranks = 1;        // that contribute
-  int aggregators = 1;  // after them
-  int index = 0;        // among the aggregators
-  // What must be equal on all members, besides what is the same in all processes.
+  int ranks = 1;        // ranks that contribute
+  int aggregators = 1;  // number of aggregators; they come after the ranks
+  int index = 0;        // number of this aggregator: 0, 1, ...
+  // The settings that must be equal on all members and that an aggregator takes from the ranks.
   int64_t chunk_bytes = 0;
   int window = 4;
   std::string links;
@@ -39,7 +39,7 @@ struct Appointment {
   bool operator==(const Appointment&) const = default;
 };
 std::string to_text(const Appointment& appointment);
-// Nothing where the text makes no sense.
+// Nothing if the text is not valid.
 std::optional<Appointment> appointment_from_text(std::string_view text);
 
 // The first rank's side.
@@ -47,11 +47,11 @@ class Registry {
  public:
   explicit Registry(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Tickets that were not there when this was last called. What the store failed with.
+  // The tickets that are new since the last call, or the error of the store.
   Result<std::vector<std::string>> newcomers();
-  // Those who answer before the deadline.
+  // Asks aggregators to join. Returns the tickets of those that answer before the deadline.
   std::vector<std::string> ask(const std::vector<std::string>& tickets, Deadline deadline);
-  // In this order; `appointment` is all but the index.
+  // Gives the aggregators their places, in this order. Sets `aggregators`; `appointment.index` is the first index.
   Status appoint(const std::vector<std::string>& tickets, Appointment appointment);
 
  private:
@@ -64,23 +64,24 @@ class Candidacy {
  public:
   explicit Candidacy(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Says that this aggregator is free, under a new ticket; takes a slot if it has none. kUnsupported when all are taken.
+  // Registers this aggregator as free, under a new ticket. Takes a slot if it has none. kUnsupported if all slots
+  // are taken.
   Status offer();
-  // kNotYet: by the deadline nobody has said more; await() again. kPassedOver: offer() again, and so after kUnreadable,
-  // when a group of another version has asked.
+  // kNotYet: nothing came before the deadline; call await() again. kPassedOver: the group took others; call
+  // offer() again. kUnreadable: a group of another version has asked; call offer() again.
   enum class Answer { kNotYet, kPassedOver, kUnreadable, kAppointed };
   Result<Answer> await(Deadline deadline, Appointment* appointment);
   void withdraw();
 
  private:
   Status take_slot(const std::string& ticket);
-  // One that took it at the same time, and was slow, may have it now: then another.
+  // Takes another slot if a slow aggregator has overwritten this one: both took it at the same time.
   Status keep_slot();
 
   const std::shared_ptr<Store> store_;
   int slot_ = -1;
   std::string ticket_;
-  bool answered_ = false;  // who has asked; then the place is due
+  bool answered_ = false;  // has said yes; now waits for its place
   Deadline place_due_{};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store of a rendezvous, which logs now and then which ranks have not come.
+// A store for a rendezvous that logs now and then which ranks have not come.
 #pragma once
 
 #include <string>

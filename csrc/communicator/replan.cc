@@ -52,7 +52,7 @@ std::string changes_text(const Topology& before, const Topology& after) {
   return text;
 }
 
-// What each host has passed. 0 if one of its ranks has not seen enough to tell.
+// The rates that each host has passed. 0 if one of its ranks has not seen enough traffic.
 std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
   std::vector<SeenRates> seen(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
   std::vector<bool> is_first(seen.size(), true);
@@ -68,8 +68,8 @@ std::vector<SeenRates> by_host(const std::vector<int>& hosts, const std::vector<
   return seen;
 }
 
-// What the busiest rank of each host has passed. Ranks count at different times, so the sum of several may be more
-// than their NIC can pass. What one rank has passed never is.
+// The rates of the busiest rank of each host. Ranks count at different times, so the sum over ranks may be more
+// than their NIC can pass. The rate of one rank never is.
 std::vector<SeenRates> fastest_by_host(const std::vector<int>& hosts, const std::vector<SeenRates>& of_ranks) {
   std::vector<SeenRates> fastest(static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
@@ -79,7 +79,8 @@ std::vector<SeenRates> fastest_by_host(const std::vector<int>& hosts, const std:
   return fastest;
 }
 
-// The measured rates of the hosts. Infinite while an aggregator group works, too: a rank then counts the bytes of both.
+// The measured rates of the hosts. Infinite unless `only_one_works`: with an aggregator group, a rank counts the
+// bytes of both groups.
 std::vector<SeenRates> rates_of(const Topology& topology, bool only_one_works) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   std::vector<SeenRates> rates;
@@ -118,13 +119,13 @@ Task::Step ReplanTask::advance(bool) {
   return Step::kDone;
 }
 
-bool ReplanTask::fail(const Status& why) {  // there may have been no thread for it, for example
+bool ReplanTask::fail(const Status& why) {  // for example, the thread could not start
   group_.mailbox().fail_here(why);
   return true;
 }
 
 // Whether a replan is due depends only on earlier operations, on which the ranks have agreed. So all ranks replan
-// before the same operation, and if they do not agree on that one, the operation itself says so.
+// before the same operation. If they disagree on that operation itself, it reports the error.
 bool Group::is_replan_due_locked(const Operation& operation) {
   if (!may_replan_) return false;
   const bool due = std::exchange(replan_due_, false);
@@ -200,8 +201,9 @@ SeenRates Group::seen_rates() {
 
 Status Group::measure_again(Deadline deadline) {
   const std::shared_ptr<Tuner> before = tuner();
-  dismiss_aggregator_group({}, true);              // its links will be measured again, together with ours
-  engine_->links().forget(wires_.host_addresses);  // on all ranks: one that remembered would write it down
+  dismiss_aggregator_group({}, true);  // its links will be measured again, together with ours
+  engine_->links().forget(
+      wires_.host_addresses);  // on all ranks: a rank that remembers old links would store them
   if (Status bad = make_tuner(true, deadline); !bad.ok()) return bad;
   static_cast<void>(seen_rates());  // drops the rates of the benchmark and of the plan before
   if (rank_ != 0) return {};

@@ -11,11 +11,11 @@
 
 namespace braid {
 
-// A replan's place in the group's queue. A thread of its own does the replan, since it waits for other ranks: the
-// progress thread has other groups to carry.
+// A replan in the group's queue. It runs in a thread of its own, because it waits for other ranks and the progress
+// thread must carry other groups.
 class ReplanTask final : public Task {
  public:
-  // `deadline`: that of the operation behind it.
+  // `deadline`: the deadline of the next operation in the queue.
   ReplanTask(Group& group, Deadline deadline) : group_(group), deadline_(deadline) {}
   ~ReplanTask() override;
 

@@ -10,13 +10,13 @@
 namespace braid {
 namespace {
 
-// So many lines of one group within such a time.
+// A group logs at most kMostTogether notices in this time.
 constexpr int kMostTogether = 4;
 constexpr milliseconds kCountedTogether{1000};
 
 std::string of_group(const Group& group) { return " of group \"" + group.name() + "\""; }
 
-// Those who are awaited, and whoever else is known not to have begun: it may be they for whom those wait.
+// The awaited ranks, and all ranks known not to have begun the collective: the awaited ranks may wait for them.
 std::vector<Culprit> culprits_of(Group& group, const WaitView& view) {
   const std::vector<int64_t> streams = group.mailbox().peer_streams();
   std::vector<Culprit> culprits;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that wait: each watches its own wait and says who is to blame, and the group keeps the list of them.
+// Operations that wait long. Each operation watches its own wait and names the ranks that cause it. The group
+// keeps a list of these waits.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,12 @@ namespace braid {
 
 class Group;
 
-// The waits of a group that have lasted a second. Thread safe.
+// The waits of a group that have lasted at least a second. Thread safe.
 class Stalls {
  public:
   void show(const std::shared_ptr<Work>& work, Clock::time_point since, std::vector<Node> awaited);
-  // Whether a line may be written: where very many operations wait at once, a few of them speak for all.
+  // True if the caller may log a line. Limits the lines per second, so that many waiting operations log only a
+  // few.
   bool count_notice(Clock::time_point now);
   void end(const Work* work, Clock::time_point now);
   Waits waits() const;
@@ -39,22 +41,22 @@ class Stalls {
   Clock::duration longest_{};
 };
 
-// What an operation can tell of its wait.
+// What an operation knows about its wait.
 struct WaitView {
   std::shared_ptr<Work> work;
   uint64_t sequence = 0;                     // of a collective; 0 for a message
-  std::vector<Node> awaited;                 // whom it waits for directly; those it does not know are none
-  std::function<std::string(Node)> missing;  // from one of them
+  std::vector<Node> awaited;                 // the ranks it waits for directly; empty if it does not know
+  std::function<std::string(Node)> missing;  // what is missing from one of these ranks, or kAnyNode: in general
 };
 
-// The wait of one operation. Not thread safe: for whoever carries the operation.
+// The wait of one operation. Not thread safe: only the thread that carries the operation uses it.
 class Stall {
  public:
   void begin(Clock::time_point begun, milliseconds first_notice) { watch_ = StallWatch(begun, first_notice); }
   Deadline due() const { return watch_.due(); }
-  // Once due: shows it to those outside, asks those who are awaited, writes a line.
+  // Call it once due: shows the wait in Stalls, asks the awaited ranks, or logs a line.
   void look(Group& group, Clock::time_point now, const WaitView& view);
-  // The operation has ended. Costs nothing unless it was shown.
+  // The operation has ended. Cheap unless the wait was shown.
   void end(Group& group, const std::shared_ptr<Work>& work, bool ok) {
     if (watch_.has_shown() || has_told_) end_shown(group, work, ok);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When to say that an operation waits, and the words for it. No more than that: stall.h has who knows.
+// When to log that an operation waits, and the text. stall.h supplies the facts.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace braid {
 
-// How long peers have to say which operation they are in, once they are asked.
+// How long peers have to answer which operation they are in.
 inline constexpr milliseconds kAnswerTime{300};
 
 // "30 s", "0.25 s", "1234 s".
 std::string seconds_text(Clock::duration duration);
 
-// The times at which a wait is looked at. A notice is due after `first`, then when the wait has lasted twice as long,
-// and so on. Those who are awaited are asked a moment before, so that their answers are there. In between the wait is
-// shown to whoever asks for it from outside, once a second.
+// Decides when to look at a wait. A notice is due after `first`, then after twice that time, and so on. The
+// awaited ranks are asked kAnswerTime before, so that their answers are there. Once a second the wait is shown in
+// the list of waits.
 class StallWatch {
  public:
   enum class Step { kNone, kShow, kAsk, kTell };
@@ -27,9 +27,9 @@ class StallWatch {
   StallWatch() = default;                                   // watches nothing
   StallWatch(Clock::time_point begun, milliseconds first);  // first = 0: no notices
 
-  // When step() is to be called next.
+  // The time of the next call of step().
   Deadline due() const;
-  // What is to be done now; to be called until there is nothing.
+  // What the caller must do now. Call it until it returns kNone.
   Step step(Clock::time_point now);
   Clock::time_point begun() const { return begun_; }
   bool has_shown() const { return has_shown_; }
@@ -48,14 +48,14 @@ class StallWatch {
 // A rank that keeps others waiting.
 struct Culprit {
   Node rank = kAnyNode;
-  std::string place;            // "node7 (pid 4711)", if that is known
-  int64_t last_collective = 0;  // that it has begun; -1 when it did not answer
+  std::string place;            // "node7 (pid 4711)", if known
+  int64_t last_collective = 0;  // the last collective that it has begun; -1 if it did not answer
   std::string missing;          // "3 of 8 messages with it are open"
 };
 
-// A line's part about those who are awaited in a collective: those who have not begun it first, a few by name.
+// The part of a notice about the awaited ranks of a collective. Names a few, first those that have not begun it.
 std::string culprits_text(std::vector<Culprit> culprits, uint64_t sequence);
-// "ranks 2, 5" or "rank 2"; of many a few: "ranks 1, 2, 3, 4 and 12 more".
+// "ranks 2, 5" or "rank 2". Many ranks are cut: "ranks 1, 2, 3, 4 and 12 more".
 std::string ranks_text(const std::vector<Node>& ranks);
 
 }  // namespace braid

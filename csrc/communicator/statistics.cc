@@ -8,7 +8,7 @@
 namespace braid {
 
 void Histogram::add(double seconds) {
-  // The exponent, and the first bits of what follows the point.
+  // The exponent and the first bits of the fraction.
   const auto bits = std::bit_cast<uint64_t>(std::max(seconds * 1e9, 1.0));
   const size_t bucket = (bits >> (52 - kBitsPerOctave)) - (uint64_t{1023} << kBitsPerOctave);
   ++counts_[std::min(bucket, kBuckets - 1)];

@@ -13,7 +13,7 @@
 
 namespace braid {
 
-// Durations in eight buckets of equal width per octave: a percentile is right within 1/16, at a fixed size.
+// Counts durations in eight buckets of equal width per octave. Its size is fixed; a percentile is correct to 1/16.
 class Histogram {
  public:
   void add(double seconds);
@@ -23,7 +23,7 @@ class Histogram {
  private:
   static constexpr size_t kBitsPerOctave = 3;
   static constexpr size_t kPerOctave = size_t{1} << kBitsPerOctave;
-  static constexpr size_t kBuckets = kPerOctave * 44;  // from a nanosecond to five hours
+  static constexpr size_t kBuckets = kPerOctave * 44;  // from 1 ns to almost 5 hours
   std::array<uint32_t, kBuckets> counts_{};
   uint64_t total_ = 0;
   double longest_ = 0;
@@ -36,10 +36,10 @@ class Statistics {
     OperationStats sums;
     Histogram durations;
   };
-  // The row of a name and family, which stays where it is; made when first asked for.
+  // The row of a name and family. The first call makes it. The reference stays valid.
   Row& row(std::string_view name, const std::string& family);
   void record(Row& row, uint64_t bytes, double seconds);
-  std::vector<OperationStats> snapshot() const;  // of the rows that count anything
+  std::vector<OperationStats> snapshot() const;  // rows without calls are left out
 
  private:
   mutable std::mutex mutex_;

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// How many polls that move nothing lie between two looks at what the others believe they are doing.
+// How many polls without progress lie between two comparisons of intents with the other ranks.
 constexpr unsigned kLookEvery = 64;
 
 }  // namespace
@@ -47,14 +47,14 @@ void CollectiveTask::make_work() {
 Status CollectiveTask::begin() {
   if (!begun_) begun_ = Clock::now();
   stall_.begin(*begun_, group_.options().stall_notice);
-  if (route_->plan != group_.plan()) {  // all ranks have planned anew since it was started
+  if (route_->plan != group_.plan()) {  // all ranks have planned anew since start()
     const auto route = group_.route_for(operation_);
     if (!route.ok()) return route.status();
     route_ = route.value();
     intent_ = intent_for(operation_, *route_);
   }
   if (operation_.kind == CollectiveKind::kBarrier) {
-    // Without bytes no message would move and nobody would wait for anybody: every chunk gets one.
+    // Every chunk gets one byte. Without bytes no message would move, and no rank would wait.
     token_.resize(static_cast<size_t>(route_->schedule->schedule().chunks));
     operation_.inputs = {token_};
     operation_.outputs = {token_};
@@ -91,7 +91,8 @@ Task::Step CollectiveTask::advance(bool before_sleep) {
   }
   if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) return advance_aggregated(**aggregated);
   if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared, before_sleep);
-  // Whatever a mailbox could move is followed by a ring; and to poll it takes its mutex, which the network thread wants.
+  // A bell rings after every event that a mailbox can handle. So do not poll without a ring: a poll takes the
+  // mutex that the network thread needs.
   const bool rung = group_.has_rung();
   const bool moved = (rung || before_sleep) && group_.mailbox().poll();
   auto& execution = std::get<Execution>(running_);
@@ -118,16 +119,16 @@ Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
 }
 
 Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool before_sleep) {
-  // Asked before: what a peer posted before it was lost still counts.
+  // Read before advance(): messages that a peer posted before it was lost still count.
   const bool had_lost = group_.mailbox().has_lost();
   if (execution.advance()) {
     Status status = execution.status();
     if (status.code() == Code::kMismatch) {
-      // The ranks may have parted ways before: an operation without bytes waits for nobody.
+      // The ranks may have disagreed on an earlier operation: an operation without bytes waits for no rank.
       if (Status other = group_.disagreement(sequence_, shm::kIntents); !other.ok()) status = std::move(other);
     }
     if (status.code() == Code::kPeerLost) {
-      // A peer that takes back what it lent has said before why it failed.
+      // A peer that takes back lent memory has sent the reason of its failure before.
       group_.mailbox().poll();
       if (group_.mailbox().has_ended()) status = group_.mailbox().end();
     }
@@ -138,7 +139,7 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool befor
     return Step::kMoved;
   }
   ++idle_;
-  // What the boards do not tell is followed by a ring.
+  // A bell rings after every event that the boards do not show.
   const bool rung = group_.has_rung();
   if (rung) group_.mailbox().poll();
   if (before_sleep) {
@@ -200,7 +201,7 @@ std::vector<Node> CollectiveTask::waiting_peers() const {
 }
 
 WaitView CollectiveTask::view() {
-  make_work();  // by now somebody may want to know of it
+  make_work();  // the wait will be shown, and that needs a work
   const auto missing = [this](Node peer) {
     const auto* shared = std::get_if<SharedExecution>(&running_);
     const auto* apart = std::get_if<Execution>(&running_);
@@ -223,7 +224,7 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
 }
 
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
-  if (!status.ok()) group_.mailbox().fail(status);  // before the execution's memory goes: messages use it
+  if (!status.ok()) group_.mailbox().fail(status);  // before the execution is destroyed: messages use its memory
   if (!route_->shared.possible) group_.mailbox().end(sequence_);
   if (has_needed_) group_.mailbox().need({});
   const auto now = Clock::now();
@@ -241,7 +242,7 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
 }
 
 bool CollectiveTask::fail(const Status& why) {
-  group_.mailbox().fail_here(why);  // before the execution's memory goes: messages use it
+  group_.mailbox().fail_here(why);  // before the execution is destroyed: messages use its memory
   if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) {
     bool over = false;
     if (!caught("leaving the aggregators", [&] { over = (*aggregated)->abandon(why); }).ok() || !over)
@@ -265,7 +266,7 @@ void CollectiveTask::record(Clock::time_point now) {
   group_.statistics().record(row, bytes_, std::chrono::duration<double>(now - *begun_).count());
 }
 
-// Without a match no request will finish: then the group's own end is this task's.
+// Without a match the request never finishes. Then the task ends with the group's failure.
 std::optional<Status> MessageTask::outcome() {
   if (!matched_) {
     Status lost;
@@ -315,7 +316,7 @@ Task::Step MessageTask::advance(bool) {
     statistics.record(statistics.row(message_.sends ? "send" : "recv", "message"), message_.bytes, seconds);
   }
   work_->finish(status->ok() ? *status : status->within(work_->what() + " failed"));
-  group_->message_ended();  // from here on Python may end, and with it what finish() called
+  group_->message_ended();  // last: after it Python may end, and the callbacks of finish() need Python
   return Step::kDone;
 }
 
@@ -343,7 +344,7 @@ Task::Step QueueTask::advance(bool before_sleep) {
   return Step::kMoved;
 }
 
-// Not the end: what is queued has yet to be told.
+// Returns false: the queued operations must still be ended.
 bool QueueTask::fail(const Status& why) {
   group_->mailbox().fail_here(why);
   return false;

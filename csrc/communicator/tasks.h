@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The things a group has under way: a collective, a point-to-point message, and the queue of collectives.
+// The tasks of a group: a collective, a point-to-point message, and the queue of collectives.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,12 @@
 
 namespace braid {
 
-// Says what an operation is, as in "all_reduce #42 (sum, float32, 400 bytes, ring)". The result refers to none of these.
+// Describes an operation: "all_reduce #42 (sum, float32, 400 bytes, ring)". The result keeps no reference to the
+// arguments.
 Work::Describe description_of(const Operation& operation, size_t bytes, const Route& route, uint64_t sequence);
 
-// One collective, over the group's boards or through its mailbox. It begins with its first advance(), which is when
-// its turn has come.
+// One collective, over the group's boards or through its mailbox. Its first advance() comes when it is its turn,
+// and begins it.
 class CollectiveTask final : public Task {
  public:
   CollectiveTask(Group& group, uint64_t sequence, Operation operation, const Route& route,
@@ -29,16 +30,16 @@ class CollectiveTask final : public Task {
   Step advance(bool before_sleep) override;
   Deadline deadline() const override { return asked_ ? answers_due_ : std::min(deadline_, stall_.due()); }
   bool fail(const Status& why) override;
-  // Its turn comes at this moment; else it asks the clock when its turn has come.
+  // Sets the time at which its turn came. Without this call, the first advance() reads the clock.
   void begin_at(Clock::time_point now) { begun_ = now; }
-  // A prepared operation has posted what this rank sends. Before its turn comes.
+  // A prepared operation has posted the messages of this rank. Call it before the first advance().
   void set_posted() { has_posted_ = true; }
   std::string what() const { return description_of(operation_, bytes_, *route_, sequence_)(); }
-  // For those who watch it from outside. Before others can reach the task; without one, nobody can watch.
+  // Makes the work by which others watch the task. Call it before other threads can reach the task.
   void make_work();
   void set_work(std::shared_ptr<Work> work) { work_ = std::move(work); }
   const std::shared_ptr<Work>& work() const { return work_; }
-  // Of a task that nobody watches, once it is done.
+  // The outcome of a task without a work, once it is done.
   const std::optional<Status>& outcome() const { return outcome_; }
 
  private:
@@ -47,38 +48,38 @@ class CollectiveTask final : public Task {
   Step advance_aggregated(AggregatedAllReduce& aggregated);
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
   Step advance_shared(SharedExecution& execution, bool before_sleep);
-  // After an advance over the boards that moved nothing: what the boards do not tell.
+  // After an advance over the boards that moved nothing: checks what the boards do not show.
   Status look_around(const SharedExecution& execution, bool had_lost);
   Step wait_or_give_up(bool moved);
   std::string waiting_for() const;
-  // For a notice.
+  // The facts for a notice.
   WaitView view();
   std::vector<Node> waiting_peers() const;
-  // By value: the execution, which may hold the status, ends here.
+  // The status is passed by value, because the execution that may own it is destroyed here.
   Step finish(Status status, std::vector<Node> missing = {});
   void record(Clock::time_point now);
   Status timed_out(std::vector<Node>* missing) const;
 
   Group& group_;
   const uint64_t sequence_;
-  Operation operation_;  // until it begins
+  Operation operation_;  // its blocks are moved out when it begins without aggregators
   const size_t bytes_;
-  const Route* route_;  // of the plan that holds when its turn has come
+  const Route* route_;  // of the plan in force when its turn comes
   Intent intent_;
-  std::vector<std::byte> token_;  // what a barrier passes around
+  std::vector<std::byte> token_;  // the bytes that a barrier sends
   std::shared_ptr<Work> work_;
   std::optional<Status> outcome_;
   const Clock::time_point started_;
   const Deadline deadline_;
-  std::unique_ptr<AggregatedAllReduce> aggregated_;  // gone through, or tried in vain: then it still has the input
+  std::unique_ptr<AggregatedAllReduce> aggregated_;  // running, or failed; after a failure it still owns the input
   std::variant<std::monostate, AggregatedAllReduce*, Execution, SharedExecution> running_;
   bool has_posted_ = false;
-  bool has_needed_ = false;                 // somebody, over the boards
+  bool has_needed_ = false;                 // told the mailbox which peers it needs, over the boards
   unsigned idle_ = 0;                       // advances in a row that moved nothing
-  std::optional<Clock::time_point> begun_;  // its turn came
-  Stall stall_;                             // since then
-  bool asked_ = false;                      // after the deadline: which ranks are not here?
-  std::vector<Node> missing_;               // when it has failed for that
+  std::optional<Clock::time_point> begun_;  // when its turn came
+  Stall stall_;                             // its wait, from begun_
+  bool asked_ = false;                      // after the deadline, asked which ranks have not come
+  std::vector<Node> missing_;               // the ranks that had not come
   Deadline answers_due_;
 };
 
@@ -95,11 +96,12 @@ class MessageTask final : public Task {
   Deadline deadline() const override { return std::min(deadline_, stall_.due()); }
   bool fail(const Status& why) override;
   Request* request() { return &request_; }
-  // Whether the mailbox has the request; until then it waits for a message to be matched with. Before advance().
+  // True if the mailbox has the request. If not, the receive waits to be matched with a message. Call it before
+  // advance().
   void set_matched(bool matched) { matched_ = matched; }
 
  private:
-  std::optional<Status> outcome();  // none yet
+  std::optional<Status> outcome();  // nothing while it is not done
   WaitView view() const;
 
   const std::shared_ptr<Group> group_;
@@ -111,7 +113,7 @@ class MessageTask final : public Task {
   bool matched_ = false;
 };
 
-// The group's queue, as the progress thread sees it: moves on the head.
+// The group's queue, as the progress thread sees it. Advances the head of the queue.
 class QueueTask final : public Task {
  public:
   explicit QueueTask(std::shared_ptr<Group> group) : group_(std::move(group)) {}

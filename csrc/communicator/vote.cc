@@ -7,7 +7,8 @@
 namespace braid {
 namespace {
 
-// Beside collectives, which count streams from 1, and what is said between them (control_channel.h), with smaller steps.
+// Distinct from the tags of collectives, whose streams count from 1, and of the control channel, whose steps are
+// smaller (control_channel.h).
 Tag tag_of(uint64_t sequence, uint64_t number) {
   return {0, (uint64_t{1} << 31 | (sequence & 0x3fffffff)) << 32 | number};
 }

@@ -36,7 +36,7 @@ void Work::on_done(std::function<void(const Status&)> callback) {
       return;
     }
   }
-  callback(status_);  // final once done
+  callback(status_);  // without the lock: the status does not change once done
 }
 
 std::vector<Node> Work::missing() const {

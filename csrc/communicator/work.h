@@ -19,7 +19,7 @@ namespace braid {
 
 class Work {
  public:
-  // Spells out what the operation is; only called when somebody wants to know.
+  // Describes the operation. Called only when the text is needed, because it costs time.
   using Describe = std::function<std::string()>;
 
   Work(Describe describe, uint64_t sequence, Clock::time_point started = Clock::now())
@@ -32,26 +32,26 @@ class Work {
   bool done() const;
   // The outcome; ok while not done.
   Status status() const;
-  // Sleeps until done; kTimeout when the deadline comes first (the operation goes on).
+  // Sleeps until done and returns the outcome. kTimeout if the deadline comes first; the operation goes on.
   Status wait(Deadline deadline) const;
-  // Calls back once with the outcome: now, if done, else from the thread that finishes the operation.
+  // Calls `callback` once with the outcome: now, if done, else from the thread that finishes the operation.
   void on_done(std::function<void(const Status&)> callback);
   Clock::time_point started_at() const { return started_; }
   // From start to finish. REQUIRES: done().
   std::chrono::nanoseconds duration() const;
 
-  // Of a receive: the sender, once known; kAnyNode before.
+  // The sender of a received message, once known; kAnyNode before.
   Node source() const { return source_.load(); }
   // The ranks that had not come when the operation timed out.
   std::vector<Node> missing() const;
 
-  // The ranks it waits for directly, once it has waited for a second; none when it is done.
+  // The ranks that it waits for directly. Empty in the first second and when it is done.
   std::vector<Node> awaited() const;
 
-  // By the communicator.
+  // For the communicator only.
   void set_source(Node source) { source_.store(source); }
   void set_awaited(std::vector<Node> awaited);
-  // Once. Throws nothing: what a callback throws is logged, and the others are called.
+  // Call it once. Throws nothing: an exception of a callback is logged, and the other callbacks are called.
   void finish(Status status, std::vector<Node> missing = {}, Clock::time_point finished = Clock::now());
 
  private:

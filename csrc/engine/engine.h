@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all groups of a process share: the doorbell that peers ring, the network thread, the progress thread. Made
-// by whoever makes groups (the adapters keep one per process; tests make one per rank), alive while any group is.
+// All groups of a process share an engine: the doorbell that peers ring, the network thread, the progress thread.
+// The caller that makes groups makes it first: adapters keep one per process, tests make one per rank. It lives as
+// long as any of its groups.
 #pragma once
 
 #include <memory>

@@ -15,8 +15,8 @@
 
 namespace braid {
 
-// What communicators see of their engine. Members are destroyed from the last to the first: the progress thread
-// stops before the wires it polls go away.
+// The engine as communicators see it. Members are destroyed from the last to the first. So the progress thread
+// stops before the wires that it polls are destroyed.
 class EngineImpl final : public Engine {
  public:
   EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options);
@@ -28,9 +28,10 @@ class EngineImpl final : public Engine {
   LinkMemory& links() { return links_; }
   ProgressThread& progress() { return progress_; }
   Reactor& reactor() { return reactor_; }
-  // The listener, opened when first asked for.
+  // The TCP listener. The first call opens it. May be called from any thread.
   Result<std::shared_ptr<TcpEndpoint>> tcp();
-  // Waiting lets others run unless every group has a core for each of its ranks on this machine.
+  // Tells how many ranks of a group share `cores` cores of this machine. Once ranks outnumber cores in any group,
+  // waiting threads yield their core.
   void expect_local_ranks(size_t ranks, size_t cores);
 
  private:

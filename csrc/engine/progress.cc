@@ -24,7 +24,7 @@ bool carry(Task& task, DoorbellWord& bell, Deadline until) {
   for (unsigned turn = 1;; ++turn) {
     const Task::Step step = take_turn(task, waiter.before_sleep());
     if (step == Task::Step::kDone) return true;
-    // Now and then: the clock takes longer than a turn.
+    // Every 16 turns only: reading the clock takes longer than a turn.
     if (turn % 16 == 0 && until != kNoDeadline && Clock::now() >= until) return false;
     if (step == Task::Step::kMoved) {
       waiter.moved();
@@ -37,7 +37,7 @@ bool carry(Task& task, DoorbellWord& bell, Deadline until) {
 ProgressThread::~ProgressThread() {
   if (!thread_.joinable()) return;
   if (pid_ != ::getpid()) {
-    thread_.detach();  // the thread stayed in the parent
+    thread_.detach();  // this is a forked child; the thread runs in the parent only
     return;
   }
   {
@@ -70,7 +70,7 @@ Status ProgressThread::add(std::shared_ptr<Task> task) {
 Status ProgressThread::start_locked() {
   if (thread_.joinable()) return {};
   pid_ = ::getpid();
-  // Signals are for the threads of the program that we are a guest of.
+  // Block all signals here: the user's program handles them in its own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -88,7 +88,7 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
   while (!state->is_stopping()) {
     {
       std::unique_lock lock(state->mutex);
-      // With nothing to carry it must not sleep on the bell: everybody would ring for it.
+      // Without tasks, sleep on the condition variable. A sleeper on the bell would make every peer ring for it.
       if (tasks.empty()) {
         waiter.moved();
         state->changed.wait(lock, [&] { return state->stopping || !state->added.empty(); });
@@ -96,7 +96,7 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
       tasks.splice(tasks.end(), state->added);
     }
     bool moved = false;
-    bool afar = true;  // all that is waited for
+    bool afar = true;  // true if all tasks wait for other hosts
     Deadline earliest = kNoDeadline;
     for (auto& task : tasks) {
       const Task::Step step = take_turn(*task, waiter.before_sleep());
@@ -104,7 +104,7 @@ void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bel
       afar &= step == Task::Step::kAfar;
       if (step == Task::Step::kDone) {
         waiter.moved();
-        task.reset();  // may destroy the engine, and with it the bell: the waiter must be done with it
+        task.reset();  // may destroy the engine and its bell, so the waiter has let go of the bell before
       } else {
         earliest = std::min(earliest, task->deadline());
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that carries queued operations of all groups of a process. It never waits for one group while another
-// can move.
+// The progress thread carries the queued operations of all groups of a process. It never waits for one group while
+// another can move.
 #pragma once
 
 #include <sys/types.h>
@@ -17,49 +17,51 @@
 
 namespace braid {
 
-// Something that is moved on until it is done.
+// An operation, or a queue of them, that the caller advances until it is done.
 class Task {
  public:
   enum class Step {
     kIdle,
-    kAfar,  // idle, and what it waits for comes from another host
+    kAfar,  // idle; it waits for another host
     kMoved,
     kDone
   };
 
   virtual ~Task() = default;
-  // Moves what can move, without blocking. With `before_sleep` the caller sleeps if nothing does: then also that
-  // counts which is otherwise looked at only now and then.
+  // Moves what can move, without blocking. `before_sleep`: the caller sleeps if nothing moves. Then the task must
+  // also check the things that it otherwise checks only now and then.
   virtual Step advance(bool before_sleep) = 0;
-  // When advance() must be called again even if no bell has rung.
+  // The latest time for the next advance(), even if no bell rings.
   virtual Deadline deadline() const = 0;
-  // advance() has thrown this: fails the group, and tells who waits for the task. True when that is its end; else
-  // advance() is called again. Throws nothing, and needs no memory.
+  // advance() has thrown `why`. Fails the group and tells those who wait for the task. Returns true if the task
+  // has ended; if not, the caller calls advance() again. Throws nothing and allocates no memory.
   virtual bool fail(const Status& why) = 0;
 };
 
-// advance(), and fail() with what it throws. Whoever carries a task does so by this.
+// Calls advance(); if it throws, calls fail(). All code that carries a task uses this function.
 Task::Step take_turn(Task& task, bool before_sleep);
 
-// Carries one task in the calling thread until it is done, or until then. Returns whether it is done.
+// Carries one task in the calling thread until it is done or the deadline has passed. Returns true if it is done.
 bool carry(Task& task, DoorbellWord& bell, Deadline until = kNoDeadline);
 
 class ProgressThread {
  public:
   explicit ProgressThread(DoorbellWord& bell) : bell_(bell) {}
-  // Tasks not done are dropped. May be called on this very thread, by the last task's end.
+  // Drops tasks that are not done. May run on the progress thread itself, when the end of the last task destroys
+  // its engine.
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  // Starts the thread with the first task. After an error the task is not carried. Throws nothing.
+  // Hands a task to the progress thread; the first task starts it. After an error the task is not carried. Throws
+  // nothing.
   Status add(std::shared_ptr<Task> task);
 
  private:
-  struct State {  // outlives the thread's owner when a task's end destroys it
+  struct State {  // outlives the ProgressThread if the end of a task destroys it
     std::mutex mutex;
     std::condition_variable changed;
-    std::list<std::shared_ptr<Task>> added;  // goes to the thread without taking memory
+    std::list<std::shared_ptr<Task>> added;  // a list, because splicing it allocates no memory
     bool stopping = false;
 
     bool is_stopping() {
@@ -73,7 +75,7 @@ class ProgressThread {
   DoorbellWord& bell_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
-  pid_t pid_ = 0;  // of the process that started the thread: a forked child has none
+  pid_t pid_ = 0;  // the process that started the thread: a forked child has no such thread
 };
 
 }  // namespace braid

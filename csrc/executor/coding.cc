@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-// The next message begins at a cache line.
+// Rounded up, so that the next message begins at a cache line.
 size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 Status from_rank(Node rank, const Status& status) {
@@ -24,7 +24,7 @@ Status from_rank(Node rank, const Status& status) {
           rank};
 }
 
-// Calls visit(begin, n) for each tile of so many elements.
+// Calls visit(begin, n) for each tile of `elements` elements.
 template <class Visit>
 void for_each_tile(size_t elements, const Visit& visit) {
   for (size_t begin = 0; begin < elements; begin += kTileElements) {
@@ -32,7 +32,7 @@ void for_each_tile(size_t elements, const Visit& visit) {
   }
 }
 
-// What is not finite has no remainder.
+// 0 if the difference is not finite.
 float remainder(float wanted, float given) {
   const float left = wanted - given;
   return std::isfinite(left) ? left : 0;
@@ -51,8 +51,8 @@ Coding::Coding(const VerifiedSchedule& schedule, Node node, const Operands& oper
       scale_(operands.op == ReduceOp::kAvg ? 1.0f / static_cast<float>(schedule.schedule().collective.ranks)
                                            : 1.0f) {
   if (layout.segments() == 0) return;
-  // Everything may be there at once. Of all segments the first has the largest chunks, but for one element by
-  // rounding.
+  // All messages of a segment may be in memory at once. The first segment has the largest chunks. Rounding can
+  // make a chunk of another segment one element larger.
   const auto bytes_of = [&](const Ref& ref) { return layout.read(ref, 0, nullptr).size() + size_of(dtype_); };
   const auto add_message = [&](const Ref& ref) {
     segment_bytes_ += padded(encoded_bytes(lossy_.codec, elements(bytes_of(ref))));
@@ -91,12 +91,12 @@ Bytes Coding::take(CodedSegment& segment, size_t bytes) const {
 
 float* Coding::residual_at(const Ref& ref, int64_t number) const {
   if (lossy_.residual == nullptr) return nullptr;
-  // It covers the input. The only output of a reduce_scatter is the block of the node's own number there.
+  // The residual covers the input. The only output block of a reduce_scatter is the input block of this node.
   const bool is_own_block = !sends_sums_ && ref.buffer == Buffer::kOutput;
   return lossy_.residual + elements(layout_.place(is_own_block ? Ref{Buffer::kInput, node_, 1} : ref, number));
 }
 
-// The same on all ranks: messages of random_k that are added up leave out the same elements.
+// The same on all ranks. So random_k messages that are added up leave out the same elements.
 uint32_t Coding::seed_of(const Ref& ref, int64_t number) const {
   const uint32_t place =
       formula::mixed(static_cast<uint32_t>(number) * 0x9e3779b9u + static_cast<uint32_t>(ref.first));
@@ -115,7 +115,7 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
   }
   const Bytes message = take_message(segment, values.size());
   uint32_t seed = seed_of(step.target, number);
-  // Random numbers of one rank must tell nothing of another's.
+  // Unbiased codecs need random numbers that are independent between ranks.
   if (traits(lossy_.codec.kind).is_unbiased) seed = formula::mixed(seed + static_cast<uint32_t>(node_));
   const PlainFloats plain;
   float* const kept = residual_at(step.target, number);
@@ -130,11 +130,12 @@ ConstBytes Coding::outgoing(CodedSegment& segment, const Step& step, int64_t num
 }
 
 ConstBytes Coding::handed_over(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const {
-  const PlainFloats plain;  // also to tell what is 0
+  const PlainFloats plain;  // needed for the comparison with 0, too
   const size_t count = elements(values.size());
   float* const kept = residual_at(step.target, number);
   const auto is_zero = [](float left) { return left == 0; };
-  if (std::all_of(kept, kept + count, is_zero)) return values;  // nearly always: only a change of plan leaves any
+  if (std::all_of(kept, kept + count, is_zero))
+    return values;  // the usual case: only a change of plan leaves a residual
   const Bytes sum = take(segment, values.size());
   float tile[kTileElements];
   for_each_tile(count, [&](size_t begin, size_t n) {
@@ -150,7 +151,7 @@ Status Coding::receive(CodedSegment& segment, const Step& step, Bytes target) co
     if (arrival.step != &step) continue;
     return from_rank(step.peer, decode_to(arrival.message, target, nullptr));
   }
-  return {};  // nothing was to come
+  return {};  // no message was expected
 }
 
 Status Coding::reduce(CodedSegment& segment, const Step& step, int64_t number,

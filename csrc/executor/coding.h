@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lossy all_reduce or reduce_scatter does to its messages. Those inside a host stay as they are. Of those
-// between hosts, a contribution (of a rank, or of what a host's ranks add up to) is encoded where it leaves, and
-// decoded and added up in float32 by the one rank that completes the sum. In an all_reduce that rank encodes the
-// sum once, takes what the message says for the sum itself, and sends the message to all: so everybody ends with
-// the same bits, and nothing is encoded more than twice.
+// Encodes and decodes the messages of a lossy all_reduce or reduce_scatter. Messages inside a host stay exact.
+// Messages between hosts are encoded:
+// - Its sender encodes a contribution: the values of one rank, or the sum over the ranks of one host.
+// - The owner of a chunk decodes all contributions and adds them up in float32.
+// - In an all_reduce the owner then encodes the sum once and sends this message to all. The owner decodes the
+//   message too. So all ranks get the same bits, and no value is encoded more than twice.
 //
-// Floats of 16 bits are converted a tile at a time: encoded and added up as float32, and the result is rounded
-// once, by everybody alike. What that rounding takes away is kept by the rank that completes the sum, with the
-// rest.
+// 16-bit floats are converted to float32 a tile at a time, then encoded or added up. All ranks round the result
+// once, in the same way. The owner adds the rounding error to its residual.
 #pragma once
 
 #include <span>
@@ -30,7 +30,7 @@ class CodedSegment {
     arrivals_.clear();
     sums_.clear();
   }
-  // A round's arrivals are read before the next begins.
+  // REQUIRES: the arrivals of the round before have been read.
   void begin_round() { arrivals_.clear(); }
 
  private:
@@ -42,41 +42,42 @@ class CodedSegment {
   };
   std::byte* free_ = nullptr;
   std::vector<Arrival> arrivals_;
-  std::vector<std::pair<Ref, ConstBytes>> sums_;  // complete, and encoded
+  std::vector<std::pair<Ref, ConstBytes>> sums_;  // encoded complete sums
 };
 
 class Coding {
  public:
-  // `hosts` has a number per node. REQUIRES: has_owners(schedule, hosts); operands.lossy; float32, float16 or
-  // bfloat16, a sum or an average. The operands and the layout must outlive it.
+  // `hosts`: the host number of each node. REQUIRES: has_owners(schedule, hosts); operands.lossy is set; float32,
+  // float16 or bfloat16; a sum or an average. The operands and the layout must outlive this object.
   Coding(const VerifiedSchedule& schedule, Node node, const Operands& operands, const Layout& layout,
          std::vector<int> hosts);
 
   bool is_coded(Node peer) const {
     return hosts_[static_cast<size_t>(peer)] != hosts_[static_cast<size_t>(node_)];
   }
-  bool is_coded(const Step& step) const;        // a reduce with a coded source
-  bool is_handed_over(const Step& step) const;  // a send that handed_over() is for
-  // Memory for the messages of one segment.
+  bool is_coded(const Step& step) const;        // true for a reduce with a coded source
+  bool is_handed_over(const Step& step) const;  // true for a send whose bytes handed_over() makes
+  // The memory that the messages of one segment need.
   size_t segment_bytes() const { return segment_bytes_; }
 
-  // Where the message for source `source` of `step` (0 for a recv), which stands for `target`, is to land.
+  // Memory for the encoded message of source `source` of `step` (0 for a recv). The message encodes as many
+  // elements as `target` has.
   Bytes landing(CodedSegment& segment, const Step& step, size_t source, Bytes target) const;
-  // What is sent for `step`, which sends `values`: a sum's message, or a contribution, now encoded.
+  // The message that `step` sends for `values`. A complete sum is encoded already; a contribution is encoded now.
   ConstBytes outgoing(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const;
-  // What is sent to another of this host for `step`, a contribution: `values`, and what was kept there when this
-  // rank still sent it to another host.
+  // The contribution that `step` sends to a rank of this host: `values` plus the residual. There is a residual
+  // only if an earlier plan sent this contribution to another host.
   ConstBytes handed_over(CodedSegment& segment, const Step& step, int64_t number, ConstBytes values) const;
-  // What arrived for a recv goes to `target`.
+  // Decodes the message that arrived for a recv into `target`.
   Status receive(CodedSegment& segment, const Step& step, Bytes target) const;
-  // A reduce with a coded source: adds up `plain` (as they are; any may be `target`) and what arrived, and
-  // puts what everybody will have into `target`.
+  // Runs a reduce with a coded source: adds up `plain` and the decoded messages. Writes to `target` the values
+  // that all ranks will have. Any of `plain` may be `target`.
   Status reduce(CodedSegment& segment, const Step& step, int64_t number, std::span<const std::byte* const> plain,
                 Bytes target) const;
 
  private:
   Bytes take(CodedSegment& segment, size_t bytes) const;
-  Bytes take_message(CodedSegment& segment, size_t bytes) const;  // for what has so many
+  Bytes take_message(CodedSegment& segment, size_t bytes) const;  // for `bytes` of values, before encoding
   float* residual_at(const Ref& ref, int64_t number) const;
   uint32_t seed_of(const Ref& ref, int64_t number) const;
 
@@ -85,9 +86,9 @@ class Coding {
   Byte* at(Byte* memory, size_t element) const {
     return memory + element * size_of(dtype_);
   }
-  // Elements [begin, begin + n) as float32: where they are, or in the tile.
+  // Elements [begin, begin + n) as float32. Float32 values are not copied; others are converted into `tile`.
   const float* floats_at(const std::byte* values, size_t begin, size_t n, float* tile) const;
-  // Rounds a tile to the dtype; what that takes away, times `scale`, is added to `kept` if there is any.
+  // Rounds a tile to the dtype. Adds the rounding error times `scale` to `kept`, unless `kept` is null.
   void put(const float* values, size_t n, std::byte* to, float* kept, float scale = 1) const;
   Status decode_to(ConstBytes message, Bytes target, float* kept) const;
 

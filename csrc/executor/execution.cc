@@ -41,7 +41,7 @@ Execution::Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node
   lanes_.resize(static_cast<size_t>(lanes));
   for (Lane& lane : lanes_) lane.pending = std::make_unique<Pending[]>(most_messages);
   reserve_memory();
-  // Messages that are under way use this object, which is gone if its constructor throws.
+  // Messages under way use this object. If its constructor threw, the object would be gone. So catch exceptions.
   const Status thrown = caught("starting an operation", [this] {
     for (Lane& lane : lanes_) start_segment(lane);
   });
@@ -60,8 +60,8 @@ void Execution::reserve_memory() {
       size_t bytes = 0;
       for (const Step& step : round) {
         if (step.op != Op::kReduce) continue;
-        // Of all segments the first has the largest chunks, but for one element by rounding; 128 covers that and
-        // the rounding up to cache lines.
+        // The first segment has the largest chunks. Rounding can make a chunk of another segment one element
+        // larger. 128 bytes cover this element and the rounding up to cache lines.
         const size_t target_bytes = layout_.write(step.target, 0, nullptr).size();
         for (const Source& source : step.sources) {
           bytes += source.is_remote() && !is_coded(source.from) ? target_bytes + 128 : 0;
@@ -149,7 +149,7 @@ void Execution::post_round(Lane& lane) {
   lane.coded.begin_round();
   const Round& round = program_[lane.round];
   size_t landing_offset = 0;
-  // Receives first: what arrives then finds its place.
+  // Receives first, so that messages land directly in their memory.
   for (size_t i = 0; i < round.size(); ++i) {
     const Step& step = round[i];
     if (step.op != Op::kRecv && step.op != Op::kReduce) continue;
@@ -194,7 +194,7 @@ void Execution::post_round(Lane& lane) {
 Status Execution::run_local_steps(Lane& lane) {
   const Round& round = program_[lane.round];
   size_t landing_offset = 0;
-  for (const Step& step : round) {  // what lands is there before the first local step
+  for (const Step& step : round) {  // decode all received messages before the first local step
     if (step.op != Op::kRecv || !is_coded(step.peer)) continue;
     const Bytes target = layout_.write(step.target, lane.segment, lane.scratch.data());
     if (Status bad = coding_->receive(lane.coded, step, target); !bad.ok()) return bad.within(to_text(step));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one node's part of a verified schedule over a mailbox: the only code that moves bytes for a collective.
-// Never blocks; whoever owns it calls advance() until it is done.
+// Runs one node's part of a verified schedule over a mailbox. Never blocks: its owner calls advance() until it is
+// done.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,32 @@
 namespace braid {
 
 struct ExecutionOptions {
-  size_t chunk_bytes = 256 * 1024;  // aimed size of a chunk of one segment; a multiple of 64, equal on all ranks
+  size_t chunk_bytes = 256 * 1024;  // target size of a chunk of one segment; a multiple of 64, equal on all ranks
   int window = 4;                   // segments in flight
-  std::vector<int> hosts;           // a number per node; looked at by what is lossy alone
+  std::vector<int> hosts;           // the host number of each node; used by lossy operations only
 };
 
-// Not thread safe. The operands' memory, the mailbox and the pool must outlive it. After a failed advance(), or
-// before an early end, the mailbox must have failed or closed: only then are no messages left that use the memory.
+// Not thread safe. The operands' memory, the mailbox and the pool must outlive it. If advance() failed or did not
+// reach the end, fail or close the mailbox before destroying this object: until then messages use its memory.
 class Execution {
  public:
-  // REQUIRES: operands that match the schedule's collective on `node` (the communicator checks them); what Coding
-  // requires of those that are lossy.
+  // REQUIRES: operands that match the schedule's collective on `node` (the communicator checks them). Lossy
+  // operands must also meet what Coding requires.
   Execution(std::shared_ptr<const VerifiedSchedule> schedule, Node node, Operands operands, Mailbox& mailbox,
             uint64_t stream, Pool& pool, const ExecutionOptions& options);
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
-  // Moves what can move. True when the operation is done or has failed.
+  // Moves what can move. Returns true when the operation is done or has failed.
   bool advance();
-  // REQUIRES: advance() returned true. A failure names the step, in the words of the schedule's text form.
+  // REQUIRES: advance() returned true. A failure names the step in the schedule's text form.
   const Status& status() const { return status_; }
 
-  // What is being waited for: "recv o2 <- r2 (round 1)" per step, at most `most`; and from whom.
+  // The steps that wait, at most `most` of them, each as "recv o2 <- r2 (round 1)".
   std::string waiting_for(size_t most) const;
+  // The peers that these steps wait for.
   std::vector<Node> waiting_peers() const;
-  // What of the messages with a peer is open: "3 of 8 messages with it are open (no message was announced)".
+  // The open messages with a peer: "3 of 8 messages with it are open (no message was announced)". "" if none is.
   std::string missing_with(Node peer) const;
 
  private:
@@ -55,16 +56,16 @@ class Execution {
     int64_t segment = -1;
     size_t round = 0;
     size_t posted = 0;    // messages of this round
-    size_t finished = 0;  // of them, the leading ones known to be done
+    size_t finished = 0;  // the first messages of this round that are known to be done
     std::unique_ptr<Pending[]> pending;
     PoolBlock scratch;
     PoolBlock landing;
-    PoolBlock messages;  // what is coded
+    PoolBlock messages;  // encoded messages
     CodedSegment coded;
     bool active() const { return segment >= 0; }
   };
 
-  bool advance_lane(Lane& lane);  // true when it moved
+  bool advance_lane(Lane& lane);  // true if the lane moved
   void start_segment(Lane& lane);
   void post_round(Lane& lane);
   void post_receive(Lane& lane, const Step& step, Node from, int32_t message, Bytes into);

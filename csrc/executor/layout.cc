@@ -8,7 +8,7 @@
 namespace braid {
 
 bool uses_scratch(const Program& program) {
-  // What is read from scratch was written there first.
+  // Looking at targets is enough: a program writes to scratch before it reads from it.
   return std::any_of(program.begin(), program.end(), [](const Round& round) {
     return std::any_of(round.begin(), round.end(),
                        [](const Step& step) { return step.target.buffer == Buffer::kScratch; });
@@ -37,7 +37,7 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     if (segments_ > 1) full_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(grain_bytes_ / element));
     last_offsets_ = chunk_offsets(schedule, static_cast<int64_t>(last_bytes / element));
   } else {
-    size_t longest = 0;  // of those that are cut
+    size_t longest = 0;  // longest block that is cut
     const auto see = [&](ConstBytes block) {
       if (is_whole(block.size())) {
         segments_ = 1;
@@ -64,7 +64,7 @@ size_t Layout::block_bytes(const Ref& ref) const {
     case Buffer::kOutput: return operands_.outputs[k].size();
     case Buffer::kScratch: break;
   }
-  // Scratch mirrors the larger memory: the one with a block per rank.
+  // Scratch mirrors the larger side: the one with a block per rank.
   if (operands_.inputs.size() > operands_.outputs.size()) return operands_.inputs[k].size();
   return operands_.outputs[k].size();
 }

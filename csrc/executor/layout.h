@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a schedule's chunks lie in a caller's memory. A large operation is cut into segments, each a complete run
-// of the schedule, so that several can be in flight.
+// Where a schedule's chunks lie in a caller's memory. A large operation is cut into segments, so that several can
+// be in flight. Each segment is a complete run of the schedule.
 #pragma once
 
 #include <cstddef>
@@ -15,41 +15,42 @@
 
 namespace braid {
 
-// One rank's memory for one operation, in blocks as communicator.h describes: one block each way for vector
-// collectives, one per rank (where the node has them) for block collectives.
+// One rank's memory for one operation, in blocks as communicator.h describes. Vector collectives have one input
+// and one output block. Block collectives have one block per rank, where the node has them.
 struct Operands {
   DType dtype = DType::kUInt8;
   ReduceOp op = ReduceOp::kSum;
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
-  size_t bytes = 0;  // of the vector, on an aggregator, which has neither
+  size_t bytes = 0;  // size of the vector on an aggregator, which has no blocks
   std::optional<Lossy> lossy = std::nullopt;
 };
 
-// Whether a node's program needs scratch memory.
+// True if a node's program needs scratch memory.
 bool uses_scratch(const Program& program);
 
 class Layout {
  public:
-  // `chunk_bytes` is the size aimed at for one chunk of one segment; a multiple of 64. A vector or block of
-  // `whole_from` bytes to 4 GiB is not cut, and belongs to the first segment: REQUIRES no scratch refs, whose
-  // memory is one chunk each. The operands and the schedule must outlive the layout.
+  // `chunk_bytes`: the target size of one chunk of one segment; a multiple of 64. A vector or block of at least
+  // `whole_from` bytes and less than 4 GiB is not cut; it belongs to the first segment. REQUIRES for such a block:
+  // no scratch refs, because scratch memory holds one chunk for each. The operands and the schedule must outlive
+  // the layout.
   Layout(const Schedule& schedule, const Operands& operands, size_t chunk_bytes, size_t whole_from = kNever);
 
   static constexpr size_t kNever = ~size_t{0};
 
-  // Runs of the schedule that this rank takes part in; 0 for an operation without bytes. In block collectives with
-  // unequal blocks ranks may count differently: a run moves nothing of a block that has ended.
+  // How many runs of the schedule this rank takes part in; 0 for an operation without bytes. Ranks may have
+  // different counts if blocks are unequal. A run moves no bytes of a block that has ended.
   int64_t segments() const { return segments_; }
-  // Whether the vector or block of `ref` is not cut.
+  // True if the vector or block of `ref` is not cut.
   bool is_whole(const Ref& ref) const { return is_whole(block_bytes(ref)); }
-  // Scratch memory that one segment can need.
+  // The scratch memory that one segment needs at most.
   size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // How many bytes lie before that of `ref` in `segment`: in the vector, or in all blocks of the input, or of the
-  // output, one after the other. Scratch lies as the larger of them.
+  // The offset of `ref` in `segment`, in bytes. Vector collectives: in the vector. Block collectives: in all
+  // blocks of the input, or of the output, one after the other. Scratch is laid out like the larger one.
   size_t place(const Ref& ref, int64_t segment) const;
-  // The memory of `ref` in `segment`; scratch refs lie in `scratch`. Sizes may be 0.
+  // The memory of `ref` in `segment`. Scratch refs lie in `scratch`. The size may be 0.
   ConstBytes read(const Ref& ref, int64_t segment, std::byte* scratch) const;
   Bytes write(const Ref& ref, int64_t segment, std::byte* scratch) const;
 
@@ -58,7 +59,7 @@ class Layout {
     size_t begin = 0;
     size_t end = 0;
   };
-  // Byte range inside its block (vector: the vector; block collectives: block ref.first).
+  // Byte range inside the vector, or inside block ref.first of a block collective.
   Range range(const Ref& ref, int64_t segment) const;
   size_t block_bytes(const Ref& ref) const;
   bool is_whole(size_t bytes) const { return bytes >= whole_from_ && bytes <= ~uint32_t{0}; }
@@ -68,11 +69,11 @@ class Layout {
   const Operands& operands_;
   const bool vector_;
   const size_t whole_from_;
-  size_t grain_bytes_ = 0;  // per segment: of the vector, or of each block
+  size_t grain_bytes_ = 0;  // bytes of the vector, or of each block, in one segment
   size_t total_bytes_ = 0;  // vector collectives
   int64_t segments_ = 0;
   size_t scratch_bytes_ = 0;
-  // Chunk offsets in elements, of a full segment and of the last one, where there are several chunks.
+  // Chunk offsets in elements, in a full segment and in the last one. Empty if the schedule has one chunk.
   std::vector<int64_t> full_offsets_;
   std::vector<int64_t> last_offsets_;
 };

@@ -43,7 +43,7 @@ Status run_shared(Node node, SharedExecution& execution, DoorbellWord& bell, Dea
   return execution.status();
 }
 
-// Those of all nodes.
+// Adds the operands of the aggregators.
 std::vector<Operands> with_aggregators(const Schedule& schedule, std::vector<Operands> operands) {
   if (schedule.aggregators() == 0) return operands;
   const Operands& first = operands[0];
@@ -52,11 +52,11 @@ std::vector<Operands> with_aggregators(const Schedule& schedule, std::vector<Ope
   return operands;
 }
 
-// The first failure.
+// Runs each node in a thread. Returns the failure of the lowest node.
 Status on_threads(int nodes, const std::function<Status(Node)>& run) {
   std::vector<Status> outcomes(static_cast<size_t>(nodes));
   std::vector<std::thread> threads;
-  std::promise<bool> all_are_there;  // or else none begins
+  std::promise<bool> all_are_there;  // no node begins before all threads have started
   const std::shared_future<bool> begin = all_are_there.get_future().share();
   const Status thrown = caught("starting the threads of a rehearsal", [&] {
     for (Node node = 0; node < nodes; ++node) {
@@ -117,7 +117,7 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
   const int nodes = schedule->schedule().nodes();
   const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
   const bool lends = lend_from != Layout::kNever;
-  SharedPlan plan = plan_shared(*schedule, {bounce_bytes, lends, lends});  // crowded, where more is lent
+  SharedPlan plan = plan_shared(*schedule, {bounce_bytes, lends, lends});  // a crowded host lends more
   if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
     return {Code::kUnsupported, "too much for a bounce buffer of " + std::to_string(bounce_bytes) + " bytes"};

@@ -12,9 +12,10 @@
 namespace braid {
 namespace {
 
-// Looks at a notice before going back to where the wait is organised, which takes some ten times as long.
+// How often to look at a notice before returning to the caller. A return and a new call take about ten times as
+// long.
 constexpr int kLooks = 32;
-// Of lent messages, before others of the process have their turn; about a millisecond.
+// Bytes of lent messages to copy before other operations of the process get their turn; about a millisecond.
 constexpr size_t kReadAtOnce = size_t{8} << 20;
 
 }  // namespace
@@ -74,7 +75,7 @@ bool SharedExecution::advance() {
       board_.begin_round();
     } else {
       posting_ = false;
-      if (lent_) board_.wake();  // its readers need not wait until this rank has read what it was lent
+      if (lent_) board_.wake();  // so that readers start now, not after this rank has read its own lent messages
     }
     segment_ = oldest();
     step_ = 0;
@@ -93,7 +94,7 @@ bool SharedExecution::settled() const {
   return true;
 }
 
-// ---- out
+// ---- Posting messages
 
 bool SharedExecution::post_turn() {
   for (; segment_ <= newest(); ++segment_, step_ = 0, bounced_.clear()) {
@@ -134,7 +135,7 @@ bool SharedExecution::post(const Step& step) {
   return true;
 }
 
-// ---- in
+// ---- Receiving messages
 
 bool SharedExecution::receive_turn() {
   for (; segment_ <= newest(); ++segment_) {
@@ -149,7 +150,7 @@ bool SharedExecution::receive_turn() {
   return true;
 }
 
-// Lists the round's messages in the order in which their senders post them, which is that of the steps.
+// Lists the round's messages in the order of the steps. Their senders post them in the same order.
 void SharedExecution::await_round() {
   awaited_.clear();
   collected_ = 0;
@@ -213,7 +214,7 @@ bool SharedExecution::read_lent() {
   return true;
 }
 
-// First what lands, then what is computed, as the round means it.
+// Takes received messages first, then runs the local steps: the order within a round.
 void SharedExecution::run_round() {
   for (const Awaited& message : awaited_) {
     if (message.step->op != Op::kRecv) continue;
@@ -256,7 +257,7 @@ void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_me
          divisor);
 }
 
-// ---- to speak of it
+// ---- Describing waits
 
 std::string SharedExecution::waiting_for(size_t most) const {
   if (turn_ == turns_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one node's part of a verified schedule over boards; all nodes share memory. Never blocks: its owner calls
-// advance() until it is done.
+// Runs one node's part of a verified schedule over boards, if all nodes share memory. Never blocks: its owner
+// calls advance() until it is done.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,7 @@
 
 namespace braid {
 
-// Working memory of a run. It is kept from one run to the next, so that small operations do not allocate it each
-// time.
+// Working memory of a run. It is reused by the next run, so that small operations need not allocate it again.
 struct SharedWorkspace {
   struct Awaited {  // a message that the current round needs
     const Step* step = nullptr;
@@ -34,12 +33,13 @@ struct SharedWorkspace {
   std::vector<const std::byte*> sources;
 };
 
-// Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Nobody uses
-// what the operands' memory holds once it is done; or gone, where the group's channels were closed before.
+// Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Once it is done,
+// no peer reads the operands' memory. After an early destruction this holds if the group's channels were closed
+// before.
 class SharedExecution {
  public:
-  // `digest` stands for the operation: ranks with different ones are not in the same. `has_posted`: a SingleRound
-  // has posted what this node sends.
+  // `digest` identifies the operation: ranks with different digests run different operations. `has_posted`: a
+  // SingleRound has already posted the messages of this node.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
                   Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace,
@@ -47,14 +47,14 @@ class SharedExecution {
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
 
-  // Moves what can move. True when the operation is done or has failed.
+  // Moves what can move. Returns true when the operation is done or has failed.
   bool advance();
-  // Whether the last advance() moved anything.
+  // True if the last advance() moved anything.
   bool moved() const { return moved_; }
   // REQUIRES: advance() returned true.
   const Status& status() const { return status_; }
 
-  // As for Execution.
+  // As in Execution.
   std::string waiting_for(size_t most) const;
   std::vector<Node> waiting_peers() const;
   std::string missing_with(Node peer) const;
@@ -64,9 +64,9 @@ class SharedExecution {
   using Bounced = SharedWorkspace::Bounced;
 
   bool lends() const { return plan_.lend_from != Layout::kNever; }
-  // True once nobody needs the operands' memory.
+  // True once no peer reads the operands' memory.
   bool settled() const;
-  // A turn's rounds are those of the segments [oldest(), newest()].
+  // The current turn runs one round of each segment in [oldest(), newest()].
   int64_t oldest() const;
   int64_t newest() const;
   const Round& round_of(int64_t segment) const;
@@ -76,7 +76,7 @@ class SharedExecution {
   bool receive_turn();
   void await_round();
   bool collect();
-  // Copies lent messages, a part at a time. False until all of them are here.
+  // Copies lent messages, a part at a time. False until all of them are copied.
   bool read_lent();
   void run_round();
   void copy(Bytes target, const std::byte* source) const;
@@ -95,19 +95,19 @@ class SharedExecution {
 
   int64_t turn_ = 0;
   int64_t turns_ = 0;
-  bool posting_;           // else receiving
-  int64_t segment_ = 0;    // of the turn, which is being posted or received
-  size_t step_ = 0;        // of its round, to be posted next
-  bool awaiting_ = false;  // awaited_ is that of the segment's round
+  bool posting_;           // posts messages; if false, receives them
+  int64_t segment_ = 0;    // the segment of the turn that is being posted or received
+  size_t step_ = 0;        // the next step of its round to post
+  bool awaiting_ = false;  // awaited_ lists the messages of the segment's round
   bool moved_ = false;
-  bool lent_ = false;      // something, to somebody
-  size_t read_ = 0;        // of awaited_, the leading ones that need no reading any more
-  size_t read_bytes_ = 0;  // of the next one
-  // All ranks together fill more memory than the cache holds, and nobody has read just now what lies there.
+  bool lent_ = false;      // at least one message was lent
+  size_t read_ = 0;        // the first messages of awaited_ that need no more reading
+  size_t read_bytes_ = 0;  // bytes of the next message that are read
+  // Copies bypass the cache: all ranks together write more than it holds, and have not just read that memory.
   bool streams_ = false;
   std::vector<Bounced>& bounced_;
   std::vector<Awaited>& awaited_;
-  size_t collected_ = 0;  // of awaited_, the leading ones that have come
+  size_t collected_ = 0;  // the first messages of awaited_ that have come
   std::vector<const std::byte*>& sources_;
   Status status_;
 };

@@ -10,19 +10,20 @@
 namespace braid {
 namespace {
 
-// Schedules of more rounds run one segment at a time.
+// Schedules with more rounds run one segment at a time.
 constexpr size_t kMostOverlap = 3;
-// The aim for a chunk. Small enough that a reader begins while the rest is being copied; large enough that ranks
-// seldom wait for each other (docs/intra_host.md).
+// Target size of a chunk. It is small enough that a reader begins while the rest is being copied. It is large
+// enough that ranks seldom wait for each other (docs/intra_host.md).
 constexpr size_t kLargestChunk = 256 * 1024;
-// Reading another process's memory takes a system call and a look at each of its pages, but one copy, and no turns.
+// Reading another process's memory costs a system call and a lookup of each page. But it needs only one copy and
+// no turns, so it pays from this size on.
 constexpr size_t kLendFrom = size_t{2} << 20;
 
 struct Traffic {
   size_t messages = 0;
-  size_t refs = 0;             // different ones
-  int64_t bounced_chunks = 0;  // the same ref counts once
-  size_t messages_to_one = 0;  // the most to one peer
+  size_t refs = 0;             // different refs
+  int64_t bounced_chunks = 0;  // chunks of all different refs
+  size_t messages_to_one = 0;  // the most messages to one peer
 };
 
 Traffic traffic_of(const Round& round) {
@@ -41,7 +42,7 @@ Traffic traffic_of(const Round& round) {
   return traffic;
 }
 
-// The rounds in which a node sends to the peer, or takes what comes from it, in the order of the messages.
+// The round of each message that a node sends to the peer, or takes from it, in the order of the messages.
 std::vector<size_t> rounds_of_messages(const Program& program, Node peer, bool sends) {
   std::vector<size_t> rounds;
   for (size_t round = 0; round < program.size(); ++round) {
@@ -56,8 +57,8 @@ std::vector<size_t> rounds_of_messages(const Program& program, Node peer, bool s
   return rounds;
 }
 
-// Is every message taken in the round in which it is sent? Else overlapping segments could take turns differently on
-// both sides.
+// True if every message is taken in the round in which it is sent. Otherwise sender and receiver could see the
+// messages of overlapping segments in different orders.
 bool keeps_step(const Schedule& schedule) {
   const int nodes = static_cast<int>(schedule.programs.size());
   for (Node from = 0; from < nodes; ++from) {
@@ -71,16 +72,18 @@ bool keeps_step(const Schedule& schedule) {
 
 bool overlap(const Ref& a, const Ref& b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
 
-// Does `step` write to what `sent` names? Input and output are taken for one memory where they may be.
+// True if `step` may write to the memory of `sent`. Input and output count as the same memory if they may be the
+// same.
 bool overwrites(const Schedule& schedule, const Step& step, const Ref& sent) {
   if (step.op == Op::kSend || !overlap(step.target, sent)) return false;
   if (step.target.buffer == sent.buffer) return true;
   const bool may_be_one = is_vector(schedule.collective.kind) && sent.buffer == Buffer::kInput;
-  const bool leaves_it = step.op == Op::kCopy && step.sources[0].ref == sent;  // if they are one
+  const bool leaves_it = step.op == Op::kCopy && step.sources[0].ref == sent;  // a copy onto itself
   return may_be_one && !leaves_it;
 }
 
-// May messages be read at any time until the end? Then nothing is reduced, and nothing sent is written to afterwards.
+// True if messages may be read at any time until the end: no step reduces or uses scratch, and no step writes to
+// memory that was sent.
 bool keeps_what_it_sends(const Schedule& schedule) {
   for (const Program& program : schedule.programs) {
     std::vector<Ref> sent;
@@ -99,9 +102,10 @@ bool keeps_what_it_sends(const Schedule& schedule) {
   return true;
 }
 
-// True if lending pays: if each message of a round has one reader. With several readers the bounce buffer is
-// faster: all senders copy at the same time, once, and readers find the message in their caches. A single sender
-// of one message gains nothing if it has a core of its own: it copies the next chunk while the last one is read.
+// True if lending is faster than the bounce buffer: each message of a round has one reader. With several readers
+// the bounce buffer is faster: all senders copy at the same time, once, and readers find the message in their
+// caches. A single sender of one message gains nothing if it has a core of its own. It copies the next chunk while
+// the readers read the last one.
 bool gains_by_lending(const Schedule& schedule, bool crowded) {
   int senders = 0;
   bool shares = false;
@@ -140,7 +144,7 @@ SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host) {
   plan.stride = overlaps ? 1 : static_cast<int64_t>(rounds);
   const size_t at_once = overlaps ? rounds : 1;
   const size_t chunks = at_once * static_cast<size_t>(std::max<int64_t>(most.bounced_chunks, 1));
-  // A chunk may be a line larger than aimed at, by rounding, and begins on a line of its own.
+  // Rounding can make a chunk one cache line larger than its target size. Each chunk begins at a cache line.
   const size_t room = host.bounce_bytes / 2 / chunks;
   if (room < 64 * 4) return plan;
   plan.chunk_bytes = std::min(kLargestChunk, (room - 128) / 64 * 64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan by which a schedule runs over boards, when all its nodes share memory: the order in which segments take
-// turns, and their largest size.
+// The plan for a schedule that runs over boards, if all its nodes share memory: the order of the segments, and
+// their largest size.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,23 @@
 
 namespace braid {
 
-// The order is the same on all nodes, so that messages need no names. Segments overlap: at turn t segment g is in
-// its round t - g * stride, the oldest segment first. A turn first posts the messages of all its rounds, then waits
-// for those of the others. So with a stride of 1 the next segment's messages are on their way while this one's
-// results are sent around; long schedules would keep too much in flight and run segment after segment.
+// The order is the same on all nodes, so messages need no names. Segments overlap: at turn t, segment g runs its
+// round t - g * stride. The oldest segment comes first. A turn first posts the messages of all its rounds. Then it
+// waits for the messages of the other nodes. With a stride of 1, a segment sends its inputs while the segment
+// before sends its results. Long schedules run one segment at a time, because overlap would put too many messages
+// in flight.
 struct SharedPlan {
-  bool possible = false;   // a turn fits on a board
-  size_t chunk_bytes = 0;  // of one segment, at most; a multiple of 64
+  bool possible = false;   // the messages of a turn fit on a board
+  size_t chunk_bytes = 0;  // largest chunk of one segment; a multiple of 64
   int64_t stride = 1;      // turns from one segment to the next
   bool uses_scratch = false;
-  bool moves_only = true;  // reduces nothing
-  // Vectors and blocks of this size and more do not go through the bounce buffer: their reader copies them out of
-  // the sender's memory.
+  bool moves_only = true;  // has no reduce step
+  // Vectors and blocks of this size and more are lent: their reader copies them out of the sender's memory,
+  // without the bounce buffer.
   size_t lend_from = Layout::kNever;
 };
 
-// What the host offers its ranks.
+// Properties of the host on which the ranks run.
 struct Host {
   size_t bounce_bytes = 0;
   bool crowded = false;   // ranks outnumber cores

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule of one round, run in one segment, laid out once for operands of given sizes. Small operations are mostly
-// the same again and again; what a SharedExecution works out each time would take most of theirs.
+// A schedule of one round, run in one segment, laid out once for operands of given sizes. Small operations often
+// repeat. A SharedExecution would spend most of their time on a layout that does not change.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,24 @@ namespace braid {
 // Not thread safe.
 class SingleRound {
  public:
-  // Whether the schedule has one round, on all nodes, and needs no scratch memory.
+  // True if the schedule has at most one round on every node and needs no scratch memory.
   static bool is_of(const Schedule& schedule);
-  // None where there are several segments, or the schedule is not one of these.
+  // None unless is_of(schedule), the operands are one segment, and this node has something to do.
   // REQUIRES: a possible plan of this schedule; operands that match its collective on `node`, too small to be lent.
   static std::optional<SingleRound> lay_out(const std::shared_ptr<const VerifiedSchedule>& schedule,
                                             const SharedPlan& plan, Node node, const Operands& operands);
 
-  // The memory of one run. REQUIRES below: as many blocks as lay_out() was given, each of the same size.
+  // The memory of one run. REQUIRES for post() and complete(): the same number and sizes of blocks as in
+  // lay_out().
   struct Memory {
     const std::vector<ConstBytes>& inputs;
     const std::vector<Bytes>& outputs;
   };
 
-  // Posts what this node sends. False, and nothing is posted, when there is no room.
+  // Posts the messages of this node. If the board has no room, posts nothing and returns false.
   bool post(const Memory& memory, shm::Board& board, uint64_t digest);
-  // Looks for what the peers send, `looks` times at most, and completes the operation when all of it is there. False
-  // when it is not, or is not as it must be: a SharedExecution that has posted goes on, and says what is wrong.
+  // Looks for the messages of the peers, `looks` times at most. Completes the operation if all of them are there.
+  // False if a message is missing or wrong: then a SharedExecution with `has_posted` goes on, and names the error.
   bool complete(const Memory& memory, shm::Board& board, uint64_t digest, int looks);
 
  private:
@@ -48,9 +49,9 @@ class SingleRound {
 
     bool operator==(const Part&) const = default;
   };
-  struct Parcel {  // a part that some peers are sent
+  struct Parcel {  // a part that is sent to one or more peers
     Part part;
-    uint32_t place = 0;  // on the board, while post() runs
+    uint32_t place = 0;  // on the board; valid while post() runs
   };
   struct Outgoing {
     Node to = -1;
@@ -58,17 +59,17 @@ class SingleRound {
   };
   struct Incoming {
     Node from = -1;
-    size_t ahead = 0;  // messages of the same sender that come before it
+    size_t ahead = 0;  // how many messages of the same sender come before it
     size_t bytes = 0;
-    const std::byte* here = nullptr;  // while complete() runs
+    const std::byte* here = nullptr;  // valid while complete() runs
   };
   struct Addend {
-    int message = -1;  // or a part of this node's
+    int message = -1;  // index in incoming_; -1: `part` of this node's memory
     Part part;
   };
   struct Action {
     Part target;
-    std::vector<Addend> sources;  // one: copied
+    std::vector<Addend> sources;  // a single source is copied
     int divisor = 1;
   };
 
@@ -79,9 +80,9 @@ class SingleRound {
   ReduceOp op_ = ReduceOp::kSum;
   std::vector<Parcel> parcels_;
   std::vector<Outgoing> outgoing_;                // in the order of the steps
-  std::vector<std::pair<Node, size_t>> notices_;  // how many for each peer
+  std::vector<std::pair<Node, size_t>> notices_;  // number of notices for each peer
   std::vector<Incoming> incoming_;
-  std::vector<Action> actions_;  // what lands first, then what is computed, as the round means it
+  std::vector<Action> actions_;  // first received messages, then local steps: the order within a round
   std::vector<const std::byte*> sources_;
 };
 

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-// A notice of a shorter wait would be no news, and after longer nobody reads it.
+// Limits of BRAID_PEER_TIMEOUT and BRAID_STALL_NOTICE.
 constexpr milliseconds kShortestSilence{2000};
 constexpr milliseconds kLongestSilence{1'000'000'000};
 constexpr milliseconds kFirstNotice{100};

@@ -12,7 +12,7 @@ std::string in_words(const StatedLinks& stated) {
 Result<Topology> stated_topology(const std::vector<int>& hosts, Link within_host, Link between,
                                  const std::vector<Topology::Nic>& nics) {
   Topology topology(hosts, within_host, between);
-  std::vector<int> first;  // rank of each host
+  std::vector<int> first;  // lowest rank of each host
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     const auto host = static_cast<size_t>(topology.numbered_hosts()[rank]);
     if (host == first.size()) {

@@ -13,13 +13,13 @@
 namespace braid {
 
 struct StatedLinks {
-  std::string problem;  // why the file could not be read on this rank; then nothing else counts
-  std::string digest;   // of the file's content: equal on all ranks
-  Link between;         // the link that holds unless the file says otherwise
+  std::string problem;  // why this rank could not read the file; if set, ignore the other fields
+  std::string digest;   // digest of the file's content; equal on all ranks
+  Link between;         // the link between two hosts, unless the file says otherwise
   Topology::Nic nic;    // the NIC of this rank's host
 };
 
-// What must be equal on all ranks, in words: a problem of one of them is told to all.
+// The digest or the problem, in words. It must be equal on all ranks, so a problem of one rank is told to all.
 std::string in_words(const StatedLinks& stated);
 
 // The topology of ranks on `hosts`, with the NIC that each rank states for its host. kMismatch if two ranks of one

@@ -12,7 +12,7 @@ namespace braid {
 
 // The numbers of the cores that this process may use, as "0,1,5"; empty where the kernel does not say.
 std::string usable_cores();
-// Adds the cores of a usable_cores() text to the set. What is no number is left out.
+// Adds the cores of a usable_cores() text to the set. Ignores entries that are not core numbers.
 void add_cores(const std::string& text, std::set<int>& cores);
 
 // The machine of a host, by the host's identity (endpoint.h). Containers of one machine are several hosts, but
@@ -27,10 +27,10 @@ struct Place {
 // The ranks of one machine.
 struct Crowd {
   size_t ranks = 0;
-  std::set<int> cores;  // that they may use together
+  std::set<int> cores;  // the cores that they may use together
   double ranks_per_core() const;
 };
-// By machine.
+// The crowd of each machine, by machine_of().
 std::map<std::string, Crowd> crowds_of(const std::vector<Place>& places);
 // Ranks per core of the most crowded machine; at least 1.
 double most_ranks_per_core(const std::map<std::string, Crowd>& crowds);

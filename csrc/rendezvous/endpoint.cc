@@ -33,8 +33,8 @@ std::string link_target(const char* path) {
   return length > 0 ? std::string(target.data(), static_cast<size_t>(length)) : std::string();
 }
 
-// "" if the system has no boot id. A refusal is an error: without the id this process would look like a host of
-// its own.
+// "" if the system has no boot id. Running out of file descriptors or memory is an error: without the id this
+// process would look like a host of its own.
 Result<std::string> boot_id() {
   std::array<char, 64> id{};
   const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -57,7 +57,7 @@ std::string to_text(const RankEndpoint& endpoint) {
 
 Result<RankEndpoint> endpoint_from_text(const std::string& text) {
   RankEndpoint endpoint;
-  std::string_view rest = text;  // no stream: a stream would hide that there is no memory for a line
+  std::string_view rest = text;  // not a stream: a stream would hide that memory has run out
   for (const auto& [name, field] : kFields) {
     const std::string lead = std::string(name) + "=";
     const std::string_view line = rest.substr(0, rest.find('\n'));

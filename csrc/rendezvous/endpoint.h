@@ -10,7 +10,7 @@
 namespace braid {
 
 struct RankEndpoint {
-  std::string settings;  // what must be equal on all ranks, in words
+  std::string settings;  // the settings that must be equal on all ranks, in words
   std::string host;      // equal for ranks that may share memory
   std::string cores;     // the cores it may run on, as cores.h writes them
   std::string shm;       // its shared memory (group_endpoint.h); empty: not offered

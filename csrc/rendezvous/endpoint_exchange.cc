@@ -36,7 +36,7 @@ Status check_settings(const std::vector<RankEndpoint>& endpoints, Node rank) {
 
 Result<std::string> await(Store& store, const std::string& prefix, const std::string& what, Node of,
                           Deadline deadline) {
-  // Half a minute at a time: some stores cannot wait without a limit.
+  // Without a deadline, wait half a minute at a time: some stores cannot wait without a limit.
   auto left = milliseconds(30'000);
   if (deadline != kNoDeadline) left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   auto value = store.get(key_of(prefix, what, of), std::max(left, milliseconds(1)));

@@ -14,7 +14,7 @@ namespace braid {
 namespace {
 
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kSecretBytes = 16;  // 32 hexadecimal digits: what a TCP greeting holds
+constexpr size_t kSecretBytes = 16;  // as 32 hexadecimal digits it fits a TCP greeting
 
 bool offers(const Options& options, const std::string& wire) {
   return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
@@ -153,7 +153,7 @@ std::string to_text(const Reaches& reaches) {
   return text;
 }
 
-// Stores a peer's row. Stores the peer's reason, too, if this rank has none of its own. False if there is no row.
+// Stores a peer's row. Also stores the peer's reason, unless this rank has its own. False if there is no row.
 bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches) {
   const size_t n = reaches.mine.size();
   if (text.size() < n || (text.size() > n && text[n] != '\n')) return false;

@@ -17,7 +17,7 @@ namespace braid {
 // The wires of a group. Close the mailbox before they are destroyed.
 struct Wires {
   std::unique_ptr<ShmGroup> shm;
-  std::unique_ptr<shm::Board> board;  // when all ranks share memory
+  std::unique_ptr<shm::Board> board;  // null unless all ranks share memory
   std::shared_ptr<TcpGroup> tcp;
   std::vector<int> hosts;  // per rank: number of its host, by first appearance
   std::vector<std::string>
@@ -31,8 +31,8 @@ struct Wires {
 };
 
 // Forms the wires of a group. Waits for all ranks, at most options.timeout. A failure names the rank that is
-// missing, or the setting that differs and the rank that has it. After a failure, too, `mailbox` may have channels
-// that need `wires`.
+// missing, or the setting that differs and the rank that has it. `mailbox` may have channels that need `wires`,
+// also after a failure.
 Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, const std::string& name,
                       const Options& options, Mailbox& mailbox, Wires& wires);
 

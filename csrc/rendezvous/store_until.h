@@ -11,8 +11,8 @@
 
 namespace braid {
 
-// A store whose waits end early with kAborted once they are given up. So nobody waits in the store for a group
-// that has failed. Asks several times a second whether to give up.
+// A store whose waits end early with kAborted once `given_up` returns true. So nobody waits in the store for a
+// group that has failed. A wait calls `given_up` several times a second.
 class StoreUntil final : public Store {
  public:
   StoreUntil(std::shared_ptr<Store> store, std::function<bool()> given_up)
