@@ -226,7 +226,7 @@ class _Matrix:
 
 
 class _Components:
-    """One factor of each of several matrices and the rider, end to end, for one operation."""
+    """One factor of each matrix, and the rider, end to end in one vector for one operation."""
 
     def __init__(self, extents: Sequence[int], rank: int, rest: int = 0) -> None:
         sizes = [rank * extent for extent in extents]
@@ -246,7 +246,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _array_of(gradient: Tensor) -> Any:
-    """Return a gradient's memory as NumPy takes it, which knows no bfloat16."""
+    """Return a gradient's memory as a NumPy array. Gradients of 16 bits become int16: NumPy has no bfloat16."""
     return (gradient if gradient.dtype == torch.float32 else gradient.view(torch.int16)).numpy()
 
 

@@ -132,7 +132,7 @@ class AutoState:
         All ranks must call this at the same point, because the slowest rank's arithmetic counts.
         """
         exact_s = planned_s = 0.0
-        coded: list[tuple[Sequence[Part], Predict]] = []  # of buckets
+        coded: list[tuple[Sequence[Part], Predict]] = []  # one entry per bucket
         for plan in self._plans_in_use.all():
             if not plan.parts:
                 continue
