@@ -94,8 +94,8 @@ class Sent:
 class Factors:
     """P and Q of every matrix from its last step. P is rank x rows, Q is rank x columns.
 
-    The next step begins with Q. P and Q together are what was sent. The stored error still contains what was sent:
-    the next step subtracts the product while it reads the error.
+    The next step begins with Q. The product of P and Q was sent. The stored error still contains the product: the
+    next step subtracts it while it reads the error.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Factors:
         return q, None if sent is None else sent.p
 
     def settle(self, errors: dict[str, Tensor]) -> None:
-        """Subtract what was sent from these copies of the stored errors."""
+        """Subtract the sent products from these copies of the stored errors."""
         for name, sent in self.sent.items():
             _settle(errors[name], sent, self.q[name])
 

@@ -92,7 +92,7 @@ class CompressionPolicy:
         ``int8,head.*=bf16``, ``auto:aggressive,*>=4M=power_sgd:4``.
 
         Raises:
-            ValueError: a part is wrong; the message names it, and what is possible.
+            ValueError: a part is wrong; the message names it and the possible values.
         """
         try:
             return CompressionPolicy(**settings_from_text(text))

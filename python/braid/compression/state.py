@@ -102,7 +102,7 @@ class AutoState:
         self._plans = Plans(self._parameters, self.process_group)
         self._plans_without_auto = Plans(self._parameters, self.process_group)
         self._residuals = ErrorFeedbackStore()
-        self._errors = ErrorFeedbackStore()  # of PowerSGD: its matrices still contain what was sent
+        self._errors = ErrorFeedbackStore()  # of PowerSGD: its matrices still contain the sent products
         self._factors = low_rank.Factors()
         self._rounds: list[PowerSGDRound] = []
 

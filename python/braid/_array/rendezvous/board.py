@@ -153,7 +153,7 @@ class Board:
         self._touched[session] = None
 
     def take(self, session: Session, data: bytes, now: float) -> None:
-        """Accept what a client has sent. REQUIRES: 0 < len(data) <= session.wanted."""
+        """Accept bytes from a client. REQUIRES: 0 < len(data) <= session.wanted."""
         if session.phase is Phase.WAITING:
             self.close(session)  # it sends before it has an answer
             return
@@ -281,7 +281,7 @@ class Board:
         self._due(session, now + self.limits.answer_s)
         self._touched[session] = None
 
-    # ---- what is kept about a conversation
+    # ---- the state that is kept for a conversation
 
     def _forget_held(self, session: Session) -> None:
         self.unfinished_bytes -= len(session.held)

@@ -117,7 +117,7 @@ class TcpStore(KeyValueStore):
         return TcpStore(self._hosts, self._port, timeout_s=limit_s, token=self._token, server=self._server)
 
     def apart(self) -> "TcpStore":
-        # This store is used long after the server started. If the server is gone, rank 0 is gone: wait shortly.
+        # This store is used long after the server started. If the server is gone, so is rank 0: do not wait long.
         store = self.again()
         store._limit_s = min(store._limit_s, _ANSWER_TIME_S)
         return store
