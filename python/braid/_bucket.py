@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``braid.Bucket``: many tensors as one vector of floats, which is never in memory as a whole."""
+"""``braid.Bucket``: many tensors as one vector of floats. The vector is never in memory as a whole."""
 
 import operator
 from collections.abc import Iterable
@@ -15,21 +15,20 @@ _DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 class Bucket:
-    """A list of tensors, such as the gradients of a model, seen as one flat vector of float32, in order.
+    """A list of tensors, such as the gradients of a model, used as one flat vector of float32, in order.
 
-    What is done with it reads or writes the tensors' own memory, in one pass. Every call is on the elements
-    ``[begin, end)`` of the flat vector, all of them unless given; they may begin and end inside of tensors.
+    Every call reads or writes the tensors' own memory, in one pass. It works on the elements ``[begin, end)`` of
+    the flat vector, by default on all elements. A range may begin and end inside a tensor.
 
-    A bucket keeps its tensors' memory alive, and does not see when a tensor gets other memory. Autograd is not
-    told of what is written. Threads may work on ranges that do not overlap; other Python threads run while one
-    works.
+    A bucket keeps its tensors' memory alive. It does not notice if a tensor gets other memory. Autograd does not
+    see what is written. Threads may work on ranges that do not overlap. Other Python threads run meanwhile.
 
     Args:
-        tensors: C-contiguous NumPy arrays or CPU tensors of torch, of any shapes, also empty ones; of float64,
-            float32, float16 or bfloat16, which in NumPy is that of ml_dtypes.
+        tensors: C-contiguous NumPy arrays or CPU tensors of torch, of any shapes, also empty ones. Dtypes are
+            float64, float32, float16 and bfloat16, in NumPy the bfloat16 of ml_dtypes.
 
     Raises:
-        TypeError: not a list of arrays and tensors, another dtype, a tensor on another device.
+        TypeError: not a list of arrays and tensors, another dtype, or a tensor on another device.
         ValueError: a tensor is not contiguous, or overlaps another.
 
     Example:
@@ -43,7 +42,7 @@ class Bucket:
     __slots__ = ("_core", "_read_only")
 
     def __init__(self, tensors: Iterable[Any]) -> None:
-        """Look at the tensors; nothing is copied."""
+        """Check the tensors. Nothing is copied."""
         if is_tensor(tensors) or isinstance(tensors, np.ndarray):
             raise TypeError("Bucket: expected a list of tensors, not one; use [x]")
         seen = [memory(tensor, f"Bucket: tensor {i}", _DTYPES) for i, tensor in enumerate(tensors)]
@@ -63,8 +62,8 @@ class Bucket:
         """Return the elements times `scale` as one float32 vector: `out`, of the range's length, or a new array.
 
         Raises:
-            TypeError, ValueError: `out` is of another dtype or size, read-only, not contiguous, or shares memory
-                with a tensor; the range is not in the vector; scale is not finite.
+            TypeError, ValueError: `out` has another dtype or size, is read-only or not contiguous, or shares
+                memory with a tensor. Or the range is not in the vector, or scale is not finite.
 
         Example:
             >>> braid.Bucket([np.ones(2, np.float64), np.zeros(3, np.float16)]).pack(begin=1)
@@ -79,10 +78,10 @@ class Bucket:
     def unpack(self, flat: Any, scale: float = 1.0, *, begin: int = 0, end: int | None = None) -> None:
         """Write `flat` times `scale` into the tensors, rounded to the nearest number of their dtypes.
 
-        What a dtype cannot hold becomes infinite, as in torch.
+        Numbers that are too large for a dtype become infinite, as in torch.
 
         Raises:
-            TypeError, ValueError: as pack() of `flat`, float32; ValueError also for a tensor that is read-only.
+            TypeError, ValueError: as pack(), for `flat` instead of `out`. ValueError also for a read-only tensor.
 
         Example:
             >>> grads = [np.zeros(2, np.float32), np.zeros(1, np.float16)]
@@ -105,23 +104,23 @@ class Bucket:
         end: int | None = None,
         out: Any = None,
     ) -> Any:
-        """Encode elements times `scale`, plus `residual`: the message that codec.encode() makes of pack().
+        """Encode elements times `scale`, plus `residual`. The message equals codec.encode() of pack().
 
         Args:
-            codec: of the message.
-            residual: float32, of the range's length; gets what the message lacks, as in Codec.encode().
+            codec: the codec of the message.
+            residual: float32, of the range's length. It gets the error of the message, as in Codec.encode().
             scale: a factor.
             seed: as in Codec.encode(). Positions count from `begin`.
             begin: the first element of the range.
-            end: the one after the last; the end of the vector unless given.
-            out: uint8, codec.encoded_bytes(end - begin) of them.
+            end: the element after the last one; by default the end of the vector.
+            out: uint8, with codec.encoded_bytes(end - begin) elements.
 
         Returns:
             `out`, or a new one-dimensional array of uint8.
 
         Raises:
-            TypeError, ValueError: as Codec.encode(); ValueError also for a range that is not in the vector, and
-                for a residual or `out` that shares memory with a tensor.
+            TypeError, ValueError: as Codec.encode(). ValueError also if the range is not in the vector, or if
+                residual or `out` shares memory with a tensor.
 
         Example:
             >>> bucket = braid.Bucket([np.ones(300, np.float32), np.zeros(5, np.float16)])
@@ -142,10 +141,10 @@ class Bucket:
     def decode(
         self, codec: Codec, message: Any, scale: float = 1.0, begin: int = 0, end: int | None = None
     ) -> None:
-        """Write what a message holds, times `scale`, into the tensors, as unpack() does.
+        """Write a message's values times `scale` into the tensors, as unpack() does.
 
         Raises:
-            TypeError, ValueError: as Codec.decode() and unpack(); the tensors are as they were then.
+            TypeError, ValueError: as Codec.decode() and unpack(). The tensors are unchanged then.
 
         Example:
             >>> codec, x = braid.Codec("bf16"), np.ones(3, np.float32)
@@ -170,7 +169,7 @@ class Bucket:
             raise ValueError(f"{call}: tensor {self._read_only} is read-only")
 
     def __repr__(self) -> str:
-        """Return how many tensors and elements there are."""
+        """Return a text with the numbers of tensors and elements."""
         return f"<braid.Bucket of {len(self)} tensors, {self.elements} elements>"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``braid.Codec``: lossy codecs, for whoever sends floats by hand or wants to see what a codec does to them."""
+"""``braid.Codec``: lossy codecs for users who send floats themselves, or want to see what a codec does."""
 
 import operator
 from typing import Any
@@ -9,18 +9,18 @@ from braid._floats import apart, floats, fresh_message, message_bytes, scale_of,
 
 
 class Codec:
-    """Turns float32 numbers into a message of fewer bytes, and back; remembers for the next time what was lost.
+    """Turns float32 numbers into a message of fewer bytes, and back. A residual keeps the error for the next call.
 
-    Arrays are C-contiguous NumPy arrays or CPU tensors of torch, of any shape; their memory is used as it is. All
-    processors give the same bytes. Codecs do not change, are equal when their texts are, and can be pickled and
-    used as keys. Other Python threads run while one works. docs/codecs.md says what the messages look like.
+    Arrays are C-contiguous NumPy arrays or CPU tensors of torch, of any shape. They are not copied. All processors
+    give the same bytes. Codecs are immutable. They are equal if their texts are equal. They can be pickled and
+    used as keys. Other Python threads run while a codec works. docs/codecs.md has the format of messages.
 
     Args:
         text: ``"fp16"``, ``"bf16"``, ``"fp8_e4m3"``, ``"fp8_e5m2"``, ``"int8"``, ``"int4"``, ``"qsgd"``,
             ``"sign"``, or ``"top_k:0.001"``, ``"random_k:0.01"`` with the part of the elements that is sent.
 
     Raises:
-        ValueError: there is no such codec; the message says which there are.
+        ValueError: there is no such codec; the message lists the known ones.
 
     Example:
         >>> import braid, numpy as np
@@ -33,54 +33,54 @@ class Codec:
     __slots__ = ("_core",)
 
     def __init__(self, text: str) -> None:
-        """Find the codec of that text."""
+        """Make the codec of this text."""
         if not isinstance(text, str):
             raise TypeError(f"a codec is made from its text, as 'int8', not from a {type(text).__name__}")
         self._core = _core.Codec(text)
 
     @property
     def name(self) -> str:
-        """Its name, without the part that a sparse one sends; str() has that, too."""
+        """The codec's name, without the part that a sparse codec sends. str() has both."""
         return self._core.name
 
     @property
     def is_sparse(self) -> bool:
-        """It sends some elements as they are, and others not at all."""
+        """Whether it sends only a part of the elements, without rounding."""
         return self._core.is_sparse
 
     @property
     def is_unbiased(self) -> bool:
-        """The expected value of what is decoded is what was encoded."""
+        """Whether the expected value of a decoded element is the encoded element."""
         return self._core.is_unbiased
 
     @property
     def is_linear(self) -> bool:
-        """With one seed, decoding the sum of two messages' values gives the sum of the decoded."""
+        """Whether, with one seed, the decoded sum of two messages' values is the sum of both decoded messages."""
         return self._core.is_linear
 
     @property
     def block_elements(self) -> int:
-        """How many elements share a scale; 1 where there is none."""
+        """The number of elements that share a scale; 1 if there is no scale."""
         return self._core.block_elements
 
     @property
     def error_bound(self) -> float:
-        """The largest error of a decoded element, over the largest magnitude of its block.
+        """The largest error of a decoded element, divided by the largest magnitude of its block.
 
-        Of fp16 and bf16: over its own magnitude, in the range where they are not subnormal.
+        For fp16 and bf16 it is divided by the element's own magnitude, for elements that are not subnormal.
         """
         return self._core.error_bound
 
     @property
     def ratio(self) -> float:
-        """Bytes of a long message over the bytes of its floats."""
+        """The bytes of a long message, divided by the bytes of its floats."""
         return self._core.ratio
 
     def encoded_bytes(self, elements: int) -> int:
-        """Return the size of a message of so many elements, which does not depend on their values.
+        """Return the bytes of a message of `elements` elements. The size does not depend on their values.
 
         Raises:
-            ValueError: it is negative, or more than 2**31, the most of one message.
+            ValueError: `elements` is negative, or more than 2**31, the most that a message may have.
 
         Example:
             >>> braid.Codec("int4").encoded_bytes(1_000_000)
@@ -94,23 +94,23 @@ class Codec:
     def encode(
         self, values: Any, *, residual: Any = None, scale: float = 1.0, seed: int = 0, out: Any = None
     ) -> Any:
-        """Encode ``values * scale + residual``, and leave in `residual` what the message lacks of it.
+        """Encode ``values * scale + residual``, and store the error of the message in `residual`.
 
         Args:
             values: float32.
-            residual: float32, as many elements as values; changed in place. It is exactly the float32 difference,
-                and 0 where that is not finite. Without one the loss is forgotten.
+            residual: float32, as many elements as values; changed in place. It gets exactly the float32
+                difference, or 0 if that is not finite. Without a residual the error is lost.
             scale: a factor, such as 1 over the number of ranks.
-            seed: from 0 to 2**32 - 1, of the random choices of qsgd and random_k; others ignore it.
-            out: uint8, encoded_bytes(values.size) of them.
+            seed: from 0 to 2**32 - 1, for the random choices of qsgd and random_k. Other codecs ignore it.
+            out: uint8, with encoded_bytes(values.size) elements.
 
         Returns:
             `out`, or a new one-dimensional array of uint8.
 
         Raises:
-            TypeError: not an array or tensor, not float32, not on the CPU.
-            ValueError: a wrong size, not contiguous, read-only where it is written, arrays that share memory, more
-                than 2**31 elements.
+            TypeError: an argument is not an array or tensor, has a wrong dtype, or is not on the CPU.
+            ValueError: a size is wrong, an array is not contiguous, an array to write is read-only, arrays share
+                memory, or there are more than 2**31 elements.
 
         Example:
             >>> residual = np.zeros(8, np.float32)
@@ -129,11 +129,11 @@ class Codec:
         return result
 
     def decode(self, message: Any, out: Any) -> Any:
-        """Write into `out`, float32, what a message holds, and return it.
+        """Write a message's values into `out`, float32, and return `out`.
 
         Raises:
-            TypeError, ValueError: as encode(); ValueError also for what is no message of this codec and so many
-                elements. `out` is as it was then.
+            TypeError, ValueError: as encode(). ValueError also if the message is not of this codec and this number
+                of elements. `out` is unchanged then.
 
         Example:
             >>> message = braid.Codec("fp16").encode(np.ones(3, np.float32))
@@ -144,7 +144,7 @@ class Codec:
         return out
 
     def decode_add(self, message: Any, into: Any) -> Any:
-        """Add what a message holds to `into`, float32, and return it; in one pass. Raises as decode().
+        """Add a message's values to `into`, float32, in one pass, and return `into`. Raises as decode().
 
         Example:
             >>> message = braid.Codec("fp16").encode(np.ones(3, np.float32))
@@ -155,11 +155,11 @@ class Codec:
         return into
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether it is the same codec, sending the same part."""
+        """Return whether both codecs have the same text."""
         return str(self) == str(other) if isinstance(other, Codec) else NotImplemented
 
     def __hash__(self) -> int:
-        """Make it a key."""
+        """Return the hash of the text."""
         return hash(str(self))
 
     def __str__(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links between hosts as a user states them, in TOML; BRAID_LINKS names the file.
+"""Links between hosts as a user states them, in TOML. BRAID_LINKS names the file.
 
     [between]               # what holds for hosts and directions that are not named below
     rate = "1gbit"
@@ -10,7 +10,7 @@
     up = "200mbit"          # what it sends to all other hosts together
     down = "1gbit"          # what it receives from them
 
-All but the name may be left out. A host's `rate` is both ways.
+All keys but the name may be left out. A host's `rate` stands for both `up` and `down`.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from braid import _core
 from braid._rates import parse_rate
 
-WORDS = ("measure", "assume")  # what BRAID_LINKS may be besides a file
+WORDS = ("measure", "assume")  # the values of BRAID_LINKS that are not a file
 SUFFIX = ".toml"
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s)")
@@ -46,7 +46,7 @@ class Card:
 
 @dataclass(frozen=True)
 class LinksFile:
-    """What a file says; hosts by name, in the order of the file."""
+    """The contents of a links file. Hosts are by name, in the order of the file."""
 
     latency_s: float
     rate: float  # bits per second
@@ -59,7 +59,7 @@ class LinksFile:
 
     @property
     def digest(self) -> str:
-        """Equal for files that say the same, however they are written."""
+        """A hash that is equal for files with equal contents, even if they are written differently."""
         hosts = sorted((name, astuple(card)) for name, card in self.hosts.items())
         return hashlib.sha256(repr((self.latency_s, self.rate, hosts)).encode()).hexdigest()[:12]
 
@@ -76,7 +76,7 @@ class LinksFile:
 
 
 class Stated(NamedTuple):
-    """What the core is told of a file; csrc/options/stated_links.h has the same."""
+    """The contents of a links file for the core. csrc/options/stated_links.h has the same fields."""
 
     problem: str
     digest: str = ""
@@ -87,9 +87,10 @@ class Stated(NamedTuple):
 
 
 def stated_links() -> Stated | None:
-    """Return what the file that BRAID_LINKS names says of this host, or why it cannot be read; None for no file.
+    """Read the file that BRAID_LINKS names, for this host; None if it names no file.
 
-    A problem is no exception here: the core tells it to all ranks, who would wait for this one otherwise.
+    A problem with the file is returned, not raised. The core sends it to all ranks, which would wait for this rank
+    otherwise.
     """
     path = os.environ.get("BRAID_LINKS", "")
     if not path.endswith(SUFFIX):
@@ -104,12 +105,12 @@ def stated_links() -> Stated | None:
 
 
 def s_per_byte(bits_per_s: float) -> float:
-    """Return the core's unit."""
+    """Return the rate in the core's unit, seconds per byte."""
     return 8 / bits_per_s
 
 
 def topology_text(links: LinksFile, cards: Sequence[Card], ranks_per_host: Sequence[int]) -> str:
-    """Return the text form of a topology of hosts with these cards and so many ranks. No job is needed."""
+    """Return the text form of a topology of hosts with these cards and numbers of ranks. No job is needed."""
     hosts = [host for host, ranks in enumerate(ranks_per_host) for _ in range(ranks)]
     rates = [(s_per_byte(cards[host].up), s_per_byte(cards[host].down)) for host in hosts]
     return _core.stated_topology(hosts, links.latency_s, s_per_byte(links.rate), rates)
@@ -119,8 +120,8 @@ def load(path: str | Path) -> LinksFile:
     """Read a file.
 
     Raises:
-        ValueError: it cannot be read, is no TOML, or has keys or values that mean nothing. It names the file and
-            the key.
+        ValueError: the file cannot be read, is not TOML, or has an unknown key or a wrong value. The message names
+            the file and the key.
     """
     try:
         return parse(Path(path).read_text(encoding="utf-8"))
@@ -134,7 +135,7 @@ def parse(text: str) -> LinksFile:
     """Read the contents of a file.
 
     Raises:
-        ValueError: as load(), without the file.
+        ValueError: as load(), but the message does not name the file.
     """
     try:
         table = tomllib.loads(text)
@@ -210,7 +211,7 @@ def _latency(between: Mapping[str, Any], default: float) -> float:
     return seconds
 
 
-# ---- which of the hosts is this one
+# ---- which host of the file this process runs on
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -223,18 +224,18 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def _names_here(names: Mapping[str, Card]) -> list[str]:
     own = os.environ.get("BRAID_HOST", "").strip().lower()
     if own in names:
-        return [own]  # several may be emulated on one machine, so what else this one is called does not count
+        return [own]  # one machine may emulate several hosts, so its other names do not count
     hostname = socket.gethostname().lower()
     short = hostname.partition(".")[0]
     called = {hostname, short}
-    # Asks a name server, perhaps; so only where the answer may matter.
+    # getfqdn() may ask a name server, so it is called only if the answer may matter.
     if hostname == short and any(name.startswith(f"{short}.") for name in names):
         called.add(socket.getfqdn().lower())
     return [name for name in names if name in called or _is_local(name)]
 
 
 def _is_local(name: str) -> bool:
-    # The kernel answers to an address of this machine from that address itself.
+    # To an address of this machine the kernel sends from that same address.
     address = _address(name)
     if address is None:
         return False

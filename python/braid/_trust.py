@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which folders and files are believed: those that nobody but this user and root can change.
+"""Decides which folders and files are trusted: those that only this user and root can change.
 
-A folder is believed when it belongs to this user or to root, and neither its group nor others may write there. A
-user's private group, which has the user's name and no other member, counts as the user.
+A folder is trusted if it belongs to this user or to root, and neither its group nor others may write there. A
+user's private group counts as the user. It has the user's name and no other member.
 
-Where code is loaded from, each folder on the way must be so too: who may rename a folder may swap what is below.
-On the way a sticky folder like /tmp will do, where all may write and only owners may rename.
+If code is loaded from a folder, every folder on its path must be trusted, too: whoever may rename a folder may
+swap everything below it. On the path a sticky folder like /tmp is allowed. All users may write there, but only
+owners may rename.
 
-Inside a user namespace the kernel shows root's folders as nobody's, for root has no number there. On the way, such
-a folder counts as root's when this process may not write there.
+Inside a user namespace the kernel shows root's folders as nobody's, because root has no number there. On the path
+such a folder counts as root's if this process may not write there.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _ALL_UIDS = ["0", "0", "4294967295"]
 
 
 def why_not_folder(path: Path) -> str:
-    """Return why code in this folder is not believed, and what to do about it; "" when it is."""
+    """Return why code in this folder is not trusted, and what to do about it; "" if it is trusted."""
     try:
         *way, (last, last_info) = _walk(path)
         whys = [_why_not_on_the_way(place, info) for place, info in way if place != last]
@@ -37,7 +38,7 @@ def why_not_folder(path: Path) -> str:
 
 
 def why_not(path: Path | str, info: os.stat_result) -> str:
-    """Return why a folder or file, whose state is known, is not believed; "" when it is."""
+    """Return why a folder or file with this state is not trusted; "" if it is trusted."""
     kind = "folder" if stat.S_ISDIR(info.st_mode) else "file"
     if not (stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode)):
         return f"{path} is neither a folder nor a plain file"
@@ -61,7 +62,7 @@ def _why_not_on_the_way(place: Path, info: os.stat_result) -> str:
 
 
 def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Go from the root to the path: each folder and each link that the kernel would go through."""
+    """Go from the root to the path. Yield each folder and link that the kernel would go through."""
     place = Path("/")
     yield place, place.lstat()
     left = list((path if path.is_absolute() else Path.cwd() / path).parts[1:])
@@ -94,7 +95,7 @@ def _owner_counts(place: Path, info: os.stat_result) -> bool:
 
 
 def _unmapped_uid() -> int | None:
-    """Return whose root's files seem to be in a user namespace; None outside of one."""
+    """Return the user id that root's files seem to have in a user namespace; None outside a user namespace."""
     try:
         if _UID_MAP.read_text().split() == _ALL_UIDS:
             return None
@@ -108,7 +109,7 @@ def _others_may_write(path: Path | str, info: os.stat_result) -> bool:
         return True
     if not info.st_mode & stat.S_IWGRP:
         return False
-    # With an access list the group's bits stand for all whom the list names.
+    # With an access list the group's bits stand for everyone in the list.
     return _has_access_list(path) or not _is_private_group(info.st_gid, info.st_uid)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs and the packing of many tensors on GPUs: the bytes that braid.Codec makes, without leaving the device.
+"""Encodes and packs many tensors on a GPU. The bytes are those of braid.Codec, and stay on the device.
 
-Takes torch's CUDA tensors or CuPy's arrays: contiguous, of float32, float16 or bfloat16, all of one library and on
-one GPU. Several tensors are taken as one run of elements. All work is put on the library's current stream, and the
-functions return at once. docs/cuda.md says how the kernels are built and what of them has been verified.
+Tensors are torch's CUDA tensors or CuPy's arrays: contiguous, of float32, float16 or bfloat16, all of one library
+and on one GPU. Several tensors count as one run of elements. The functions put all work on the library's current
+stream, and return at once. docs/cuda.md says how the kernels are built and which of them have been verified.
 """
 
 from collections.abc import Iterable
@@ -37,26 +37,26 @@ def why_unavailable() -> str | None:
 
 
 def is_available() -> bool:
-    """Tell whether there are a CUDA driver and a device; whether the kernels run there, image() tells."""
+    """Return true if there are a CUDA driver and a device. image() shows whether the kernels load there."""
     return why_unavailable() is None
 
 
 def image(device: int = 0) -> str:
-    """Return the file with the kernels that a device runs: nvcc's fat binary, or what NVRTC made. Loads them.
+    """Load the kernels for a device, and return their file: nvcc's fat binary, or a file made by NVRTC.
 
     Raises:
-        RuntimeError: they cannot be loaded; the message says why, and what to do.
+        RuntimeError: the kernels cannot be loaded; the message says why, and what to do.
     """
     return str(kernels.loaded(device).image)
 
 
 class _Call:
-    """What one call works on: a table of tensors on a GPU, the kernels there, the stream."""
+    """The objects of one call: a table of tensors on a GPU, the GPU's kernels, the stream."""
 
     def __init__(self, name: str, tensors: Any, others: dict[str, Memory | None], *, tensors_are: str) -> None:
         self.name = name
-        if isinstance(tensors, Iterable) and not hasattr(tensors, "dtype"):  # as arrays, iterable too, have
-            self.tensors = tensors = tuple(tensors)  # what a generator makes must live until the launch
+        if isinstance(tensors, Iterable) and not hasattr(tensors, "dtype"):  # arrays, too, are iterable
+            self.tensors = tensors = tuple(tensors)  # tensors of a generator must live until the launch
         found = arrays.memories(tensors, f"{name}: tensors")
         present = [other for other in others.values() if other is not None]
         self.like = arrays.together(name, [*found, *present])
@@ -68,12 +68,12 @@ class _Call:
         self.stream = arrays.stream_of(self.like)
         self.table = _core.CudaTable([(one.address, one.elements, one.dtype) for one in found])
         if self.table.is_long:
-            # Only freed memory's next use on this stream may overwrite it, after the kernels.
+            # The memory may be freed right after the launch: its next use, on this stream, is after the kernels.
             self.rows = arrays.uploaded(self.table.rows(), self.like)
             self.table.set_far_rows(arrays.memory(self.rows, "rows").address)
 
     def fresh(self, elements: int, dtype: str) -> tuple[Any, Memory]:
-        """Return a new array on the same GPU, and where it is."""
+        """Return a new array on the same GPU, and its memory."""
         array = arrays.fresh(elements, dtype, self.like)
         return array, arrays.memory(array, self.name)
 
@@ -86,8 +86,9 @@ def pack(tensors: Any, *, scale: float = 1.0, out: Any = None) -> Any:
     """Return the elements of all tensors times `scale`, as float32: `out`, or a new one-dimensional array.
 
     Raises:
-        TypeError: not on a GPU, or a dtype that is not taken.
-        ValueError: not contiguous, a wrong size, shared memory, tensors of two GPUs or libraries.
+        TypeError: an array is not on a GPU, or has a wrong dtype.
+        ValueError: an array is not contiguous, sizes are wrong, arrays share memory, or they are of two GPUs or
+            libraries.
         RuntimeError: the kernels cannot be loaded or launched.
     """
     target = _given(out, "pack: out")
@@ -100,7 +101,7 @@ def pack(tensors: Any, *, scale: float = 1.0, out: Any = None) -> Any:
 
 
 def unpack(flat: Any, tensors: Any, *, scale: float = 1.0, add: bool = False) -> None:
-    """Write `flat`, float32, times `scale` into the tensors, rounded to their dtypes; or add it to them.
+    """Write `flat`, float32, times `scale` into the tensors, rounded to their dtypes. With `add`, add it instead.
 
     Raises: as pack().
     """
@@ -117,22 +118,22 @@ def _codec(codec: Any) -> _core.Codec:
 def encode(
     codec: Any, tensors: Any, *, residual: Any = None, scale: float = 1.0, seed: int = 0, out: Any = None
 ) -> Any:
-    """Encode ``tensors * scale + residual``, and leave in `residual` what the message lacks of it.
+    """Encode ``tensors * scale + residual``, and store the error of the message in `residual`.
 
     The bytes and the residual are those of braid.Codec(codec).encode() on the same elements.
 
     Args:
         codec: a braid.Codec or its text.
-        tensors: one or several.
-        residual: float32, as many as there are elements in all; changed in place.
+        tensors: one tensor or several.
+        residual: float32, as many elements as all tensors together; changed in place.
         scale: a factor.
-        seed: of the random choices of qsgd and random_k.
-        out: uint8, as many as the message has, at an address that 16 divides.
+        seed: for the random choices of qsgd and random_k.
+        out: uint8, as many elements as the message has bytes, at an address divisible by 16.
 
     Returns:
         `out`, or a new one-dimensional array of uint8.
 
-    Raises: as pack(); ValueError also for a codec that there is not.
+    Raises: as pack(); ValueError also for an unknown codec.
     """
     kind = _codec(codec)
     left, target = _given(residual, "encode: residual"), _given(out, "encode: out")
@@ -144,7 +145,7 @@ def encode(
     if target is None:
         out, target = call.fresh(nbytes, "uint8")
     arrays.of_dtype(target, "encode: out", "uint8", nbytes)
-    # Given back to the stream when this returns, and so reused behind the kernels only.
+    # The scratch memory is freed when this returns. The stream reuses it only after the kernels.
     _, scratch = call.fresh(_core.cuda_scratch_bytes(kind, elements, left is not None), "uint8")
     call.gpu.encode(
         kind,
@@ -161,15 +162,17 @@ def encode(
 
 
 def decode(codec: Any, message: Any, tensors: Any, *, scale: float = 1.0, check: bool = True) -> None:
-    """Write what a message holds, times `scale`, into the tensors, rounded to their dtypes.
+    """Write a message's values times `scale` into the tensors, rounded to their dtypes.
+
+    A message must be of this codec and this number of elements. A wrong message never changes the tensors.
 
     Args:
         codec: a braid.Codec or its text.
-        message: uint8, at an address that 16 divides.
-        tensors: one or several.
+        message: uint8, at an address divisible by 16.
+        tensors: one tensor or several.
         scale: a factor.
-        check: wait for the stream, to raise ValueError for what is no message of this codec and so many elements.
-            Tensors are never changed by such a message; without the check nobody is told.
+        check: wait for the stream, and raise ValueError for a wrong message. Without the check a wrong message
+            raises nothing.
 
     Raises: as pack().
     """
@@ -177,7 +180,7 @@ def decode(codec: Any, message: Any, tensors: Any, *, scale: float = 1.0, check:
 
 
 def decode_add(codec: Any, message: Any, tensors: Any, *, scale: float = 1.0, check: bool = True) -> None:
-    """Add what a message holds, times `scale`, to the tensors. As decode()."""
+    """Add a message's values times `scale` to the tensors. Arguments and errors are those of decode()."""
     _decode("decode_add", codec, message, tensors, scale, check, add=True)
 
 

@@ -25,4 +25,4 @@ __all__ = [
 ]
 
 
-dgc = auto  # the state decides; this name shows a reader of the script which state it is
+dgc = auto  # the state decides; the second name shows readers of a script which state it uses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a communicator takes for an array, and what the core sees of it: C-contiguous memory of a known dtype."""
+"""Turns a user's arrays into memory for the core: C-contiguous, of a known dtype."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ _names: dict[np.dtype[Any], str] = {}
 
 
 def dtype_name(dtype: np.dtype[Any], what: str) -> str:
-    """Return the core's name of a dtype; a TypeError that says what to do instead when it has none."""
+    """Return the core's name of a dtype. TypeError if there is none; it says what to do instead."""
     name = _names.get(dtype)
     if name is None:
         name = _names[dtype] = _checked_name(dtype, what)
@@ -42,7 +42,7 @@ def _checked_name(dtype: np.dtype[Any], what: str) -> str:
 
 
 def view(given: Any, what: str) -> Array:
-    """Return what the user gave as an ndarray on the same memory."""
+    """Return the user's object as an ndarray on the same memory."""
     if type(given) is np.ndarray:
         return given
     if isinstance(given, np.ma.MaskedArray):
@@ -61,14 +61,14 @@ def view(given: Any, what: str) -> Array:
 
 @dataclass(slots=True)
 class Output:
-    """What the user gets back, the memory that the core fills, and where that is copied to, if it is."""
+    """The result for the user, the memory that the core fills, and the array to copy that memory to, if any."""
 
     result: Any
     memory: Array
     home: Array | None = None
 
     def bring_home(self) -> Any:
-        """Return the result, after the operation has ended. It is copied once: from then on it is the user's."""
+        """Return the result after the operation has ended. It is copied once: then the array is the user's."""
         if self.home is not None:
             self.home[...] = self.memory
             self.home = None
@@ -76,13 +76,13 @@ class Output:
 
 
 def source(given: Any, what: str) -> Array:
-    """Return memory to read: the array's own, or a copy where that is not C-contiguous."""
+    """Return memory to read: the array's own, or a copy if the array is not C-contiguous."""
     array = view(given, what)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def target(given: Any, what: str, *, filled: bool = False) -> Output:
-    """Return memory to write, which holds what the array holds already if it is to be `filled`."""
+    """Return memory to write. If `filled`, it holds the array's values already."""
     array = view(given, what)
     if not array.flags.writeable:
         raise ValueError(f"{what} is read-only; give an array that may be written")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the arguments of a collective into a Call on memory, or raises what is wrong with them.
+"""Turns the arguments of a collective into a Call on memory, or raises an error that says what is wrong.
 
-Pure: no group is touched, so wrong arguments harm none. `out` of a block operation may have any shape with the
-right number of elements, as in MPI; blocks follow each other by rank, in the C order of elements.
+The functions are pure: wrong arguments never touch a group. As in MPI, `out` of a block operation may have any
+shape with the right number of elements. Blocks follow each other by rank, in the C order of elements.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ class Call:
     output_counts: Counts = ()
 
     def arguments(self) -> tuple[str, str, str, int, Array | None, Counts, Array | None, Counts]:
-        """Return what the core takes."""
+        """Return the arguments of the core's run() and start()."""
         memory = None if self.output is None else self.output.memory
         return (
             *(self.collective, self.dtype, self.op, self.root),
@@ -44,7 +44,7 @@ class Call:
 
 
 def op_name(name: str) -> str:
-    """Return what the core calls a reduction. Raises ValueError, with the names there are."""
+    """Return the core's name of a reduction. An unknown name raises ValueError, which lists the known names."""
     try:
         return _OPS[name]
     except (KeyError, TypeError):
@@ -87,7 +87,7 @@ def _rooted(root: Any, kind: str, place: tuple[int, int]) -> tuple[int, bool]:
 
 
 def all_reduce(x: Any, op: str, out: Any) -> Call:
-    """A vector per rank in, the combined one out everywhere."""
+    """Input: a vector per rank. Output: the combined vector on all ranks."""
     name = op_name(op)
     if out is None:
         output = target(x, "all_reduce: x", filled=True)
@@ -99,7 +99,7 @@ def all_reduce(x: Any, op: str, out: Any) -> Call:
 
 
 def lossy_all_reduce(x: Any, residual: Any) -> tuple[Output, Array | None]:
-    """A vector in, the combined one out in its place; and what was lost, in place too."""
+    """Return the vector, which is input and output, and the memory of the residual, which is changed in place."""
     output = target(x, "lossy_all_reduce: x", filled=True)
     if residual is None:
         return output, None
@@ -119,7 +119,7 @@ def _same_shape(out: Array, x: Array, call: str) -> None:
 
 
 def reduce(x: Any, op: str, root: int, out: Any, place: tuple[int, int]) -> Call:
-    """A vector per rank in, the combined one out on the root."""
+    """Input: a vector per rank. Output: the combined vector on the root."""
     root, is_root = _rooted(root, "reduce", place)
     name = op_name(op)
     if not is_root:
@@ -134,11 +134,11 @@ def reduce(x: Any, op: str, root: int, out: Any, place: tuple[int, int]) -> Call
 
 
 def broadcast(x: Any, root: int, place: tuple[int, int]) -> Call:
-    """The root's vector out everywhere."""
+    """Output: the root's vector on all ranks."""
     root, is_root = _rooted(root, "broadcast", place)
     array = view(x, "broadcast: x")
     if is_root and not array.flags.writeable:
-        copy = array.copy(order="C")  # the root only reads it, but the core is to write a vector on every rank
+        copy = array.copy(order="C")  # the root only reads it, but the core needs a writable vector on every rank
         output = Output(x, copy)
     else:
         output = target(x, "broadcast: x", filled=is_root)
@@ -147,12 +147,12 @@ def broadcast(x: Any, root: int, place: tuple[int, int]) -> Call:
 
 
 def all_gather(x: Any, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
-    """A block per rank in, all of them out everywhere."""
+    """Input: a block per rank. Output: all blocks on all ranks."""
     return _gather("all_gather", x, out, counts, place)
 
 
 def gather(x: Any, root: int, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
-    """A block per rank in, all of them out on the root."""
+    """Input: a block per rank. Output: all blocks on the root."""
     root, is_root = _rooted(root, "gather", place)
     if is_root:
         call = _gather("gather", x, out, counts, place)
@@ -179,14 +179,14 @@ def _gather(kind: str, x: Any, out: Any, counts: Sequence[int] | None, place: tu
 
 
 def reduce_scatter(x: Any, op: str, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
-    """A block for every rank in, the combined one for this rank out."""
+    """Input: a block for every rank. Output: the combined block for this rank."""
     call = _scatter("reduce_scatter", x, out, counts, place)
     call.op = op_name(op)
     return call
 
 
 def scatter(x: Any, root: int, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
-    """A block for every rank in on the root, each rank's own out."""
+    """Input: a block for every rank, on the root. Output: each rank's own block."""
     root, is_root = _rooted(root, "scatter", place)
     rank, ranks = place
     if is_root:
@@ -223,7 +223,7 @@ def _scatter(kind: str, x: Any, out: Any, counts: Sequence[int] | None, place: t
 def all_to_all(
     x: Any, out: Any, send_counts: Sequence[int] | None, recv_counts: Sequence[int] | None, ranks: int
 ) -> Call:
-    """A block for every rank in, the blocks from every rank for this one out."""
+    """Input: a block for every rank. Output: the blocks that all ranks have for this rank."""
     memory = source(x, "all_to_all: x")
     if (send_counts is None) != (recv_counts is None):
         raise ValueError("all_to_all: give both send_counts and recv_counts, or none")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives of a communicator, twice: carried out, and started only."""
+"""The collectives of a communicator, each as a blocking method and as a method that only starts it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from braid._core import quick
 
 
 class Collectives:
-    """The part of a communicator that has one method per collective; calls.py says what arguments mean."""
+    """The part of a communicator with the methods of all collectives. calls.py checks their arguments."""
 
     _core: _core.Communicator
     _place: tuple[int, int]  # rank, size
@@ -26,20 +26,20 @@ class Collectives:
 
     @quick
     def all_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
-        """Combine the ranks' x element by element; in place unless there is an `out`. Returns the result."""
+        """Combine the ranks' x element by element, in `out` or else in place. Returns the result."""
         return self._run(calls.all_reduce(x, op, out))
 
     def lossy_all_reduce(self, x: Any, codec: Any, *, residual: Any = None, op: str = "avg", seed: int = 0) -> Any:
         """Average (or sum) the ranks' x in place, in fewer bytes between hosts; see ``braid.lossy_all_reduce``.
 
-        x is an array of float32, float16 or ml_dtypes' bfloat16, residual a C-contiguous one of float32.
+        x is an array of float32, float16 or ml_dtypes' bfloat16. residual is a C-contiguous array of float32.
         Returns x.
         """
         return self.ilossy_all_reduce(x, codec, residual=residual, op=op, seed=seed).wait()
 
     @quick
     def reduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
-        """Combine the ranks' x on the root, in its x unless it gives `out`. Returns the result, None elsewhere."""
+        """Combine the ranks' x on the root, in its `out` or else in its x. Returns the result, None elsewhere."""
         return self._run(calls.reduce(x, op, root, out, self._place))
 
     @quick
@@ -51,7 +51,7 @@ class Collectives:
     def all_gather(self, x: Any, out: Any = None, *, counts: Sequence[int] | None = None) -> Any:
         """Collect every rank's x on all ranks, by rank. Returns `out`, or a new array of shape (size, *x.shape).
 
-        With `counts`, the ranks' numbers of elements, x may differ in size; a new array is then one-dimensional.
+        With `counts`, each rank's number of elements, x may differ in size. A new array is then one-dimensional.
         """
         return self._run(calls.all_gather(x, out, counts, self._place))
 
@@ -64,9 +64,9 @@ class Collectives:
     def scatter(
         self, x: Any = None, root: int = 0, out: Any = None, *, counts: Sequence[int] | None = None
     ) -> Any:
-        """Cut the root's x into one block per rank, equal ones unless there are `counts`. Returns this rank's.
+        """Cut the root's x into one block per rank. Returns this rank's block.
 
-        Ranks other than the root must give `out`, and no x.
+        Blocks are equal unless there are `counts`. Ranks other than the root must give `out`, and no x.
         """
         return self._run(calls.scatter(x, root, out, counts, self._place))
 
@@ -74,7 +74,7 @@ class Collectives:
     def reduce_scatter(
         self, x: Any, op: str = "sum", out: Any = None, *, counts: Sequence[int] | None = None
     ) -> Any:
-        """Combine the ranks' x, and cut the result into one block per rank, as scatter. Returns this rank's."""
+        """Combine the ranks' x, and cut the result into blocks, as scatter. Returns this rank's block."""
         return self._run(calls.reduce_scatter(x, op, out, counts, self._place))
 
     @quick
@@ -86,9 +86,9 @@ class Collectives:
         send_counts: Sequence[int] | None = None,
         recv_counts: Sequence[int] | None = None,
     ) -> Any:
-        """Send block d of x to rank d, and return the blocks that came, by rank.
+        """Send block d of x to rank d, and return the received blocks, in the order of ranks.
 
-        Blocks are equal unless both counts are given: how many elements go to, and come from, each rank.
+        Blocks are equal unless both counts are given: the numbers of elements to and from each rank.
         """
         return self._run(calls.all_to_all(x, out, send_counts, recv_counts, self._place[1]))
 
@@ -97,7 +97,7 @@ class Collectives:
         """Return when all ranks have called it."""
         self._run(Call("barrier"))
 
-    # ---- the same, started only
+    # ---- the same collectives, only started
 
     def iall_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Request:
         """Start an all_reduce."""

@@ -26,24 +26,24 @@ DEFAULT_TIMEOUT_S = 600.0
 
 
 class Communicator(Collectives, Messages):
-    """A group of processes that work on NumPy arrays together, in the manner of mpi4py's upper-case calls.
+    """A group of processes that work on NumPy arrays together, as with mpi4py's upper-case calls.
 
-    All ranks must start the same collectives in the same order. Any thread may call; give each thread that starts
-    collectives at the same time a communicator of its own (split()).
+    All ranks must start the same collectives in the same order. Any thread may call. If several threads start
+    collectives at the same time, each needs its own communicator (split()).
 
     Args:
         where: how the ranks find each other: ``"tcp://host:port"``, where rank 0 listens; ``"env://"``, the same
-            from MASTER_ADDR and MASTER_PORT; ``"file:///folder"`` that all see; a store with set, get and wait,
-            such as torch's; or an mpi4py communicator.
-        rank: this process, counted from 0; RANK unless given.
-        size: how many there are; WORLD_SIZE unless given.
-        name: tells communicators apart that exist at the same time and meet at the same place.
-        timeout_s: limit of the meeting and of each operation; None for no limit.
+            from MASTER_ADDR and MASTER_PORT; ``"file:///folder"``, a folder that all ranks see; a store with set,
+            get and wait, such as torch's; or an mpi4py communicator.
+        rank: the rank of this process, from 0; by default RANK.
+        size: the number of processes; by default WORLD_SIZE.
+        name: tells apart communicators that exist at the same time and meet at the same place.
+        timeout_s: limit of the rendezvous and of each operation; None for no limit.
 
     Raises:
         TypeError, ValueError: an argument makes no sense.
-        CommunicatorTimeoutError: not all ranks came; it names one that did not.
-        CommunicatorError: they could not meet.
+        CommunicatorTimeoutError: a rank did not come; the message names one.
+        CommunicatorError: the ranks could not meet.
 
     Example:
         >>> import braid, numpy as np
@@ -61,7 +61,7 @@ class Communicator(Collectives, Messages):
         name: str = "world",
         timeout_s: float | None = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """Meet the other ranks; returns when all are there."""
+        """Meet the other ranks. Returns when all ranks are there."""
         limit_s = checked_timeout(timeout_s)
         self._join(
             meet(where, rank, size, limit_s), name, limit_s, with_servers=bool(os.environ.get("BRAID_SERVERS"))
@@ -81,8 +81,8 @@ class Communicator(Collectives, Messages):
                 meeting.store, *self._place, name, timeout_s, meeting.reach, stated_links(), servers
             )
             undo.callback(self._core.close)
-            # Until all ranks are past the meeting its place must stay as it is. From here on rank 0 may leave, and
-            # the same name be used again.
+            # The store must stay unchanged until all ranks have met. After the barrier rank 0 may leave, and the
+            # same name may be used again.
             self.barrier()
             meeting.store.rest()
             self._finalizer = weakref.finalize(self, undo.pop_all().close)
@@ -90,17 +90,17 @@ class Communicator(Collectives, Messages):
 
     @property
     def rank(self) -> int:
-        """This process, from 0."""
+        """The rank of this process, from 0."""
         return self._place[0]
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return self._place[1]
 
     @property
     def name(self) -> str:
-        """The name given, or the one that split() made."""
+        """The given name, or the name that split() made."""
         return self._name
 
     # ---- the group
@@ -111,7 +111,7 @@ class Communicator(Collectives, Messages):
         Returns None for color None. Without a key ranks keep their order.
 
         Raises:
-            TypeError, ValueError: color or key is no integer of 64 bits; no other rank was told.
+            TypeError, ValueError: color or key is not an integer of 64 bits. No other rank learns of it.
         """
         own = _word(0 if color is None else color, "color")
         mine = [color is not None, own, self.rank if key is None else _word(key, "key")]
@@ -125,7 +125,7 @@ class Communicator(Collectives, Messages):
             child = Communicator.__new__(Communicator)
             child._join(meeting, f"{self.name}/{self._splits}.{own}", self._timeout_s)
         try:
-            self.barrier()  # as in _join: the place must stay until all are past it
+            self.barrier()  # as in _join: the store must stay unchanged until all ranks have met
         except BaseException:
             if child is not None:
                 child.close()
@@ -133,20 +133,20 @@ class Communicator(Collectives, Messages):
         return child
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """Limit each operation started from now on; None for no limit. A timeout fails the communicator."""
+        """Limit every operation that starts from now on; None for no limit. A timeout fails the communicator."""
         self._timeout_s = checked_timeout(timeout_s)
         self._core.set_timeout(self._timeout_s)
 
     def abort(self, reason: str) -> None:
-        """Fail everything under way and to come, here and, soon, on all ranks."""
+        """Fail all operations, under way and later ones, on this rank at once and on all ranks soon."""
         self._core.abort(reason)
 
     def failure(self) -> str | None:
-        """Return what the communicator failed with, or None. A failed one stays failed: make a new one."""
+        """Return why the communicator failed, or None. It stays failed: make a new communicator."""
         return self._core.failure()
 
     def stats(self) -> list[dict[str, Any]]:
-        """Return one row per collective and family of algorithm, with its counters."""
+        """Return one dict of counters per collective and algorithm."""
         return self._core.stats()
 
     def explain(
@@ -158,29 +158,30 @@ class Communicator(Collectives, Messages):
         root: int = 0,
         codec: Any = None,
     ) -> dict[str, Any]:
-        """Tell which algorithm would carry a collective here, and why. Asks no other rank, and starts nothing.
+        """Return the algorithm that a collective would use, and the reason. It asks no rank and starts nothing.
 
         Args:
             collective: its name, as ``"all_reduce"``.
-            nbytes: of the vector in all_reduce, broadcast and reduce; of all blocks together in the others, as the
-                output of all_gather, the input of reduce_scatter, what one rank sends in all_to_all. stats()
+            nbytes: bytes of the vector in all_reduce, broadcast and reduce. In the others the bytes of all blocks:
+                the output of all_gather, the input of reduce_scatter, one rank's input of all_to_all. stats()
                 counts the same, on ranks that have all blocks. A barrier has none.
             dtype: of the elements, by NumPy's name or ``"bfloat16"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``.
             op: of a reduction.
             root: of broadcast, reduce, gather and scatter.
-            codec: of lossy_all_reduce; None: nothing is lost.
+            codec: of lossy_all_reduce; None for an exact operation.
 
         Returns:
             A dict: ``collective``, ``family`` (the algorithm), ``predicted_s``, ``runners_up`` (a list of dicts
-            with ``family`` and ``predicted_s``, cheapest first), ``reason``, one line, ``shares`` (what each rank,
-            in hierarchical families each host, owns of the vector; empty when all own the same),
-            ``chunk_bytes`` (how finely it is cut; 0: not at all), and ``segments`` (into how many). Predictions
-            are for `nbytes`. The choice itself, and the times in its reason, are made for the next power of two;
-            for all_to_all, gather and scatter, of whose size ranks know only their part, for the smallest size. So
-            a runner-up may have the shorter prediction.
+            with ``family`` and ``predicted_s``, cheapest first), ``reason`` (one line), ``shares`` (the part of
+            the vector that each rank owns, or each host in hierarchical algorithms; empty if all parts are equal),
+            ``chunk_bytes`` (aimed at for a chunk of one segment; 0: not cut), and ``segments`` (their number).
+
+            Predictions are for `nbytes`. The choice, and the times in its reason, are for the next power of two.
+            In all_to_all, gather and scatter ranks know only their part of the size. There the choice is for the
+            smallest size. So a runner-up may have the shorter prediction.
 
         Raises:
-            ValueError: a name, size or root that there is not, or an op that the dtype has not.
+            ValueError: there is no such name, size or root, or the dtype does not have the op.
         """
         return self._core.explain(
             *(collective, dtype, calls.op_name(op), whole(root, "root"), whole(nbytes, "nbytes")),
@@ -190,28 +191,28 @@ class Communicator(Collectives, Messages):
     def topology(self) -> str:
         """Return hosts, latencies and network cards as the choice of algorithms sees them, one fact per line.
 
-        The first line has the host of every rank, ``within`` and ``between`` the links of ranks of one host and of
-        two, ``work`` what a core of the slowest host takes to add or to code, where it was measured, ``card`` a
-        host whose card is slower than those of the others. In seconds, and seconds per byte.
+        The first line has the host of every rank. ``within`` has the links within a host, ``between`` the links
+        between two hosts. ``work`` has the time that a core of the slowest host takes to add or to code, if it was
+        measured. ``card`` has a host whose card is slower than the others. Units: seconds, and seconds per byte.
         """
         return self._core.topology()
 
     def wires(self) -> list[str]:
-        """Return one line per rank: which wire joins us, and why not a better one."""
+        """Return one line per rank: the wire to that rank, and why no better wire is used."""
         return self._core.wires()
 
     def close(self) -> None:
-        """Leave. Waits a few seconds for what was started; others who still need this rank get an error."""
+        """Leave. Waits a few seconds for started operations. Ranks that still need this one get an error."""
         self._finalizer()
 
     def __enter__(self) -> Self:
-        """Return the communicator, which is closed at the end of the block."""
+        """Return the communicator. The end of the block closes it."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; after an exception abort, so that the others hear of it."""
+        """Close. After an exception abort first, so that the other ranks get the reason."""
         if isinstance(error, (Exception, KeyboardInterrupt)) and self._finalizer.alive:
             self.abort(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         self.close()
@@ -221,7 +222,7 @@ class Communicator(Collectives, Messages):
         return f"<braid.Communicator {self.name!r}, rank {self.rank} of {self.size}>"
 
 
-# Of the open communicators, where they met and their names: whoever used one twice would meet its own old cards.
+# The place and name of every open communicator. Used twice, they would show ranks the endpoints of the older one.
 _taken: set[tuple[Hashable, str]] = set()
 os.register_at_fork(after_in_child=_taken.clear)
 
@@ -245,7 +246,7 @@ def _take(meeting: Meeting, name: str, undo: contextlib.ExitStack) -> None:
 
 @atexit.register
 def _leave_at_exit() -> None:
-    # Python has printed the exception that ends a script by now, and remembers it.
+    # By now Python has printed the exception that ends a script, and stored it in sys.last_type.
     uncaught = getattr(sys, "last_type", None)
     if uncaught is None or hasattr(sys, "ps1"):
         _core.leave_all_groups("")

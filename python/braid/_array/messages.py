@@ -17,19 +17,19 @@ _ANY_RANK = -1
 class Messages:
     """The part of a communicator that has send and recv.
 
-    Messages between the same two ranks with the same tag arrive in the order sent, and receives get them in the
-    order posted. A message has as many bytes as the array that it is received into, or the communicator fails.
+    Messages between the same two ranks with the same tag arrive in the order of the sends. Receives get them in
+    the order of the receives. A message must have as many bytes as its receiving array, or the communicator fails.
     """
 
     _core: _core.Communicator
     _place: tuple[int, int]  # rank, size
 
     def send(self, x: Any, dest: int, tag: int = 0) -> None:
-        """Send x to another rank. Returns when x may be changed again, which may be when it is received."""
+        """Send x to another rank. Returns when x may be changed again, perhaps only after it was received."""
         self.isend(x, dest, tag).wait()
 
     def recv(self, out: Any, source: int | None = None, tag: int = 0) -> Any:
-        """Fill `out` with the next message of that rank, or of any, and tag. Returns `out`."""
+        """Fill `out` with the next message of this tag from rank `source`, or from any rank. Returns `out`."""
         return self.irecv(out, source, tag).wait()
 
     def sendrecv(self, x: Any, dest: int, out: Any, source: int, tag: int = 0) -> Any:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that somebody gave."""
+"""Checks of numbers that users give."""
 
 import operator
 from typing import Any
 
 
 def whole(given: Any, what: str) -> int:
-    """Return a whole number, of whatever integer type. Raises TypeError, which says what is none."""
+    """Return a whole number of any integer type as an int. Other types raise TypeError, which names `what`."""
     try:
         return operator.index(given)
     except TypeError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations under way."""
+"""``braid.Request``: a started operation."""
 
 from numbers import Real
 from typing import Any
@@ -9,10 +9,10 @@ from braid._array.arrays import Output
 
 
 class Request:
-    """An operation that was started, by one of a communicator's i-methods or by isend and irecv.
+    """A started operation, from one of a communicator's i-methods or from isend and irecv.
 
-    It keeps its arrays alive; do not change them, nor read its output, before wait() has returned or test() was
-    true. A request that is dropped goes on all the same, but does not fill an output that is not C-contiguous.
+    It keeps its arrays alive. Do not change them, and do not read its output, before wait() has returned or test()
+    was true. The operation of a dropped request goes on, but does not fill an output that is not C-contiguous.
     """
 
     __slots__ = ("_output", "_owner", "_started")
@@ -21,22 +21,22 @@ class Request:
         """Not for users."""
         self._started = started
         self._output = output
-        self._owner = owner  # a communicator ends with its last reference, but not under its operations
+        self._owner = owner  # keeps the communicator open while the operation runs
 
     def wait(self, timeout_s: float | None = None) -> Any:
-        """Return the result, as soon as there is one: what the blocking call would have returned.
+        """Wait for the operation, and return the result of the blocking call.
 
-        Ctrl-C interrupts the wait; the operation goes on.
+        Ctrl-C interrupts the wait. The operation goes on.
 
         Raises:
-            CommunicatorTimeoutError: `timeout_s` has passed. The operation goes on, and nothing is harmed.
+            CommunicatorTimeoutError: `timeout_s` has passed. The operation goes on. The communicator stays usable.
             CommunicatorError: the operation failed.
         """
         self._started.wait(checked_timeout(timeout_s))
         return None if self._output is None else self._output.bring_home()
 
     def test(self) -> bool:
-        """Return whether the operation has ended, without waiting; raise what it failed with."""
+        """Return whether the operation has ended, without waiting. Raise its error if it failed."""
         if not self._started.done():
             return False
         self.wait()
@@ -44,18 +44,18 @@ class Request:
 
     @property
     def source(self) -> int | None:
-        """The rank that a received message came from; None while it is not known, and of other operations."""
+        """The sender of a received message; None while it is unknown, and for other operations."""
         rank = self._started.source()
         return None if rank < 0 else rank
 
     @property
     def done(self) -> bool:
-        """Whether the operation has ended, well or badly."""
+        """Whether the operation has ended, with success or failure."""
         return self._started.done()
 
 
 def checked_timeout(given: Any) -> float | None:
-    """Return a timeout that makes sense; None stands for no limit."""
+    """Return a timeout in seconds, above 0, or None for no limit. Otherwise raise TypeError or ValueError."""
     if given is None:
         return None
     if not isinstance(given, Real):

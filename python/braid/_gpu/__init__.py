@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels for memory on a GPU, and the compiler that makes them."""
+"""Kernels for GPU memory, and the compiler that makes them."""

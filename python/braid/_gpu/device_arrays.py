@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What braid.cuda takes: memory on a GPU, of torch's CUDA tensors or CuPy's arrays, and that library's stream."""
+"""The arguments of braid.cuda: GPU memory of torch's CUDA tensors or CuPy's arrays, and the library's stream."""
 
 import sys
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ def _of_cupy(array: Any, what: str) -> Memory:
 
 
 def memory(given: Any, what: str) -> Memory:
-    """Return where an array is.
+    """Return the memory of an array. `what` names the array in errors.
 
     Raises:
-        TypeError: it is neither torch's nor CuPy's, or not on a GPU.
+        TypeError: it is neither a tensor of torch nor an array of CuPy, or not on a GPU, or sparse.
         ValueError: it is not contiguous.
     """
     library = type(given).__module__.partition(".")[0]
@@ -58,14 +58,14 @@ def memory(given: Any, what: str) -> Memory:
 
 
 def memories(given: Any, what: str) -> list[Memory]:
-    """Return where one array, or each of several, is."""
+    """Return the memory of one array, or of each array in a sequence."""
     if isinstance(given, Sequence):
         return [memory(one, f"{what}[{i}]") for i, one in enumerate(given)]
     return [memory(given, what)]
 
 
 def of_dtype(found: Memory, what: str, dtype: str, elements: int) -> Memory:
-    """Return the memory, if it is of that dtype and as many elements."""
+    """Return the memory if its dtype and number of elements are right. Otherwise raise TypeError or ValueError."""
     if found.dtype != dtype:
         raise TypeError(f"{what} has dtype {found.dtype}, expected {dtype}")
     if found.elements != elements:
@@ -74,10 +74,10 @@ def of_dtype(found: Memory, what: str, dtype: str, elements: int) -> Memory:
 
 
 def together(call: str, found: list[Memory]) -> Memory:
-    """Return the first; all must be of one library, on one GPU.
+    """Return the first memory. All must be of one library and on one GPU.
 
     Raises:
-        ValueError: they are not, or there are none.
+        ValueError: libraries or GPUs differ, or there is no memory.
     """
     if not found:
         raise ValueError(f"{call}: there are no tensors")
@@ -91,11 +91,12 @@ def together(call: str, found: list[Memory]) -> Memory:
 
 
 def apart(call: str, written: dict[str, Memory | None], read: list[Memory]) -> None:
-    """Raise ValueError where what is written shares memory with what is read, or with another that is written."""
+    """Raise ValueError if a written array shares memory with a read array or with another written array."""
     spans = [(one, name) for name, one in written.items() if one is not None]
     spans += [(one, "") for one in read]
     spans = sorted((span for span in spans if span[0].nbytes), key=lambda span: span[0].address)
-    reach = {"": (0, ""), "written": (0, "")}  # of all before, and of the written ones: the end, and whose it is
+    # The largest end of all arrays so far ("") and of the written ones, with the array's name.
+    reach = {"": (0, ""), "written": (0, "")}
     for one, name in spans:
         end, whose = reach["" if name else "written"]
         if one.address < end:
@@ -104,7 +105,7 @@ def apart(call: str, written: dict[str, Memory | None], read: list[Memory]) -> N
             reach[of] = max(reach[of], (one.address + one.nbytes, name))
 
 
-# ---- What the library gives: its stream, and memory that is its stream's own.
+# ---- From the library: its current stream, and memory that is allocated for that stream.
 
 
 def stream_of(like: Memory) -> int:
@@ -117,7 +118,7 @@ def stream_of(like: Memory) -> int:
 
 
 def fresh(elements: int, dtype: str, like: Memory) -> Any:
-    """Return a new array; what is in it is anything."""
+    """Return a new array. Its contents are undefined."""
     if like.library == "torch":
         torch = sys.modules["torch"]
         return torch.empty(elements, dtype=getattr(torch, dtype), device=f"cuda:{like.device}")
@@ -127,10 +128,10 @@ def fresh(elements: int, dtype: str, like: Memory) -> Any:
 
 
 def uploaded(data: bytes, like: Memory) -> Any:
-    """Return an array of uint8 with these bytes, copied by the current stream."""
+    """Return an array of uint8 with these bytes. The current stream copies them."""
     host = np.frombuffer(bytearray(data), np.uint8)
     if like.library == "torch":
-        # Without waiting for the stream: what is not pinned has been read when this returns.
+        # This does not wait for the stream. Memory that is not pinned has been read when the call returns.
         return sys.modules["torch"].from_numpy(host).to(f"cuda:{like.device}", non_blocking=True)
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(like.device):
@@ -138,5 +139,5 @@ def uploaded(data: bytes, like: Memory) -> Any:
 
 
 def first_number(array: Any) -> int:
-    """Return the first element, when the stream has come to it."""
+    """Wait until the stream has computed the array; return its first element."""
     return int(array[0])

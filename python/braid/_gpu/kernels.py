@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels' machine code for a GPU: what nvcc put into the package, or what NVRTC makes of their source."""
+"""The kernels' machine code for a GPU: nvcc's from the package, or NVRTC's, made here from their source."""
 
 import hashlib
 import threading
@@ -13,7 +13,7 @@ from braid._torch.adapter.errors import AdapterError
 from braid._torch.adapter.sealed import content_of, why_not_believed, write_sealed
 from braid._torch.adapter.toolchain import PackageFiles
 
-# As in cmake/BraidCuda.cmake: these make the bytes those of the host.
+# As in cmake/BraidCuda.cmake. With these options the GPU computes the same bytes as the host.
 EXACT = ("--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 _OPTIONS = (*EXACT, "--std=c++20", "--device-as-default-execution-space")
 
@@ -22,7 +22,7 @@ LEAST_CAPABILITY = (8, 0)
 
 @dataclass
 class Loaded:
-    """A GPU with the kernels in it, and the file that they came from."""
+    """A GPU with the kernels loaded, and the file that has them."""
 
     gpu: _core.Gpu
     image: Path
@@ -33,10 +33,11 @@ _lock = threading.Lock()
 
 
 def loaded(device: int) -> Loaded:
-    """Return a device with the kernels, which the first call loads.
+    """Return a device with the kernels. The first call loads them.
 
     Raises:
-        RuntimeError: there is no driver, no such device, an old one, or no machine code for it; says what to do.
+        RuntimeError: there is no driver or no such device, the device is too old, or there is no machine code for
+            it. The message says what to do.
     """
     found = _loaded.get(device)
     if found is None:
@@ -47,7 +48,7 @@ def loaded(device: int) -> Loaded:
 
 
 def fat_binary() -> Path | None:
-    """Return what nvcc made when braid was built, if there was one."""
+    """Return the file that nvcc made when braid was built; None if braid was built without nvcc."""
     path = PackageFiles.installed().library.parent / "kernels.fatbin"
     return path if path.exists() else None
 
@@ -76,10 +77,10 @@ def _load(device: int) -> Loaded:
 
 
 def compiled(capability: tuple[int, int], *, folder: Path | None = None) -> Path:
-    """Return a sealed file of machine code for such devices, out of the cache or made by NVRTC.
+    """Return a sealed file of machine code for a compute capability, from the cache or made by NVRTC.
 
     Raises:
-        NvrtcError: there is no NVRTC, it fails, or what it made cannot be kept.
+        NvrtcError: there is no NVRTC, it fails, or the file cannot be written.
         AdapterError: there is no folder to keep code in.
     """
     compiler = nvrtc.library()

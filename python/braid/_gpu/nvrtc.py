@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA's run-time compiler, NVRTC, of which torch and CuPy bring a library: C++ text in, machine code out."""
+"""NVRTC, CUDA's run-time compiler: C++ text in, machine code out. Packages of torch and CuPy contain it."""
 
 import contextlib
 import ctypes
@@ -10,7 +10,7 @@ from typing import Any
 
 _MAJORS = (13, 12)
 
-# NVRTC has no standard headers; these are what the kernels include of them.
+# NVRTC has no standard headers. These stand for the ones that the kernels include.
 _INTEGERS = {
     f"{sign}int{bits}_t": f"{'unsigned ' if sign else ''}{name}"
     for bits, name in ((8, "char"), (16, "short"), (32, "int"), (64, "long long"))
@@ -38,10 +38,10 @@ def _candidates() -> Iterator[str]:
 
 
 def library() -> ctypes.CDLL:
-    """Return NVRTC's library: the system's, or the one of the packages that torch and CuPy ask for.
+    """Return NVRTC's library: the system's, or the library from the packages that torch and CuPy require.
 
     Raises:
-        NvrtcError: there is none.
+        NvrtcError: there is no such library.
     """
     for path in _candidates():
         with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ def version(nvrtc: ctypes.CDLL) -> tuple[int, int]:
 
 
 def _text(nvrtc: ctypes.CDLL, of: str, program: ctypes.c_void_p) -> bytes:
-    """Return what nvrtcGet<of> gives."""
+    """Return the bytes that nvrtcGet<of> writes."""
     size = ctypes.c_size_t()
     _check(nvrtc, f"nvrtcGet{of}Size", getattr(nvrtc, f"nvrtcGet{of}Size")(program, ctypes.byref(size)))
     buffer = ctypes.create_string_buffer(size.value)
@@ -77,10 +77,10 @@ def _strings(texts: list[str]) -> Any:
 
 
 def compile_text(nvrtc: ctypes.CDLL, text: str, name: str, options: list[str]) -> bytes:
-    """Return the machine code of a program.
+    """Return the machine code of a program. `name` is its file name in the compiler's messages.
 
     Raises:
-        NvrtcError: it does not compile; the message has the compiler's.
+        NvrtcError: it does not compile; the message contains the compiler's log.
     """
     program = ctypes.c_void_p()
     headers = _strings(list(_HEADERS.values())), _strings(list(_HEADERS))

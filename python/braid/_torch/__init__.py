@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch sees of braid: its backend, the adapter between the two, and the ways to it."""
+"""braid for torch: the backend, the adapter that is compiled for one torch, and the takeover of other backends."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _store_for_servers(options: "_DistributedBackendOptions") -> Any:
-    """Return the store of the whole job, where aggregators find its default group; None unless they may join."""
+    """Return the whole job's store, where aggregators find the default group. None: aggregators cannot join."""
     if not os.environ.get("BRAID_SERVERS") or options.global_ranks_in_group:
         return None
     from torch.distributed import PrefixStore
@@ -21,7 +21,7 @@ def _store_for_servers(options: "_DistributedBackendOptions") -> Any:
     store = options.store
     while isinstance(store, PrefixStore):
         store = store.underlying_store
-    # A connection of its own: a store lets others wait while one waits.
+    # It needs its own connection: while one thread waits in a store, the others must wait for it.
     return store.clone() if hasattr(store, "clone") else store
 
 
@@ -30,17 +30,17 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
 
     Args:
         options: store, rank, size, timeout and members of the group, from torch.
-        pg_options: what the caller gave as ``pg_options``. A script that was taken over passes another
-            backend's options here, which mean nothing to braid, so they are not looked at.
+        pg_options: the caller's ``pg_options``, ignored. A script that was taken over passes another backend's
+            options, which mean nothing to braid.
 
     Raises:
-        AdapterError: the torch adapter cannot be had; the message says what to do.
+        AdapterError: the torch adapter cannot be found, built or loaded. The message says what to do.
     """
     del pg_options
     monitored.install()
     adapter = load_adapter()
     ctrl_c.watch(adapter)
-    # torch leaves the list empty for the default group, which every rank belongs to.
+    # torch leaves the list empty for the default group, because every rank is a member.
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
     backend: Backend = adapter.create_backend(
         options.store,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets Ctrl-C through where torch waits in C++ for a future of ours, as DDP does at the end of backward.
+"""Lets Ctrl-C end a wait of torch, in C++, for a future of braid. DDP waits like this at the end of backward.
 
-Python only notes a signal; its main thread raises KeyboardInterrupt when it runs Python again. A thread of ours
-hears of the note through Python's wakeup descriptor. When the main thread does not come back to Python, our thread
-ends the waits for futures. The operations go on, as after any Ctrl-C.
+Python only notes a signal. Its main thread raises KeyboardInterrupt when it runs Python code again. A thread of
+braid learns about the signal through Python's wakeup descriptor. If the main thread does not return to Python
+code, braid's thread ends the waits for futures. The operations go on, as after any Ctrl-C.
 """
 
 import atexit
@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from types import ModuleType
 
-# How long the main thread may take to come back to Python. Waits of braid's own take 0.05 s.
+# How long the main thread may take to return to Python code. braid's own waits return within 0.05 s.
 PATIENCE = timedelta(seconds=0.25)
 
 _watch: "_Watch | None" = None
@@ -29,7 +29,7 @@ class _Watch:
         self._thread = threading.Thread(target=self._run, name="braid-ctrl-c", daemon=True)
 
     def start(self) -> bool:
-        """Return False if the wakeup descriptor is somebody else's, or there is no thread to be had."""
+        """Return False if other code uses the wakeup descriptor, or if no thread can be started."""
         before = signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)
         try:
             if before == -1:
@@ -44,12 +44,12 @@ class _Watch:
     def stop(self) -> None:
         self._ends = True
         self._give_back()
-        with suppress(OSError):  # the program has closed what it did not open
+        with suppress(OSError):  # the program may have closed our descriptor
             os.write(self._told, b"\0")
         self._thread.join(2 * PATIENCE.total_seconds())
 
     def forget(self) -> None:
-        """What a forked child does, which has no such thread: its signals are not the parent's."""
+        """Give up the descriptors in a forked child. The child has no such thread, and its signals are its own."""
         self._give_back()
         with suppress(OSError):
             self._close()
@@ -68,20 +68,20 @@ class _Watch:
             is_open, main_thread_returns = self._adapter.next_signals(self._heard)
             if not is_open:
                 return
-            # Another handler may return, and then nothing was interrupted.
+            # Another handler may return without an exception. Then nothing must be interrupted.
             if main_thread_returns is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
                 continue
-            # Again and again, as backward may still make new futures before it waits.
+            # Repeated, because backward may still make new futures before it waits.
             while not main_thread_returns.wait(PATIENCE) and not self._ends:
                 self._adapter.interrupt_open_futures()
 
 
 def watch(adapter: ModuleType) -> None:
-    """Begin, once in a process. Only the main thread can, while nobody else uses the wakeup descriptor."""
+    """Start the watch, once in a process. Only the main thread can, and only if the wakeup descriptor is free."""
     global _watch
     if _watch is not None or threading.current_thread() is not threading.main_thread():
         return
-    with suppress(OSError):  # without descriptors there is no watch; the group says what it lacks
+    with suppress(OSError):  # without descriptors there is no watch; the group's own error says so
         begun = _Watch(adapter)
         if not begun.start():
             return

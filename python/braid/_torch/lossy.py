@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions in fewer bytes, for torch: ``braid.lossy_all_reduce``, and what it would take."""
+"""Lossy reductions for torch: ``braid.lossy_all_reduce``, and predictions of its time."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,35 +18,36 @@ def lossy_all_reduce(
     group: "ProcessGroup | None" = None,
     async_op: bool = False,
 ) -> "Work | None":
-    """Sum or average a tensor over all ranks, in fewer bytes between hosts; all ranks end with the same bits.
+    """Sum or average a tensor over all ranks, in fewer bytes between hosts. All ranks get the same bits.
 
-    Each part of the tensor is encoded where it leaves a host, added up in float32 by the rank that owns the part,
-    and its sum is encoded once more for everybody. Within a host nothing is lost, so neither is on a single one.
-    Error feedback (Seide et al. 2014; Karimireddy et al. 2019): what the messages lacked is kept in `residual`,
-    and added the next time. Summed over ranks, what went in and the old residuals are what came out and the new
-    ones. What is lost when the result is rounded to 16 bits is kept with the rest.
+    Each part of the tensor is encoded where it leaves a host. The rank that owns the part adds it up in float32,
+    and encodes the sum once more for all ranks. Within a host nothing is lost, nor if all ranks are on one host.
+
+    Error feedback (Seide et al. 2014; Karimireddy et al. 2019): `residual` keeps the error of the messages. The
+    next call adds it. Summed over ranks, inputs plus old residuals equal results plus new residuals. The error of
+    rounding the result to 16 bits is kept, too.
 
     Args:
-        tensor: float32, float16 or bfloat16 on the CPU, any shape; holds the result afterwards. Floats of 16
+        tensor: float32, float16 or bfloat16 on the CPU, any shape. It holds the result afterwards. Floats of 16
             bits are encoded and added up as float32, and rounded once, at the end.
         codec: ``"fp16"``, ``"bf16"``, ``"fp8_e4m3"``, ``"fp8_e5m2"``, ``"int8"``, ``"int4"``, ``"qsgd"``,
             ``"sign"``, ``"top_k:0.001"`` or ``"random_k:0.01"`` with the part of the elements that is sent; or
-            what ``str()`` turns into one of these. The same on all ranks. It must make the tensor smaller:
+            an object whose ``str()`` is one of these. The same on all ranks. It must make the tensor smaller:
             ``"fp16"`` and ``"bf16"`` are for float32 alone.
-        residual: float32, contiguous, as many elements; zeros to begin with, then one and the same tensor for the
-            same parameters, step after step. None forgets what was lost, which only the codecs of 8 bits and more
-            can bear.
-        op: ReduceOp.AVG, which is meant by None, or SUM.
-        seed: of what ``qsgd`` and ``random_k`` draw, the same on all ranks. It is mixed with the number of the
-            operation, so it need not change.
-        group: a group on braid; None for the default one.
-        async_op: return at once, with a Work.
+        residual: float32, contiguous, as many elements as the tensor. It begins with zeros. Give the same residual
+            for the same parameters in every step. None forgets the error. Training works without a residual only
+            with codecs of 8 bits or more.
+        op: ReduceOp.AVG or SUM. None stands for AVG.
+        seed: for the random choices of ``qsgd`` and ``random_k``; the same on all ranks. It is mixed with the
+            number of the operation, so it need not change.
+        group: a group on braid; None for the default group.
+        async_op: return a Work at once.
 
     Returns:
-        A Work, whose future has the list of the tensor, if `async_op`; else None.
+        A Work if `async_op`, else None. The value of the Work's future is a list with the tensor.
 
     Raises:
-        ValueError, TypeError: an argument makes no sense; the message says what to do. No group is harmed.
+        ValueError, TypeError: an argument makes no sense; the message says what to do. The group stays usable.
         RuntimeError: the group is not on braid, or the operation failed.
 
     Example:
@@ -77,23 +78,23 @@ def lossy_reduce_scatter(
     group: "ProcessGroup | None" = None,
     async_op: bool = False,
 ) -> "Work | None":
-    """Sum or average a tensor over all ranks, each of which gets its part, in fewer bytes between hosts.
+    """Sum or average a tensor over all ranks, in fewer bytes between hosts. Each rank gets one part of the result.
 
-    Encoded once, where it leaves a host; ``lossy_all_reduce`` says the rest, and what is raised.
+    The tensor is encoded once, where it leaves a host. Otherwise it works, and raises, as ``lossy_all_reduce``.
 
     Args:
-        output: float32, float16 or bfloat16 on the CPU, contiguous: a part of the input's elements, as many on all
-            ranks.
-        input: of the same dtype on the CPU, one part after the other.
-        codec: as of ``lossy_all_reduce``.
-        residual: float32, contiguous, with an element for each of the input; or None.
-        op: ReduceOp.AVG, which is meant by None, or SUM.
-        seed: as of ``lossy_all_reduce``.
-        group: a group on braid; None for the default one.
-        async_op: return at once, with a Work.
+        output: float32, float16 or bfloat16 on the CPU, contiguous: this rank's part. All parts have the same
+            number of elements.
+        input: the same dtype, on the CPU: the parts of all ranks, one after the other.
+        codec: as for ``lossy_all_reduce``.
+        residual: float32, contiguous, as many elements as the input; or None.
+        op: ReduceOp.AVG or SUM. None stands for AVG.
+        seed: as for ``lossy_all_reduce``.
+        group: a group on braid; None for the default group.
+        async_op: return a Work at once.
 
     Returns:
-        A Work, whose future has the list of the output, if `async_op`; else None.
+        A Work if `async_op`, else None. The value of the Work's future is a list with the output.
     """
     from torch.distributed import ReduceOp, ReduceScatterOptions
 
@@ -114,20 +115,20 @@ def predict_all_reduce(
     *,
     dtype: "torch.dtype | None" = None,
 ) -> float:
-    """Return the seconds that the cost model predicts for an all_reduce of so many floats; asks no other rank.
+    """Return the seconds that the cost model predicts for an all_reduce. It asks no other rank.
 
     Args:
-        elements: of the dtype.
-        codec: as of ``lossy_all_reduce``; None for an exact one.
-        group: a group on braid; None for the default one.
-        dtype: float32 unless given.
+        elements: the number of elements.
+        codec: as for ``lossy_all_reduce``; None for an exact all_reduce.
+        group: a group on braid; None for the default group.
+        dtype: the dtype of the elements; float32 unless given.
 
     Returns:
-        The same on all ranks, from links as they were last measured: it may change when braid plans anew, which it
-        does between the same two operations everywhere. On one host all codecs take the time of the exact one.
+        Seconds, the same on all ranks, from the last measurement of the links. They may change when braid plans
+        anew. All ranks plan anew between the same two operations. On one host every codec takes the exact time.
 
     Raises:
-        ValueError: a codec that there is not, or that makes the dtype no smaller; a negative number.
+        ValueError: there is no such codec, it does not make the dtype smaller, or `elements` is negative.
         RuntimeError: the group is not on braid.
     """
     size, name = (4, "float32") if dtype is None else (dtype.itemsize, str(dtype).removeprefix("torch."))
@@ -138,7 +139,7 @@ def predict_all_reduce(
 
 
 def is_on_several_hosts(group: "ProcessGroup | None" = None) -> bool:
-    """Tell whether ranks of a group on braid are on more than one host, so that codecs have something to do."""
+    """Return true if ranks of a group on braid are on more than one host. Otherwise codecs are not used."""
     return bool(_backend(group).is_on_several_hosts)
 
 

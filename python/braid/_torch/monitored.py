@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets ``torch.distributed.monitored_barrier`` work on braid groups: torch up to 2.13 asks for the name "gloo"."""
+"""Lets ``torch.distributed.monitored_barrier`` work on braid groups: torch up to 2.13 allows only "gloo"."""
 
 import functools
 import sys
@@ -13,7 +13,7 @@ _MARK = "_braid_monitored_barrier"
 
 
 def install() -> None:
-    """Wrap the function wherever torch has imported it; again does nothing."""
+    """Wrap the function in both modules of torch that export it. A second call does nothing."""
     import torch.distributed.distributed_c10d as c10d
 
     original = c10d.monitored_barrier

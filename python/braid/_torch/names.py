@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names by which scripts know their groups, where braid has taken over another backend's."""
+"""The backend names that scripts asked for, by group, after braid has taken over those backends."""
 
 import functools
 import os
@@ -12,12 +12,12 @@ from braid._torch.backend_name import BACKEND_NAME
 
 _asking: ContextVar[str] = ContextVar("asking", default=BACKEND_NAME)
 _known_as: dict[str, str] = {}  # by torch's name of the group
-_default = BACKEND_NAME  # what the default group goes by
+_default = BACKEND_NAME  # the name of the default group
 
 
 @contextmanager
 def asking(name: str) -> Iterator[None]:
-    """Groups made in this context go by this name."""
+    """Give this backend name to groups that are made in this context."""
     token = _asking.set(name)
     try:
         yield
@@ -26,7 +26,7 @@ def asking(name: str) -> Iterator[None]:
 
 
 def name_in_profiles() -> str:
-    """The name that a group being made now has in profiles: that of its CPU backend."""
+    """Return the name in profiles of the group that is being made: the name of its CPU backend."""
     for part in _asking.get().split(","):
         device, _, name = part.rpartition(":")
         if device in ("", "cpu"):
@@ -35,7 +35,7 @@ def name_in_profiles() -> str:
 
 
 def remember(group: Any, name: str, *, is_default: bool = False) -> None:
-    """Say by which name a group goes."""
+    """Store the name that a script asked for when it made a group."""
     global _default
     _known_as[group.group_name] = name
     if is_default:
@@ -43,12 +43,12 @@ def remember(group: Any, name: str, *, is_default: bool = False) -> None:
 
 
 def inherited() -> str:
-    """The name of a group for which none was asked."""
+    """Return the name of a group that was made without a name: the default group's."""
     return _default
 
 
 def wrap_get_backend(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer with the name the script asked for: scripts and torch itself choose what to do by it."""
+    """Let get_backend() return the name that the script asked for. Scripts and torch decide by that name."""
 
     @functools.wraps(original)
     def get_backend(group: Any = None) -> Any:
@@ -64,14 +64,14 @@ def wrap_get_backend(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _told_of_gloo() -> dict[str, Any]:
-    # What DDP adds under this name: two settings of the environment, and how many threads carry operations. Here
-    # these are at most two: the progress thread and, where there is TCP, the network thread.
+    # DDP adds these for the name "gloo": two environment variables, and the number of threads that carry
+    # operations. braid has at most two: the progress thread and, with TCP, the network thread.
     settings = ("GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT")
     return {**{name.lower(): os.environ.get(name, "N/A") for name in settings}, "gloo_num_threads": 2}
 
 
 def wrap_logging_data(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Do the same in what DistributedDataParallel tells of itself, which calls every plug-in "custom"."""
+    """Put the script's name into DistributedDataParallel's logging data, which call every plug-in "custom"."""
 
     @functools.wraps(original)
     def _get_ddp_logging_data(self: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What braid carried: counters of every group, and the last operations."""
+"""Counters of every group, and a record of the last operations."""
 
 import atexit
 import json
@@ -21,14 +21,17 @@ def stats() -> list[dict[str, Any]]:
     """Return the counters of every group and communicator of this process.
 
     Returns:
-        One dict per group: ``group`` (its name), ``rank``, ``ranks``, and ``operations``, a list with one dict per
-        collective and algorithm: ``collective``, ``family`` (the algorithm), ``calls``, ``bytes``, ``min_bytes``,
-        ``max_bytes``, ``seconds`` (all summed) and the percentiles ``p50_s``, ``p95_s``, ``p99_s`` (each right
-        within 6 %) and ``max_s`` of the time of one operation. Messages are ``send`` and ``recv``.
+        One dict per group. ``group`` is its name, ``rank`` this rank, ``ranks`` the number of ranks.
 
-        Also who waits: ``waiting``, a list of the operations that have waited for a second or more, the longest
-        first, each with ``operation``, ``seconds`` and ``ranks`` (those it waits for directly, if they are known);
-        ``notices``, how many lines were written about waits; ``longest_wait_s`` of all that lasted a second.
+        ``operations`` is a list with one dict per collective and algorithm: ``collective``, ``family`` (the
+        algorithm), ``calls``, ``bytes``, ``min_bytes``, ``max_bytes`` and ``seconds`` (the sum). For the time of
+        one operation it has the percentiles ``p50_s``, ``p95_s``, ``p99_s`` (each right within 6 %) and ``max_s``.
+        Messages are ``send`` and ``recv``.
+
+        ``waiting`` is a list of the operations that have waited for a second or more, the longest first. Each has
+        ``operation``, ``seconds`` and ``ranks``: the ranks that it waits for directly, if they are known.
+        ``notices`` is the number of lines written about waits. ``longest_wait_s`` is the longest wait of all that
+        lasted a second.
     """
     return _core.stats()
 
@@ -39,22 +42,23 @@ def flight_record() -> dict[str, Any]:
     Returns:
         The dict that torch's flight recorder dumps: ``entries`` with one dict per operation (group, sequence
         number, shapes, dtypes, ``state``, times in ns), ``pg_config``, ``version``. A failed operation stays
-        "started", as with torch, and has ``failed`` set. One that runs for a second or more has ``awaited_ranks``,
-        the global ranks it waits for directly. Pickled to one file per rank it can be read by
-        ``python -m torch.distributed.flight_recorder.fr_trace``; that tool knows no plug-in, so names of
-        operations begin with "gloo:". Python frames are not kept.
+        "started", as in torch, and has ``failed`` set. An operation that runs for a second or more has
+        ``awaited_ranks``, the global ranks that it waits for directly. Python frames are not kept.
+
+        Pickle the dict to one file per rank for ``python -m torch.distributed.flight_recorder.fr_trace``. That
+        tool knows no plug-in, so names of operations begin with "gloo:".
     """
-    adapter = sys.modules.get("braid._c10d")  # without it torch has no group of ours, and asking must not build it
+    adapter = sys.modules.get("braid._c10d")  # without it no group is on braid, and this call must not build it
     record: dict[str, Any] = adapter.flight_record() if adapter else {"entries": []}
     return record
 
 
 def watch(name: str, backend: Any, global_rank: int) -> None:
-    """Have written at exit what environment variables ask for.
+    """Write counters and the flight record at exit if environment variables ask for them.
 
-    With BRAID_STATS, this group's counters go to ``$BRAID_STATS.rank<global rank>.json``: a list with one object
-    per group, its name and the rows of ``Backend.stats()``. With TORCH_FR_DUMP_TEMP_FILE, the flight record goes
-    to ``$TORCH_FR_DUMP_TEMP_FILE<global rank>``, if an operation has failed or never ended.
+    BRAID_STATS: the counters go to ``$BRAID_STATS.rank<global rank>.json``. It is a list with an object per group:
+    its name and the rows of ``Backend.stats()``. TORCH_FR_DUMP_TEMP_FILE: the flight record goes to
+    ``$TORCH_FR_DUMP_TEMP_FILE<global rank>``, if an operation has failed or has not ended.
     """
     global _record_is_dumped_at_exit
     if _RECORD_PATH and not _record_is_dumped_at_exit:

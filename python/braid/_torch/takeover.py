@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs unchanged scripts on braid: wraps init_process_group and new_group to change the name they get.
+"""Runs unchanged scripts on braid: wraps init_process_group and new_group to replace the backend name.
 
-The script goes on to see the name it asked for: names.
+The script still sees the name that it asked for; see names.py.
 """
 
 import functools
@@ -15,9 +15,9 @@ from braid._notices import tell
 from braid._torch import names
 from braid._torch.backend_name import BACKEND_NAME
 
-NO_NAME = "none"  # in BRAID_TAKEOVER: calls that name no backend
+NO_NAME = "none"  # in BRAID_TAKEOVER it stands for calls without a backend name
 _MARK = "_braid_takeover"
-_OURS = ("cpu", "cuda")  # what the plain name "braid" covers
+_OURS = ("cpu", "cuda")  # the devices of the plain name "braid"
 
 
 def parse_names(text: str) -> frozenset[str]:
@@ -26,10 +26,10 @@ def parse_names(text: str) -> frozenset[str]:
 
 
 def translate(backend: str | None, taken: frozenset[str]) -> str | None:
-    """Replace the names taken over, in a plain name, in None, or in "cpu:gloo,cuda:nccl".
+    """Replace the names that are taken over, in a plain name, in None, or in "cpu:gloo,cuda:nccl".
 
-    A device string of which nothing else is left becomes the plain name: torch gives a group made from a
-    device string no default backend, and then DDP cannot use it.
+    A device string that has only braid becomes the plain name. A group made from a device string has no default
+    backend in torch, and DDP cannot use it.
     """
     if backend is None or backend.lower() == "undefined":
         return BACKEND_NAME if NO_NAME in taken else backend
@@ -46,10 +46,10 @@ def translate(backend: str | None, taken: frozenset[str]) -> str | None:
 
 
 def install(backends: str) -> None:
-    """Wrap torch's functions wherever torch has already imported them; again does nothing.
+    """Wrap torch's functions in all modules of torch that have them. A second call does nothing.
 
     Args:
-        backends: those to take over, comma separated, as in BRAID_TAKEOVER.
+        backends: the backends to take over, comma separated, as in BRAID_TAKEOVER.
     """
     import torch.distributed.distributed_c10d as c10d
     from torch.nn.parallel import DistributedDataParallel
@@ -65,7 +65,7 @@ def install(backends: str) -> None:
 
 
 def _replace(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
-    # torch.distributed re-exports both, and device_mesh, among others, holds them under their own names.
+    # torch.distributed re-exports these functions. Other modules, such as device_mesh, import them by name.
     for name, module in list(sys.modules.items()):
         held = getattr(module, "__dict__", {})
         if name.startswith("torch.") and held.get(original.__name__) is original:
@@ -86,7 +86,7 @@ def _wrap_init(original: Callable[..., Any], taken: frozenset[str]) -> Callable[
             return result
         call.arguments["backend"] = given
         if str(asked).lower() == "mpi" and "RANK" in os.environ and not call.arguments.get("store"):
-            # With MPI, torch documents that these are ignored, and scripts pass anything.
+            # torch ignores these with MPI, by its documentation, so scripts may pass any values.
             call.arguments.pop("rank", None)
             call.arguments.pop("world_size", None)
         name = _shown(asked)
@@ -108,7 +108,7 @@ def _wrap_new_group(original: Callable[..., Any], taken: frozenset[str]) -> Call
         call = signature.bind(*args, **kwargs)
         asked = call.arguments.get("backend")
         name = names.inherited()
-        if asked:  # without a name a group inherits, and what it inherits was translated before
+        if asked:  # a group without a name inherits the default group's, which was translated before
             call.arguments["backend"] = given = translate(asked, taken)
             name = BACKEND_NAME if given == asked else _shown(asked)
         with names.asking(name):

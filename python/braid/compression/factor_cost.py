@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When factors are cheaper than the gradient they make: bytes on the way, and the product everybody must form."""
+"""Predicts whether factors are faster than the gradient: their bytes, and the product that every rank computes."""
 
 import time
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ import torch.distributed as dist
 from braid._torch.lossy import predict_all_reduce
 from braid.compression.operations import compute_alike
 
-_MEASURED_EXTENT = 384  # of the square matrices that are multiplied to see how fast that goes
+_MEASURED_EXTENT = 384  # rows and columns of the matrices whose product is timed
 _REPEATS = 3
 _SMALL, _LARGE = 1 << 16, 1 << 24  # elements
 
 
 class FactorCost:
-    """Compares two ways for a gradient of M x N. All ranks compare alike: they agree once on the slowest speed."""
+    """Compares factors with the whole gradient, M x N. All ranks compare alike: they agree once on all numbers."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        """Measure how fast matrices are multiplied here; all ranks of the group must come."""
+        """Measure how fast this process multiplies matrices. All ranks of the group must call this."""
         self.ranks: int = dist.get_world_size(group)
         self.are_alike = compute_alike(group)  # else products would differ in their last bits from rank to rank
         small_s, large_s = predict_all_reduce(_SMALL, None, group), predict_all_reduce(_LARGE, None, group)
-        # One line through two predictions, for they may change later, and not in the same moment everywhere.
+        # One line through two predictions is kept: later predictions may change, and not on all ranks at once.
         least = torch.tensor([_flops_per_s(), small_s, large_s], dtype=torch.float64)
         dist.all_reduce(least, op=dist.ReduceOp.MIN, group=group)
         numbers: list[float] = least.tolist()
@@ -32,15 +32,15 @@ class FactorCost:
         self._latency_s = small_s - _SMALL * self._s_per_element
 
     def most_rows(self, out_features: int, in_features: int) -> float:
-        """Return K of each rank up to which factors are not more bytes: 2 M N / (P (M + N))."""
+        """Return the rows per rank up to which factors are not more bytes: 2 M N / (P (M + N)), with P ranks."""
         return float(2 * out_features * in_features) / (self.ranks * (out_features + in_features))
 
     def prefers_factors(self, rows: Sequence[int], out_features: int, in_features: int) -> bool:
-        """Tell which way is predicted to take less time, for these numbers of rows by rank."""
+        """Return true if factors are predicted to take less time. `rows` has the number of rows of each rank."""
         most = max(rows)
         if self.ranks == 1 or not self.are_alike or most > self.most_rows(out_features, in_features):
             return False
-        # All ranks send as much as the one with the most rows. An all_gather is the second half of an all_reduce.
+        # Every rank sends as many rows as the rank with most. An all_gather is the second half of an all_reduce.
         gather_s = self._all_reduce_s(self.ranks * most * (out_features + in_features)) / 2
         rebuild_s = 2 * (sum(rows) * (1 - 1 / self.ranks)) * out_features * in_features / self.flops_per_s
         return gather_s + rebuild_s < self._all_reduce_s(out_features * in_features)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One linear layer whose weight gradient is brought together here and not by DDP."""
+"""One linear layer whose weight gradient is averaged here and not by DDP."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,23 +17,25 @@ _WHOLE = -1  # instead of a number of rows: this rank must send its gradient as 
 
 
 class FactorLayer:
-    """Replaces forward() of a module. Its backward pass starts the exchange; the end of it waits and multiplies.
+    """Replaces forward() of a module. The layer's backward pass starts the exchange.
 
-    Every synchronized call exchanges numbers of rows in its forward pass, so that they are there when its backward
-    pass has to decide. Calls outside of DDP's forward pass are local, as those under no_sync(). Those within a
-    backward pass are made once more by checkpoint(), and may come to nothing; what has a backward pass is refused.
+    The end of the whole backward pass waits for the exchange and multiplies the factors.
+
+    A synchronized call exchanges numbers of rows in its forward pass. So they are known when its backward pass
+    decides between factors and gradient. Calls outside of DDP's forward pass are local, as calls under no_sync().
+    Calls within a backward pass may be repeats by checkpoint(). They are allowed, but their backward pass raises.
     """
 
     def __init__(
         self, module: Any, group: dist.ProcessGroup, cost: FactorCost, begin: Callable[[], None] = lambda: None
     ) -> None:
-        """Take a plain nn.Linear over, for as long as it lives; `begin` is called before what may communicate."""
+        """Replace the forward() of a plain nn.Linear for ever. `begin` is called before a call may communicate."""
         self.module, self.group, self.cost = module, group, cost
         self._begin = begin
         self._guarded: Tensor | None = None
-        self._anchor = torch.zeros((), requires_grad=True)  # makes autograd call backward() whatever the input is
+        self._anchor = torch.zeros((), requires_grad=True)  # makes autograd call backward() for any input
         self.as_factors = self.as_matrix = 0
-        self._holds_own = False  # weight.grad has what other ranks have not seen
+        self._holds_own = False  # weight.grad has gradients of this rank alone
         self._pending: list[_Exchange] = []
         module.forward = self
 
@@ -47,11 +49,11 @@ class FactorLayer:
         return result
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the group behind: a copy of the module, or a saved one, computes alike and exchanges nothing."""
+        """Leave out the group: a copied or saved module computes the same, but exchanges nothing."""
         return CopiedForward, (self.module,)
 
     def announce(self, rows: int) -> "_Rows | None":
-        """Start telling other ranks how many rows this call has; None if its gradient stays here for now."""
+        """Start to tell the other ranks how many rows this call has. None: its gradient stays here for now."""
         ddp = _active_ddp()
         if ddp is None:
             return None if torch._C._current_graph_task_id() == -1 else _NoRows()
@@ -61,7 +63,7 @@ class FactorLayer:
         return _Rows(_WHOLE if self._holds_own else rows, self.cost.ranks, self.group)
 
     def send(self, x: Tensor, g: Tensor, rows: "_Rows | None") -> None:
-        """Bring together what the backward pass of one call found."""
+        """Start the exchange of one call's gradient, `g` transposed times `x`; without `rows` keep it here."""
         weight = self.module.weight
         if rows is None:
             own = _product(g, x, weight)
@@ -85,7 +87,7 @@ class FactorLayer:
     def _finish(self) -> None:
         pending, self._pending = self._pending, []
         if pending and self._holds_own:
-            # Others do not know of it: it would make the replicas differ.
+            # Other ranks do not have these gradients: the replicas would differ.
             raise RuntimeError(
                 "a backward pass joined calls of a layer of sufficient_factors() made under no_sync(), or outside "
                 "of DDP's forward(), with a synchronized one made before their gradients were there: call "
@@ -107,20 +109,20 @@ class FactorLayer:
                 "the weight of a layer of sufficient_factors() is no parameter any more, but computed from others "
                 "(a weight norm, pruning): call sufficient_factors() after that, and it leaves such layers alone"
             )
-        # Autograd has a gradient for this weight only if something else than this layer has used it.
+        # Autograd has a gradient for this weight only if other code than this layer has used the weight.
         weight.register_post_accumulate_grad_hook(_refuse_other_use)
         self._guarded = weight
 
 
 class CopiedForward:
-    """The forward() of a copy of a layer: a plain one, which exchanges nothing."""
+    """The forward() of a copied layer. It exchanges nothing."""
 
     def __init__(self, module: Any) -> None:
         """Take the copied module."""
         self._module = module
 
     def __call__(self, input: Tensor) -> Tensor:
-        """Do what nn.Linear's forward() does; within DDP nobody would bring the gradients together."""
+        """Do what nn.Linear's forward() does. Within DDP it raises: nobody would average the gradients."""
         weight = self._module.weight
         if torch.is_grad_enabled() and weight.requires_grad and _active_ddp() is not None:
             raise RuntimeError(
@@ -131,7 +133,7 @@ class CopiedForward:
 
 
 class _Rows:
-    """Everybody's numbers of rows in one call, on their way."""
+    """The exchange of one call's number of rows between all ranks."""
 
     def __init__(self, rows: int, ranks: int, group: dist.ProcessGroup) -> None:
         self._all = torch.empty(ranks, dtype=torch.int64)
@@ -144,7 +146,7 @@ class _Rows:
 
 
 class _NoRows(_Rows):
-    """Of a call made within a backward pass, where nobody knows whether it repeats one of DDP's forward pass."""
+    """Stands for a call within a backward pass. Whether it repeats a call of DDP's forward pass is unknown."""
 
     def __init__(self) -> None:
         pass
@@ -157,7 +159,7 @@ class _NoRows(_Rows):
 
 
 class _Exchange:
-    """A gradient on its way."""
+    """The exchange of one gradient, under way."""
 
     def finish(self, weight: Tensor) -> Tensor:
         raise NotImplementedError
@@ -176,7 +178,7 @@ class _Whole(_Exchange):
 
 
 class _Factors(_Exchange):
-    """Everybody's X and G side by side, rows of zeros below where a rank has fewer than another."""
+    """G and X of all ranks, side by side. Ranks with fewer rows add rows of zeros."""
 
     def __init__(self, x: Tensor, g: Tensor, rows: list[int], group: dist.ProcessGroup) -> None:
         self._out = g.shape[1]
@@ -184,19 +186,19 @@ class _Factors(_Exchange):
         own = torch.cat([g, x.to(g.dtype)], dim=1)
         if own.shape[0] < max(rows):
             own = nn.functional.pad(own, (0, 0, 0, max(rows) - own.shape[0]))
-        self._own = own  # kept until it was sent
+        self._own = own  # must live until it was sent
         self._all = own.new_empty(self._ranks * own.shape[0], own.shape[1])
         self._work = all_gather(self._all, own, group=group, async_op=True)
 
     def finish(self, weight: Tensor) -> Tensor:
         self._work.wait()
-        # One product over all ranks' rows: the same numbers in the same order everywhere.
+        # One product over all ranks' rows: every rank adds the same numbers in the same order.
         g, x = self._all[:, : self._out], self._all[:, self._out :]
         return _product(g, x, weight).div_(self._ranks)
 
 
 class _Linear(torch.autograd.Function):  # type: ignore[misc]
-    """A linear map whose backward pass gives the weight's gradient to its FactorLayer, and none to autograd."""
+    """A linear map. Its backward pass gives the weight's gradient to the FactorLayer, and not to autograd."""
 
     @staticmethod
     def forward(
@@ -229,10 +231,10 @@ def _refuse_other_use(weight: Tensor) -> None:
 def _active_ddp() -> Any:
     from torch.nn.parallel import DistributedDataParallel
 
-    # Set while DDP's forward() runs, which is when DDP decides too whether to synchronize.
+    # Set while DDP's forward() runs. DDP, too, decides there whether to synchronize.
     return DistributedDataParallel._active_ddp_module
 
 
 def _product(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    with torch.autocast(weight.device.type, enabled=False):  # which is on where backward() was called within it
+    with torch.autocast(weight.device.type, enabled=False):  # it is on if backward() was called within autocast
         return torch.mm(g.T.to(weight.dtype), x.to(weight.dtype))

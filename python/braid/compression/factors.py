@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sufficient factors (Zhang et al. 2017): a linear layer's gradient travels as what it is the product of.
+"""Sufficient factors (Zhang et al. 2017): ranks send the two factors of a linear layer's gradient.
 
-dW = G^T X, with G (K x M) the gradient of the output and X (K x N) the input of K rows. Where K is small, G and X
-of all ranks are fewer bytes than dW; everybody gathers them and multiplies for itself: exact, but for rounding.
+dW = G^T X. G (K x M) is the gradient of the output, X (K x N) is the input of K rows. If K is small, G and X of
+all ranks are fewer bytes than dW. Every rank gathers them and multiplies. The result is exact, but for rounding.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from braid.compression.factor_cost import FactorCost
 from braid.compression.factor_layer import CopiedForward, FactorLayer
 
-_LEAST_ELEMENTS = 1 << 16  # below it an operation of one's own costs more than the bytes it saves
+_LEAST_ELEMENTS = 1 << 16  # below it one more operation costs more than it saves
 
 
 @dataclass(frozen=True)
 class FactorRow:
-    """One layer in a report: its weight, in how many steps it was sent as factors and as a matrix."""
+    """One layer in a report: its weight's name, and how often its gradient was sent as factors and as a matrix."""
 
     parameter: str
     as_factors: int
@@ -28,20 +28,20 @@ class FactorRow:
 
 
 class SufficientFactors:
-    """The layers whose weight gradients braid brings together, in place of DDP. Made by sufficient_factors()."""
+    """The layers whose weight gradients braid averages instead of DDP. sufficient_factors() makes it."""
 
     def __init__(self, layers: dict[str, FactorLayer], refused: dict[str, str]) -> None:
-        """Take the layers by the name of their weight; `refused` says why others stay with DDP."""
+        """Take the layers by the name of their weight. `refused` has the reason why other layers stay with DDP."""
         self._layers = layers
         self.refused = refused
 
     @property
     def parameters(self) -> list[str]:
-        """Names of the weights that are not in DDP's buckets."""
+        """The names of the weights that are not in DDP's buckets."""
         return list(self._layers)
 
     def report(self) -> list[FactorRow]:
-        """Return how often each weight's gradient was sent which way."""
+        """Return how often each weight's gradient was sent as factors, and how often as a matrix."""
         return [FactorRow(name, layer.as_factors, layer.as_matrix) for name, layer in self._layers.items()]
 
 
@@ -52,25 +52,28 @@ def sufficient_factors(
     rows: int | None = None,
     layers: Sequence[str] | None = None,
 ) -> SufficientFactors:
-    """Take large linear layers out of DDP's hands, and send factors of their gradients where those are smaller.
+    """Take large linear layers away from DDP, and send factors of their gradients if the factors are faster.
 
     Call it on all ranks, before the model is wrapped::
 
         braid.hooks.sufficient_factors(model)
         ddp = DistributedDataParallel(model)
 
-    In each step, and for each layer, ranks tell each other their numbers of rows (batch x tokens), which may
-    differ; where the whole gradient is cheaper, they average that. All ranks must use the same of these layers in
-    each backward pass, and gradients are there when backward() returns, not before. What was accumulated under
-    no_sync(), or by calls of the model without DDP around it, stays on its rank until the next synchronized
-    backward pass, and is averaged whole there. Weights are those of the group's first rank now, and once more
-    when DDP is first called for training, so that one rank alone may load them.
+    In each step, for each layer, ranks tell each other their numbers of rows (batch x tokens). These may differ.
+    If the whole gradient is cheaper, ranks average the whole gradient.
+
+    All ranks must use the same layers of these in each backward pass. The gradients are there when backward()
+    returns, not before. Gradients may be accumulated under no_sync(), or by calls of the model without DDP. They
+    stay on their rank until the next synchronized backward pass, which averages them whole.
+
+    This call gives all ranks the weights of the group's first rank. The first call of DDP for training does so
+    once more, so that one rank alone may load weights.
 
     Args:
         model: not wrapped yet. Layers must be of type nn.Linear itself, with a weight that nothing else shares.
         process_group: the group that DDP will have; by default the default group.
-        rows: batch x tokens on each rank, if known: layers for which factors would be larger stay with DDP.
-        layers: names of modules to take; by default all for which it may be worth it.
+        rows: batch x tokens on each rank, if known. Layers for which factors would be slower stay with DDP.
+        layers: names of modules to take; by default all layers for which factors may be faster.
 
     Raises:
         ValueError: a layer named in `layers` cannot be taken; the message says why.
@@ -83,7 +86,7 @@ def sufficient_factors(
     if unknown := [name for name in layers or () if name not in named]:
         raise ValueError(f"the model has no module {unknown[0]!r}")
     shared = _shared_weights(model)
-    # A group of its own: ranks whose graphs differ elsewhere may meet DDP's buckets at other moments.
+    # The layers need their own group: ranks with different graphs may start DDP's buckets at different moments.
     members = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     group = dist.new_group(
         members,
@@ -155,14 +158,14 @@ def _not_worth(module: Any, cost: FactorCost, rows: int | None) -> str:
 
 
 class _Begin:
-    """Gives all ranks the first one's weights, as DDP does when it is made, where it leaves out these ones."""
+    """Gives all ranks the first rank's weights, as DDP does for its own parameters. It leaves these out."""
 
     def __init__(self, layers: dict[str, FactorLayer], group: dist.ProcessGroup) -> None:
         self._layers, self._group = layers, group
         self._is_done = False
 
     def __call__(self) -> None:
-        # All layers at once: then it is the first operation of the group on every rank, whatever ranks call first.
+        # All layers at once, so that this is the group's first operation on every rank, whichever layer is first.
         if not self._is_done:
             self._is_done = True
             self.broadcast()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2's reduce_scatter by a codec, for fully_shard()."""
+"""A reduce_scatter with a codec for FSDP2, which is fully_shard()."""
 
 import sys
 import weakref
@@ -13,25 +13,28 @@ from braid._torch.lossy import lossy_reduce_scatter
 from braid.compression import codecs
 from braid.compression.operations import is_on_one_host, reduce_scatter
 
-_MOST_CALLERS = 8  # looked at for the module's; with torch 2.13 it is the fifth
+_MOST_CALLERS = 8  # stack frames searched for the FSDP module's; with torch 2.13 it is the fifth
 
 
 class ReduceScatterByCodec:
-    """What FSDPModule.set_custom_reduce_scatter() takes: one for each module, for it keeps that module's residual.
+    """The argument of FSDPModule.set_custom_reduce_scatter(). It keeps one module's residual: make one per module.
 
-    The residual is a float for each unsharded element of the module. Within a host, for gradients that the codec
-    does not make smaller, or that are not on the CPU, and in steps that leave some of the module's parameters
-    unused, it is the plain reduce_scatter.
+    The residual has one float32 per unsharded element of the module. The plain reduce_scatter is used instead:
+
+    - if all ranks are on one host;
+    - for gradients that are not on the CPU, or that the codec does not make smaller;
+    - for other operations than AVG and SUM;
+    - in a step that leaves some of the module's parameters unused.
     """
 
     def __init__(self, codec: str) -> None:
-        """Use a codec of braid.lossy_all_reduce(); ValueError for what is none."""
+        """Use a codec of braid.lossy_all_reduce(); ValueError if the codec is not one."""
         self.codec = codecs.checked(codec)
         if self.codec in (codecs.EXACT, codecs.AUTO) or codecs.low_rank(self.codec):
             raise ValueError(f"codec {codec!r}: FSDP's gradients need a codec of braid.lossy_all_reduce()")
         self._residual: Tensor | None = None
         self._is_lossy: bool | None = None  # not known before the first call
-        self._owner: weakref.ref[Any] | None = None  # whose residual this is
+        self._owner: weakref.ref[Any] | None = None  # the module's object that the residual belongs to
 
     def allocate(
         self, size: "torch.Size | tuple[int, ...]", *, dtype: torch.dtype, device: torch.device
@@ -60,7 +63,7 @@ class ReduceScatterByCodec:
         self._check_owner(elements, self._residual.numel())
         if elements < self._residual.numel():
             return self._plain(output_tensor, input_tensor, group, op, async_op)
-        if elements > self._residual.numel():  # the steps before have left some out
+        if elements > self._residual.numel():  # earlier steps left some parameters unused
             self._residual = torch.zeros(elements)
         return lossy_reduce_scatter(
             output_tensor, input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=async_op
@@ -73,13 +76,13 @@ class ReduceScatterByCodec:
         return work
 
     def _check_owner(self, elements: int, before: int) -> None:
-        """Raise RuntimeError where a second module uses this: one's error would go to the other."""
+        """Raise RuntimeError if a second module uses this: the residual of one would be added to the other."""
         owner = self._caller()
         known = None if self._owner is None else self._owner()
         if known is None and owner is not None:
             self._owner = weakref.ref(owner)
         if owner is not None and owner is known:
-            return  # it has gradients for the parameters that were used in the step
+            return  # the number of elements may change: it counts the parameters that the step used
         if elements == before and (known is None or owner is None):
             return
         raise RuntimeError(
@@ -88,7 +91,10 @@ class ReduceScatterByCodec:
         )
 
     def _caller(self) -> Any:
-        """Return what calls this for a module of FSDP2, or None; torch does not say for which module it calls."""
+        """Return FSDP2's object of the calling module, found on the stack; None if it is not there.
+
+        torch does not pass the module.
+        """
         frame = sys._getframe(1)
         for _ in range(_MOST_CALLERS):
             caller = frame.f_locals.get("self")
@@ -101,19 +107,19 @@ class ReduceScatterByCodec:
 
 
 def compress_fsdp(model: nn.Module, codec: str) -> list[str]:
-    """Give every module of FSDP2 in a model a reduce_scatter by a codec, with a residual of its own.
+    """Give every FSDP2 module of a model its own reduce_scatter with a codec, and its own residual.
 
-    A step that leaves some of a module's parameters unused is exact for that module, and its residual stays.
+    If a step leaves some of a module's parameters unused, the step is exact for that module. Its residual stays.
 
     Args:
         model: after all calls of fully_shard().
-        codec: as of ``braid.lossy_all_reduce``.
+        codec: as for ``braid.lossy_all_reduce``.
 
     Returns:
-        The names of these modules.
+        The names of the FSDP2 modules.
 
     Raises:
-        ValueError: there is no such codec, or no such module.
+        ValueError: there is no such codec, or the model has no FSDP2 module.
     """
     from torch.distributed.fsdp import FSDPModule
 
@@ -126,15 +132,15 @@ def compress_fsdp(model: nn.Module, codec: str) -> list[str]:
 
 
 def fsdp_reduce_scatter(codec: str) -> ReduceScatterByCodec:
-    """Return what ``module.set_custom_reduce_scatter()`` takes, for one module of FSDP2, and for that one alone::
+    """Return the argument of ``module.set_custom_reduce_scatter()`` for one FSDP2 module. Never share it::
 
         for module in (*model.layers, model):
             module.set_custom_reduce_scatter(braid.hooks.fsdp_reduce_scatter("int8"))
 
-    compress_fsdp() does that for all of a model.
+    compress_fsdp() does that for all modules of a model.
 
     Args:
-        codec: as of ``braid.lossy_all_reduce``.
+        codec: as for ``braid.lossy_all_reduce``.
 
     Raises:
         ValueError: there is no such codec.

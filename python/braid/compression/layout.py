@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the gradients of one DDP bucket are grouped: what travels together, in place or packed."""
+"""Groups the gradients of one DDP bucket by codec. One group is one operation, in place or on packed copies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from braid.compression import codecs
 
-# A run of this many elements is reduced where it lies; shorter ones of a codec are copied together. At 1 MiB a
-# copy takes about as long as one more operation costs on a network.
+# Runs of at least this many elements are reduced in place. Shorter runs of one codec are copied together. A copy
+# of 1 MiB takes about as long as one more operation on a network.
 LONG_ELEMENTS = 1 << 18
 
 
@@ -27,42 +27,42 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """Of the gradient, as it is."""
+        """The bytes of the gradient without a codec."""
         return self.elements * int(self.dtype.itemsize)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Pieces of one codec that travel in one operation: a run of the buffer, or packed copies.
+    """Pieces of one codec that one operation reduces: a run of the buffer, or packed copies.
 
-    With the first factors of low rank goes what is exact and short, their rider. On its own it would take as long
-    as they do, since that is mostly for going there and back.
+    A short exact part is the rider of a low-rank part: it is appended to the low-rank part's first factors. Its
+    own message would take about as long as the factors', because latency is most of the time.
     """
 
     codec: str
     pieces: tuple[Piece, ...]
     in_place: bool
     rider: "Part | None" = None
-    _views: list[Tensor] = field(default_factory=list, compare=False, repr=False)  # of the buffer seen last
+    _views: list[Tensor] = field(default_factory=list, compare=False, repr=False)  # of the last buffer
 
     @cached_property
     def elements(self) -> int:
-        """Of all pieces together."""
+        """The number of elements of all pieces, without the rider."""
         return sum(piece.elements for piece in self.pieces)
 
     @property
     def all_elements(self) -> int:
-        """The rider's too."""
+        """The number of elements of all pieces and the rider."""
         return self.elements + (self.rider.elements if self.rider else 0)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the parameters."""
+        """The names of the parameters."""
         return tuple(piece.name for piece in self.pieces)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Of the parameters, in elements."""
+        """The number of elements of each parameter."""
         return tuple(piece.elements for piece in self.pieces)
 
     def take(self, buffer: Tensor) -> Tensor:
@@ -72,20 +72,20 @@ class Part:
         return torch.cat(self._views_of(buffer))
 
     def put(self, flat: Tensor, buffer: Tensor) -> None:
-        """Bring what take() returned back to where it is from."""
+        """Copy the vector that take() returned back to its pieces."""
         if self.in_place:
             return
         torch._foreach_copy_(self._views_of(buffer), flat.split(list(self.sizes)))
 
     def fill(self, flat: Tensor, buffer: Tensor) -> None:
-        """Bring the values of another vector to where the pieces are."""
+        """Copy the values of any vector into the pieces."""
         if self.in_place:
             self.take(buffer).copy_(flat)
         else:
             self.put(flat, buffer)
 
     def _views_of(self, buffer: Tensor) -> list[Tensor]:
-        """Return the pieces where they lie: cut once, for that takes longer than to copy small ones."""
+        """Return views of the pieces. They are kept: to make a view takes longer than to copy a small piece."""
         views, first = self._views, self.pieces[0].offset * buffer.element_size()
         if not views or views[0].data_ptr() != buffer.data_ptr() + first:
             views = [buffer.narrow(0, piece.offset, piece.elements) for piece in self.pieces]
@@ -94,9 +94,9 @@ class Part:
 
 
 def parts_of(pieces: Sequence[Piece], chosen: Sequence[str]) -> list[Part]:
-    """Group pieces, given in the order of their offsets, by codec.
+    """Group pieces by codec. The pieces are in the order of their offsets; `chosen` has one codec per piece.
 
-    The order of parts follows from the arguments alone: all ranks start the same operations in the same order.
+    The order of parts depends only on the arguments. So all ranks start the same operations in the same order.
     """
     runs: list[tuple[str, list[Piece]]] = []
     for piece, codec in zip(pieces, chosen, strict=True):
@@ -124,6 +124,6 @@ def _with_rider(parts: list[Part]) -> list[Part]:
 
 
 def _can_ride(part: Part) -> bool:
-    # Factors are float32, so it must be, too.
+    # Factors are float32, so a rider must be float32, too.
     is_short = part.elements < LONG_ELEMENTS and part.pieces[0].dtype == torch.float32
     return part.codec == codecs.EXACT and is_short

@@ -94,8 +94,8 @@ class Sent:
 class Factors:
     """P and Q of every matrix from its last step. P is rank x rows, Q is rank x columns.
 
-    The next step begins with Q. P and Q together are what was sent. The stored error still contains what was sent:
-    the next step subtracts the product while it reads the error.
+    The next step begins with Q. The product of P and Q was sent. The stored error still contains the product: the
+    next step subtracts it while it reads the error.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Factors:
         return q, None if sent is None else sent.p
 
     def settle(self, errors: dict[str, Tensor]) -> None:
-        """Subtract what was sent from these copies of the stored errors."""
+        """Subtract the sent products from these copies of the stored errors."""
         for name, sent in self.sent.items():
             _settle(errors[name], sent, self.q[name])
 
@@ -226,7 +226,7 @@ class _Matrix:
 
 
 class _Components:
-    """One factor of each of several matrices and the rider, end to end, for one operation."""
+    """One factor of each matrix, and the rider, end to end in one vector for one operation."""
 
     def __init__(self, extents: Sequence[int], rank: int, rest: int = 0) -> None:
         sizes = [rank * extent for extent in extents]
@@ -246,7 +246,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _array_of(gradient: Tensor) -> Any:
-    """Return a gradient's memory as NumPy takes it, which knows no bfloat16."""
+    """Return a gradient's memory as a NumPy array. Gradients of 16 bits become int16: NumPy has no bfloat16."""
     return (gradient if gradient.dtype == torch.float32 else gradient.view(torch.int16)).numpy()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations that hooks start: means over all ranks, whose futures write into the bucket's buffer."""
+"""The operations that hooks start: means over all ranks. Their futures write into the bucket's buffer."""
 
 import platform
 import zlib
@@ -16,7 +16,7 @@ from braid._torch.lossy import is_on_several_hosts, lossy_all_reduce, predict_al
 from braid.compression import codecs
 from braid.compression.layout import Part
 
-# torch 2.13 has new names for these, and warns of the old ones.
+# torch 2.13 has new names for these two, and warns about the old ones.
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -33,46 +33,46 @@ def exact_mean(flat: Tensor, group: dist.ProcessGroup | None) -> "Future[list[Te
 def lossy_mean(
     flat: Tensor, codec: str, residual: Tensor, group: dist.ProcessGroup | None
 ) -> "Future[list[Tensor]]":
-    """Start the mean by a codec; what it leaves out goes into the residual, whose content it adds before."""
+    """Start the mean with a codec. It adds the residual first, and stores the new error there."""
     work = lossy_all_reduce(flat, codec, residual=residual, group=group, async_op=True)
     assert work is not None
     return work.get_future()
 
 
 def must_carry(wanted: Iterable[str], group: dist.ProcessGroup | None) -> None:
-    """Find out now, and not in the first step after the warm-up, whether a group carries codecs.
+    """Check that a group carries codecs. Otherwise the first step after the warm-up would fail.
 
     Raises:
         RuntimeError: the group is not on braid; the message says what to do.
-        ValueError: a codec of the core is among the wanted ones, and what the user has forced cannot carry any.
+        ValueError: a codec of the core is wanted, and the algorithm that the user has forced cannot carry codecs.
     """
     named = [codec for codec in wanted if codec not in (codecs.EXACT, codecs.AUTO) and not codecs.low_rank(codec)]
     predict_all_reduce(_LARGE, named[0] if named else None, group)
 
 
 def is_on_one_host(group: dist.ProcessGroup | None) -> bool:
-    """Tell whether no codec would ever be used: within a host all is exact."""
+    """Return true if all ranks are on one host. Then no codec is used: all is exact within a host."""
     return not is_on_several_hosts(group)
 
 
 def most_of(number: int, group: dist.ProcessGroup | None) -> int:
-    """Return the largest of all ranks' numbers; waits for it. All ranks of the group must come."""
+    """Return the largest number of all ranks, and wait for it. All ranks of the group must call this."""
     word = torch.tensor([number])
     dist.all_reduce(word, op=dist.ReduceOp.MAX, group=group)
     return int(word)
 
 
 def slowest_of(seconds: float, group: dist.ProcessGroup | None) -> float:
-    """Return the largest of all ranks' times; waits for it. All ranks of the group must come."""
+    """Return the longest time of all ranks, and wait for it. All ranks of the group must call this."""
     word = torch.tensor([seconds], dtype=torch.float64)
     dist.all_reduce(word, op=dist.ReduceOp.MAX, group=group)
     return float(word)
 
 
 def compute_alike(group: dist.ProcessGroup | None) -> bool:
-    """Tell whether all ranks get the same bits from the same products of matrices; all ranks must come.
+    """Return true if the same product of matrices has the same bits on all ranks. All ranks must call this.
 
-    Libraries choose their kernels, and so the order of sums, by processor and number of threads.
+    Libraries choose their kernels by processor and number of threads. The kernel decides the order of sums.
     """
     mine = "\n".join(
         (
@@ -87,31 +87,31 @@ def compute_alike(group: dist.ProcessGroup | None) -> bool:
 
 
 def choice_of_first(choice: int, group: dist.ProcessGroup | None) -> int:
-    """Return the choice of the group's first rank; waits for it. All ranks of the group must come."""
+    """Return the choice of the group's first rank, and wait for it. All ranks of the group must call this."""
     word = torch.tensor([choice])
     dist.broadcast(word, dist.get_global_rank(group or dist.group.WORLD, 0), group=group)
     return int(word)
 
 
 def plain(buffer: Tensor, group: dist.ProcessGroup | None) -> "Future[Tensor]":
-    """Reduce a whole bucket as DDP itself would."""
+    """Start the exact mean of a whole bucket, as DDP does without a hook."""
     return exact_mean(buffer, group).then(lambda done: done.value()[0])
 
 
 def put_back(future: "Future[Any]", part: Part, flat: Tensor, buffer: Tensor) -> "Future[Any]":
-    """Bring a part's values back to the buffer when they are there."""
+    """Copy a part's values back to the buffer when the future is done."""
     if part.in_place:
         return future
 
     def put(done: "Future[Any]") -> None:
-        done.value()  # raises what went wrong
+        done.value()  # raises the operation's error
         part.put(flat, buffer)
 
     return future.then(put)
 
 
 def together(futures: "list[Future[Any]]", buffer: Tensor) -> "Future[Tensor]":
-    """Return the future of the buffer, done when all its parts are."""
+    """Return the future of the buffer. It is done when all parts are done."""
     if len(futures) == 1:
         return futures[0].then(lambda done: _after([done], buffer))
     return torch.futures.collect_all(futures).then(lambda done: _after(done.value(), buffer))
@@ -128,5 +128,5 @@ def _processor() -> str:
 
 def _after(parts: "list[Future[Any]]", buffer: Tensor) -> Tensor:
     for part in parts:
-        part.value()  # raises what went wrong
+        part.value()  # raises the operation's error
     return buffer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each bucket is reduced, decided once for as long as it holds the same parameters."""
+"""How each bucket is reduced. It is decided once, and again only if the bucket's parameters change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from braid.compression.prediction import Decision
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter: what is done to its gradient, and why.
+    """One parameter: the codec of its gradient, and the reason.
 
     Attributes:
         parameter: its name.
         codec: "exact" or a codec.
         reason: the rule, the property of the parameter, or the prediction that decided.
-        exact_bytes: of its gradient.
-        sent_bytes: about those of it in one encoded message.
+        exact_bytes: bytes of its gradient.
+        sent_bytes: bytes of its gradient in one encoded message, approximately.
         gain_s: predicted time saved in a step; 0 where no prediction was asked for.
         is_predicted: the codec was picked by "auto".
     """
@@ -36,31 +36,31 @@ class Row:
     is_predicted: bool = False
 
 
-# Pieces and their kinds to one decision for each; must depend on nothing that ranks do not share.
+# Takes pieces and their parameter kinds; returns one decision per piece. All ranks must decide alike.
 Decide = Callable[[list[Piece], list[str]], list[Decision]]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one bucket is reduced. Of one whose gradients cannot be told apart there are no parts."""
+    """How one bucket is reduced. There are no parts if the bucket's gradients cannot be told apart."""
 
-    parameters: tuple[int, ...]  # their identities
+    parameters: tuple[int, ...]  # their id()s
     parts: tuple[Part, ...]
     is_exact: bool
 
 
 class Plans:
-    """Plans by bucket. DDP sorts its buckets anew after the first step; a bucket with other parameters is new."""
+    """The plan of every bucket. A plan knows its parameters: DDP sorts its buckets anew after the first step."""
 
     def __init__(self, parameters: Parameters, group: dist.ProcessGroup | None) -> None:
-        """Begin with none, for DDP of these parameters and this group."""
+        """Begin with no plan. `group` is the group of the DDP that has these parameters."""
         self._parameters = parameters
         self._group = group
         self._by_index: dict[int, Plan] = {}
         self._rows: dict[str, Row] = {}
 
     def get(self, bucket: dist.GradBucket, decide: Decide) -> Plan:
-        """Return the plan of a bucket, made by `decide` if there is none yet."""
+        """Return the plan of a bucket. `decide` makes it if there is none for the same parameters."""
         parameters = bucket.parameters()
         identities = tuple(id(parameter) for parameter in parameters)
         found = self._by_index.get(bucket.index())
@@ -77,7 +77,7 @@ class Plans:
         )
         parts = () if opaque else tuple(parts_of(pieces, [decision.codec for decision in decisions]))
         plan = Plan(identities, parts, all(part.codec == codecs.EXACT for part in parts))
-        # Others of the same parameters are from before DDP sorted its buckets anew.
+        # Older plans with some of these parameters are from before DDP sorted its buckets anew.
         self._by_index = {k: one for k, one in self._by_index.items() if not set(one.parameters) & set(identities)}
         self._by_index[bucket.index()] = plan
         return plan
@@ -87,11 +87,11 @@ class Plans:
         return [self._by_index[index] for index in sorted(self._by_index)]
 
     def clear(self) -> None:
-        """Decide anew from now on."""
+        """Drop all plans: every bucket is decided anew."""
         self._by_index.clear()
 
     def rows(self) -> list[Row]:
-        """Return what was decided for every parameter seen so far."""
+        """Return the decision for every parameter seen so far."""
         return list(self._rows.values())
 
     def _obstacle(self, buffer: Tensor) -> str:
@@ -105,7 +105,7 @@ class Plans:
 
 
 def _row_of(piece: Piece, made: Decision) -> Row:
-    """Return the row of a parameter for which a decision was made."""
+    """Return the report's row for one parameter."""
     return Row(
         piece.name,
         made.codec,

@@ -38,14 +38,14 @@ class CompressionPolicy:
         default: a codec, "exact", or "auto": a codec of the budget if it is predicted to save time, else exact.
         rules: rules in the order in which they are tried.
         budget: the codecs that "auto" may pick: "16bit", "8bit", "aggressive", or a tuple of codecs.
-        warmup_steps: the first steps, in which all gradients are exact. At least one: after it DDP sorts its
-            buckets anew.
+        warmup_steps: the number of first steps in which all gradients are exact. At least one: DDP sorts its
+            buckets anew after the first step.
         small_bytes: the default leaves parameters below this size exact.
         least_gain: "auto" compresses if the predicted time, with encoding and decoding, is better by more than
             this part.
-        trial_steps: steps of the trial after the warm-up. They use and leave out in turns what "auto" chose. It is
-            dropped if steps are not faster with it. There is no trial if half of a step is predicted to be saved.
-            At least 8, or 0 for no trial.
+        trial_steps: steps of the trial after the warm-up; at least 8, or 0 for no trial. These steps use and leave
+            out in turns the codecs that "auto" chose. The codecs are dropped if steps are not faster with them.
+            There is no trial if the codecs are predicted to save more than half of a step.
     """
 
     default: str = codecs.EXACT
@@ -92,7 +92,7 @@ class CompressionPolicy:
         ``int8,head.*=bf16``, ``auto:aggressive,*>=4M=power_sgd:4``.
 
         Raises:
-            ValueError: a part is wrong; the message names it, and what is possible.
+            ValueError: a part is wrong; the message names it and the possible values.
         """
         try:
             return CompressionPolicy(**settings_from_text(text))

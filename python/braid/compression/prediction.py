@@ -9,11 +9,11 @@ from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.policy import CompressionPolicy, Wish
 from braid.compression.power_sgd_rounds import is_long
 
-# Seconds of an all_reduce of so many floats: exact (None), or by a codec, with encoding and decoding.
-# For PowerSGD: seconds of the arithmetic alone.
+# Returns the seconds of an all_reduce of this many elements: exact (None), or with a codec and its encoding and
+# decoding. For PowerSGD it returns the seconds of the arithmetic alone.
 Predict = Callable[[int, str | None], float]
 
-# Seconds per byte of pieces that are copied together, and back again.
+# Seconds per byte to copy pieces together, and back again.
 _COPY_S_PER_BYTE = 2e-10
 
 

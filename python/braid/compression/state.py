@@ -102,7 +102,7 @@ class AutoState:
         self._plans = Plans(self._parameters, self.process_group)
         self._plans_without_auto = Plans(self._parameters, self.process_group)
         self._residuals = ErrorFeedbackStore()
-        self._errors = ErrorFeedbackStore()  # of PowerSGD: its matrices still contain what was sent
+        self._errors = ErrorFeedbackStore()  # of PowerSGD: its matrices still contain the sent products
         self._factors = low_rank.Factors()
         self._rounds: list[PowerSGDRound] = []
 
@@ -132,7 +132,7 @@ class AutoState:
         All ranks must call this at the same point, because the slowest rank's arithmetic counts.
         """
         exact_s = planned_s = 0.0
-        coded: list[tuple[Sequence[Part], Predict]] = []  # of buckets
+        coded: list[tuple[Sequence[Part], Predict]] = []  # one entry per bucket
         for plan in self._plans_in_use.all():
             if not plan.parts:
                 continue

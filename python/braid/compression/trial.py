@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what `auto` chose pays: steps with it and without, in turns, timed.
+"""Times steps with and without the codecs that "auto" chose, in turns, to see which are faster.
 
-Predictions know operations. What a step takes also depends on what else the processors have to do meanwhile, and
-on what a script does between its operations; where links are fast that decides.
+Predictions cover operations only. The time of a step also depends on the processors' other work, and on the work
+of the script between operations. With fast links that other work decides.
 """
 
 import time
 from collections.abc import Callable
 from statistics import median
 
-_TURN = 4  # steps of one way in a row, of which the first is left out: caches have the other one's memory
-_SURE = 0.5  # of a step: a predicted gain of so much needs no proof
-_LEAST = 0.98  # of a step's time without it is what a step with it may take at most
+_TURN = 4  # steps in a row with, or without; the first is not timed: caches hold the other way's memory
+_SURE = 0.5  # a predicted gain of more than this part of a step needs no trial
+_LEAST = 0.98  # codecs stay if a step with them takes less than this part of a step without
 _VERDICTS = (None, True, False)
-_WARM = 3  # steps of the warm-up that are enough to tell how long one takes
+_WARM = 3  # a step's time is known after this many timed warm-up steps
 
 
 class Trial:
-    """Tells for each step whether codecs that were chosen by prediction are used in it. All ranks tell alike.
+    """Decides for each step whether it uses the codecs that were chosen by prediction. All ranks decide alike.
 
-    The first step uses them. Where they are predicted to save half of a step, or there are none, that is all.
-    Otherwise turns of 4 steps follow, with them and without, and then what the first rank found to be faster.
+    The first step uses the codecs. The trial ends there if they are predicted to save more than half of a step, or
+    if no codec was chosen. Otherwise turns of 4 steps follow, with and without codecs. Then rank 0's times decide.
     """
 
     def __init__(self, steps: int, verdict: bool | None = None) -> None:
-        """Begin a trial of so many steps, or take over the verdict of an earlier one; for 0 codecs are used."""
+        """Begin a trial of this many steps, or take over an earlier verdict. With 0 steps codecs are used."""
         self.verdict = verdict if steps else True
         self.was_found = steps > 0 and verdict is not None
         self.reason = "slower with a codec than without, as far as was tried"
@@ -36,18 +36,18 @@ class Trial:
 
     @property
     def uses_codecs(self) -> bool:
-        """Whether they are used in the step that has begun."""
+        """Whether the step that has begun uses the codecs."""
         if self.verdict is not None:
             return self.verdict
         return self._made <= 1 or (self._made - 2) // _TURN % 2 == 0
 
     @property
     def finding(self) -> bool | None:
-        """The verdict, if there was anything to find out."""
+        """The verdict that a trial found; None if no trial has ended."""
         return self.verdict if self.was_found else None
 
     def settle(self, most_of: Callable[[int], int]) -> None:
-        """Take over the verdict that any rank has, given what returns the largest of all ranks' numbers."""
+        """Take over the verdict of any rank that has one. `most_of` returns the largest number of all ranks."""
         if self._steps:
             self.verdict = _VERDICTS[most_of(_VERDICTS.index(self.verdict))]
             self.was_found = self.verdict is not None
@@ -55,12 +55,13 @@ class Trial:
     def begin_step(
         self, is_warm_up: bool, gain_s: Callable[[], float | None], agree: Callable[[int], int]
     ) -> bool:
-        """Begin a step; tell whether the verdict has come.
+        """Begin a step. Return true if the verdict was found just now.
 
         Args:
-            is_warm_up: all is exact in it.
-            gain_s: what codecs are predicted to save in a step; None where none was chosen. Asked once.
-            agree: gives every rank the choice of the same one.
+            is_warm_up: all gradients are exact in this step.
+            gain_s: returns the seconds that codecs are predicted to save in a step; None if no codec was chosen.
+                Called once.
+            agree: gives all ranks the choice of the same rank.
         """
         if self.verdict is not None:
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a job on the hosts of a lab: what torchrun is to real hosts, without restarts."""
+"""Starts the ranks of a job on the hosts of a lab, as torchrun does on real hosts, but without restarts."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from braid.lab.namespaces import send_signal
 from braid.lab.spec import LabError
 
 PORT = 29500
-# How long ranks may go on when one has failed, or after a signal.
+# How long ranks may go on after another rank has failed, or after a signal.
 _GRACE_S = 10.0
 _LOOK_S = 0.02
 
@@ -21,12 +21,15 @@ _LOOK_S = 0.02
 def environments(
     lab: Lab, ranks_per_host: list[int], round_robin: bool = False
 ) -> list[tuple[Host, dict[str, str]]]:
-    """Return the host of every rank, and what torch.distributed's env:// wants to know there.
+    """Return the host of every rank, and its environment variables for torch.distributed's env://.
 
     Args:
-        lab: whose hosts.
-        ranks_per_host: one number per host; 0 leaves a host without any.
+        lab: the lab that has the hosts.
+        ranks_per_host: one number per host; 0 leaves a host without ranks.
         round_robin: number the ranks over the hosts in turn, instead of host by host.
+
+    Raises:
+        LabError: there is not one number per host, a number is negative, or all are 0.
     """
     if len(ranks_per_host) != len(lab.hosts) or min(ranks_per_host) < 0 or sum(ranks_per_host) < 1:
         raise LabError(f"{ranks_per_host} places no ranks on {len(lab.hosts)} hosts: expected a number for each")
@@ -63,7 +66,7 @@ class Job:
         Args:
             places: as environments() returns them.
             command: the program and its arguments.
-            options: those of subprocess.Popen, for every rank; `env` is added to.
+            options: those of subprocess.Popen, for every rank. The ranks' variables are added to `env`.
         """
         environment = options.pop("env", None) or dict(os.environ)
         options.setdefault("stdin", subprocess.DEVNULL)
@@ -78,14 +81,14 @@ class Job:
             raise
 
     def poll(self) -> list[int | None]:
-        """Return the exit codes by rank: negative for signals, None of those that still run."""
+        """Return the exit codes by rank: negative for signals, None for ranks that still run."""
         return [rank.poll() for rank in self.ranks]
 
     def wait(self, timeout_s: float | None = None) -> list[int]:
-        """Wait until all ranks have ended; return their exit codes. Ten seconds after a failure the rest is ended.
+        """Wait until all ranks have ended, and return their exit codes. Ten seconds after a failure end all.
 
         Raises:
-            TimeoutError: some run on after `timeout_s`.
+            TimeoutError: ranks still run after `timeout_s`.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         failed_at: float | None = None
@@ -108,7 +111,7 @@ class Job:
                 send_signal(rank, number)
 
     def close(self) -> None:
-        """End all ranks: asked first, then made to. Idempotent."""
+        """End all ranks: send SIGTERM, and SIGKILL after ten seconds. Idempotent."""
         self.signal(signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_S
         for rank in self.ranks:

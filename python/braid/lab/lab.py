@@ -36,10 +36,10 @@ while True:
 
 
 class Host:
-    """An emulated host: network, processes, IPC and name of its own; files and processors are the machine's."""
+    """An emulated host with its own network, processes, IPC and name. Files and processors are the machine's."""
 
     def __init__(self, name: str, spec: HostSpec, address: str, port: str, space: Namespaces) -> None:
-        """Only a Lab makes hosts; `port` is the switch's."""
+        """Only a Lab makes hosts. `port` is the host's port at the switch."""
         self.name, self.spec, self.address = name, spec, address
         self._port = port
         self._space = space
@@ -47,7 +47,7 @@ class Host:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been killed."""
+        """Whether the host still runs: it was not killed."""
         return self._space.alive
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
@@ -65,7 +65,7 @@ class Host:
         return self._space.start(command, **options)
 
     def call(self, command: list[str]) -> str:
-        """Run a command on this host, and return what it printed; LabError when it fails."""
+        """Run a command on this host, and return its output. LabError if it fails."""
         process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         printed, says = process.communicate()
         if process.returncode != 0:
@@ -78,7 +78,7 @@ class Host:
             send_signal(self._throttle, signal.SIGKILL)
             self._throttle.wait()
             self._throttle = None
-            # It may have ended while the others were stopped.
+            # The throttle may have ended while the other processes were stopped.
             self.call([sys.executable, "-ISc", _CONTINUE])
         if share < 1:
             self._throttle = self.start([sys.executable, "-ISc", _THROTTLE, str(share)], start_new_session=True)
@@ -87,8 +87,8 @@ class Host:
 class Lab:
     """Hosts joined by a switch, each with a shaped network card.
 
-    Every host is a set of Linux namespaces without names; they live exactly as long as this process, or until
-    close(). Two labs never meet. The rates are those of the wire: TCP carries some 4 % less.
+    Every host is a set of Linux namespaces without names. They exist until this process ends, or until close().
+    Labs at the same time do not see each other. Rates are those of the wire: TCP carries about 4 % less.
 
     Use it as a context manager::
 
@@ -101,7 +101,7 @@ class Lab:
 
         Args:
             hosts: such as "3x1gbit,1x200mbit", see parse_hosts(); or their specifications.
-            queue_bytes: what may wait before a card, each way. None: 10 ms' worth, or 256 KiB if that is more.
+            queue_bytes: the most bytes that wait at a card, each way. None: 10 ms of its rate, at least 256 KiB.
 
         Raises:
             LabError: the hosts make no sense, or this machine does not allow a lab (no root, no namespaces).
@@ -154,14 +154,14 @@ class Lab:
         self._switch.network(["tc", "qdisc", "replace", "dev", host._port, "root", *down])
 
     def set_rate(self, host: Host, up_bits_per_s: float, down_bits_per_s: float | None = None) -> None:
-        """Change a host's rates while everything goes on; down is as up when omitted."""
+        """Change a host's rates while everything goes on. By default the down rate equals the up rate."""
         spec = HostSpec(up_bits_per_s, down_bits_per_s or up_bits_per_s, host.spec.cpu_share)
         with self._lock:
             self._shape(host, spec)
             host.spec = spec
 
     def set_cpu(self, host: Host, share: float) -> None:
-        """Let a host's processes run for this share of every 20 ms only; 1 lifts the limit."""
+        """Let a host's processes run for this share of every 20 ms. 1 removes the limit."""
         if not 0 < share <= 1:
             raise LabError(f"a share of {share} of the processors: expected more than 0, at most 1")
         with self._lock:
@@ -169,27 +169,27 @@ class Lab:
             host.spec = HostSpec(host.spec.up_bits_per_s, host.spec.down_bits_per_s, share)
 
     def cut(self, host: Host) -> None:
-        """Pull a host's cable: nothing arrives any more, and nobody is told."""
+        """Pull a host's network cable: nothing arrives any more, and no process is told."""
         self._switch.network(["ip", "link", "set", "dev", host._port, "down"])
 
     def mend(self, host: Host) -> None:
-        """Plug it in again."""
+        """Plug a host's network cable in again."""
         self._switch.network(["ip", "link", "set", "dev", host._port, "up"])
 
     def kill(self, host: Host) -> None:
-        """Pull a host's plug: all its processes and its card are gone."""
+        """Switch a host off: all its processes and its card are gone."""
         host._space.close()
 
     def sent_bytes(self, host: Host) -> int:
-        """Return how many bytes the host's card has sent so far, headers included."""
+        """Return the bytes that the host's card has sent so far, with headers."""
         return self._counter(host, "tx_bytes")
 
     def received_bytes(self, host: Host) -> int:
-        """Return how many bytes the host's card has received so far, headers included."""
+        """Return the bytes that the host's card has received so far, with headers."""
         return self._counter(host, "rx_bytes")
 
     def _counter(self, host: Host, name: str) -> int:
-        # /sys shows the network of who mounted it; ip asks the kernel.
+        # /sys shows the network namespace of the process that mounted it, so ip asks the kernel instead.
         words = host._space.network(["ip", "-s", "-o", "link", "show", "dev", CARD]).split("\\")
         table = {"rx_bytes": 3, "tx_bytes": 5}
         return int(words[table[name]].split()[0])

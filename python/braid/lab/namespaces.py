@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linux namespaces without names: they last as long as one process, so nothing is ever left behind.
+"""Linux namespaces without names. They last as long as one process, so nothing is ever left behind.
 
-The process is a ``cat`` that reads a pipe whose other end is ours. When we end, however we end, it reads the end
-of the pipe; and as it is the first process of its PID namespace, the kernel kills all others there with it.
+The process is a ``cat`` that reads a pipe. Our process has the other end. When our process ends, in whatever way,
+``cat`` reads the end of the pipe and ends, too. It is the first process of its PID namespace, so the kernel kills
+all other processes there with it.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _KINDS = ("net", "pid", "ipc", "uts", "mount")
 _START_TIMEOUT_S = 10.0
 _CUT_UP_TO_BITS_PER_S = 1.5e8
 _CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
-# What nsenter does, but in the same folder; and when the command is stopped a while, it goes on waiting.
+# Does what nsenter does, but stays in the same folder. If the command is stopped for a while, it goes on waiting.
 _ENTER = """
 import ctypes, os, signal, sys
 folder, libc = os.getcwd(), ctypes.CDLL(None, use_errno=True)
@@ -44,12 +45,12 @@ if os.WIFSIGNALED(status):
     os.kill(os.getpid(), os.WTERMSIG(status))
 os._exit(os.WEXITSTATUS(status))
 """
-# Where these are on systems whose users do not have them on PATH.
+# On some systems the tools are in folders that are not on a user's PATH.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def unavailable() -> str:
-    """Return why no lab can be made here, or "" when one can."""
+    """Return why no lab can be made on this machine, or "" if one can be made."""
     missing = [tool for tool in TOOLS if shutil.which(tool, path=_PATH) is None]
     if missing:
         return f"{', '.join(missing)} not found: install util-linux, iproute2 and hostname"
@@ -65,12 +66,15 @@ def unavailable() -> str:
 
 
 def tbf(bits_per_s: float, queue_bytes: int | None = None) -> list[str]:
-    """Return tc's words for a card of this rate.
+    """Return the arguments of tc for a card of this rate.
 
-    The bucket holds what passes in a millisecond, and two packets at least: what a card has not sent while it was
-    idle it may send at once, which no real one does. On faster cards it holds two full-sized segments of TCP:
-    to cut these into packets would keep the processors busy. The queue behind it holds 10 ms, as much as a port of
-    an ordinary switch, or what is asked for.
+    The bucket holds the bytes of a millisecond, and at least two packets. It is small, because an idle card
+    saves up to a bucket and sends it at once later. No real card does that. On cards above 150 Mbit/s the bucket
+    holds at least 128 KiB, two full-sized segments of TCP: to cut these into packets would keep the processors
+    busy.
+
+    The queue behind the bucket holds `queue_bytes`. By default it holds 10 ms, like a port of an ordinary switch,
+    and at least 256 KiB.
     """
     least_bytes = 2 * 1514 if bits_per_s <= _CUT_UP_TO_BITS_PER_S else 128 * 1024
     bucket_bytes = max(least_bytes, int(bits_per_s / 8 / 1000))
@@ -91,14 +95,14 @@ class Namespaces:
     """One set of network, process, IPC and host name namespaces."""
 
     def __init__(self, name: str) -> None:
-        """Make them; LabError where that is not allowed."""
+        """Make the namespaces. LabError if this machine does not allow it."""
         self.name = name
         self._holder = subprocess.Popen(
             ["unshare", *(f"--{kind}" for kind in _KINDS), "--fork", "--kill-child", "--mount-proc", "cat"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for those who work here
+            start_new_session=True,  # so that Ctrl-C does not reach it
             env=_environment(),
         )
         try:
@@ -115,9 +119,9 @@ class Namespaces:
             if self._holder.poll() is not None:
                 assert self._holder.stderr is not None
                 raise LabError(self._holder.stderr.read().decode(errors="replace").strip() or "unshare failed")
-            with contextlib.suppress(OSError):  # it may end between two looks
+            with contextlib.suppress(OSError):  # the process may end between the two reads
                 children = children_of(self._holder.pid)
-                # It has mounted its /proc when it has become what it is to be.
+                # When the process has become cat, it has mounted its /proc.
                 if children and Path(f"/proc/{children[0]}/comm").read_text().strip() == "cat":
                     return children[0]
             time.sleep(0.005)
@@ -125,14 +129,14 @@ class Namespaces:
 
     @property
     def alive(self) -> bool:
-        """Whether they are still there."""
+        """Whether the namespaces still exist."""
         return self._holder.poll() is None
 
     def call(self, command: list[str], stdin: str = "", kinds: tuple[str, ...] = _KINDS) -> str:
-        """Run a short command in here, or in some of the namespaces; return what it printed.
+        """Run a short command in the namespaces of these kinds, and return its output.
 
         Raises:
-            LabError: it failed.
+            LabError: the command failed.
         """
         result = subprocess.run(
             ["nsenter", "-t", str(self.pid), *(f"--{kind}" for kind in kinds), "--", *command],
@@ -148,29 +152,29 @@ class Namespaces:
         return result.stdout
 
     def network(self, command: list[str], stdin: str = "") -> str:
-        """Run ip or tc on the network in here, as a process of ours: numbers of processes are ours, too."""
+        """Run ip or tc in the network namespace alone. Process numbers are those of our own namespace."""
         return self.call(command, stdin, ("net",))
 
     def use_ordinary_tcp(self) -> None:
-        """Let TCP control congestion as Linux does by default, whatever this machine does.
+        """Set the congestion control of TCP to Linux's default, whatever this machine uses.
 
-        That is cubic; reno where the kernel keeps cubic for the machine itself; and where neither may be set,
-        nothing changes. A machine may be set to bbr, which slows down now and then to look for a shorter way, and
-        with it everything that is measured.
+        The default is cubic. It is reno if the kernel keeps cubic for the machine itself. If neither may be set,
+        nothing changes. A machine may use bbr, which slows down now and then to probe the latency. That would
+        slow down everything that is measured.
         """
         write = f"for way in cubic reno; do (echo $way > {_CONGESTION_CONTROL}) 2>&- && exit; done; true"
         self.call(["sh", "-c", write], kinds=("net",))
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a command in here; the options are those of subprocess.Popen.
+        """Start a command in the namespaces. The options are those of subprocess.Popen.
 
-        What is started waits for the command and ends as it does; signals go to the command by way of
-        send_signal().
+        The started process waits for the command, and ends with the same status. Use send_signal() to send the
+        command a signal.
         """
         return subprocess.Popen([sys.executable, "-ISc", _ENTER, str(self.pid), *command], **options)
 
     def close(self) -> None:
-        """End them, and every process in here. Idempotent."""
+        """End the namespaces, and every process in them. Idempotent."""
         if self._holder.poll() is None:
             self._holder.kill()  # unshare takes cat with it
         self._holder.wait()
@@ -180,7 +184,7 @@ class Namespaces:
                     pipe.close()
 
     def __enter__(self) -> Self:
-        """Return them; they end with the block."""
+        """Return the namespaces, which end with the block."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -189,16 +193,16 @@ class Namespaces:
 
 
 def send_signal(process: "subprocess.Popen[Any]", number: signal.Signals) -> None:
-    """Send a signal to what Namespaces.start() started."""
+    """Send a signal to the command that Namespaces.start() started."""
     while not (children := children_of(process.pid)) and process.poll() is None:
-        time.sleep(0.005)  # it is about to start the command
+        time.sleep(0.005)  # the process is about to start the command
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the processes that a process has started and that still live."""
+    """Return the live children of a process."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

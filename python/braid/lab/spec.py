@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster looks like, in the words of the command line."""
+"""Reads the description of a cluster from the command line."""
 
 import re
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ _GROUP = re.compile(r"(?:(\d+)x)?([^@]+?)(?:@(\d+)%)?", re.IGNORECASE)
 
 
 class LabError(Exception):
-    """A lab cannot be made as asked, or not on this machine; the message says why and what to do."""
+    """A lab cannot be made as described, or not on this machine. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One emulated host: the rates of its network card, and how much of the processors it may use."""
+    """One emulated host: the rates of its network card, and its share of processor time."""
 
     up_bits_per_s: float
     down_bits_per_s: float
     cpu_share: float = 1.0
 
     def __str__(self) -> str:
-        """Return it in the words that parse_hosts() reads."""
+        """Return the text that parse_hosts() reads."""
         text = rate_text(self.up_bits_per_s)
         if self.down_bits_per_s != self.up_bits_per_s:
             text += f"/{rate_text(self.down_bits_per_s)}"
@@ -32,10 +32,10 @@ class HostSpec:
 
 
 def parse_rate(text: str) -> float:
-    """Return the bits per second that "200mbit" or "1.5gbit/s" says.
+    """Return the bits per second of a text like "200mbit" or "1.5gbit/s".
 
     Raises:
-        LabError: it is no rate, or below 10 kbit/s.
+        LabError: the text is not a rate, or the rate is below 10 kbit/s.
     """
     try:
         return _rates.parse_rate(text)
@@ -44,11 +44,11 @@ def parse_rate(text: str) -> float:
 
 
 def parse_hosts(text: str) -> list[HostSpec]:
-    """Return the hosts that "3x1gbit,1x200mbit" names.
+    """Return the hosts of a text like "3x1gbit,1x200mbit".
 
     Args:
-        text: groups with a comma between: ``[COUNTx]UP[/DOWN][@CPU%]``. ``2x1gbit/200mbit@50%`` are two hosts that
-            send with 1 Gbit/s, receive with 200 Mbit/s and run half of the time.
+        text: groups, separated by commas: ``[COUNTx]UP[/DOWN][@CPU%]``. ``2x1gbit/200mbit@50%`` are two hosts that
+            send at 1 Gbit/s, receive at 200 Mbit/s and run half of the time.
 
     Raises:
         LabError: a group makes no sense, or there are more than 64 hosts.
@@ -70,10 +70,10 @@ def parse_hosts(text: str) -> list[HostSpec]:
 
 
 def parse_ranks_per_host(text: str, hosts: int) -> list[int]:
-    """Return how many ranks each host has: "2" for all alike, or a number for each, as in "2,2,1,0".
+    """Return the number of ranks of each host. "2" is for all hosts; "2,2,1,0" has one number per host.
 
     Raises:
-        LabError: that many numbers do not fit the hosts, or leave no rank anywhere.
+        LabError: there is not one number per host, a number is negative, or all are 0.
     """
     try:
         counts = [int(part) for part in text.split(",")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks find each other: from what the user names to a key-value store that all of them reach."""
+"""How ranks find each other: turns the user's argument into a key-value store that all ranks reach."""
 
 import os
 import socket
@@ -23,10 +23,10 @@ _WAYS = "'tcp://host:port', 'env://', 'file:///folder', a store with set, get an
 
 @dataclass
 class Meeting:
-    """Where ranks meet, and who this one is.
+    """The store where ranks meet, with this process's rank and the number of ranks.
 
-    `reach` is a host that all of them reach, "" when none is known. `place` is equal for meetings through the same
-    keys; None when nobody else uses them.
+    `reach` is a host that all ranks reach, "" if none is known. `place` is equal for meetings that use the same
+    keys. It is None if nobody else uses the keys.
     """
 
     store: KeyValueStore
@@ -37,11 +37,11 @@ class Meeting:
 
 
 def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None) -> Meeting:
-    """Return the meeting that the first argument of ``braid.Communicator`` stands for.
+    """Return the meeting for the first argument of ``braid.Communicator``.
 
     Raises:
-        TypeError, ValueError: it stands for none, or rank or size are missing or make no sense.
-        CommunicatorError: this rank should listen but cannot, or the folder cannot be made.
+        TypeError, ValueError: the argument names no place to meet, or rank or size are missing or make no sense.
+        CommunicatorError: this rank should listen but cannot, or the folder cannot be made or used.
     """
     if isinstance(where, str):
         return _meet_at(where, _checked(*_place(rank, size)), timeout_s)
@@ -57,15 +57,15 @@ def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None
 
 
 def join_store(where: str, timeout_s: float) -> tuple[KeyValueStore, str]:
-    """Return the store of a job that this process has no rank in, and a host that the job's ranks reach.
+    """Return a job's store, and a host that the job's ranks reach. This process is not a rank of the job.
 
     Args:
-        where: ``"tcp://host:port"`` or ``"file:///folder"``, as ``braid.Communicator`` takes them, or
-            ``"host:port"``, where torch's own store listens: MASTER_ADDR and MASTER_PORT of the job.
-        timeout_s: how long to try to reach it.
+        where: ``"tcp://host:port"`` or ``"file:///folder"``, as ``braid.Communicator`` takes them. Or
+            ``"host:port"`` of torch's own store: MASTER_ADDR and MASTER_PORT of the job.
+        timeout_s: how long to try to reach the store.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: `where` has none of these forms.
         CommunicatorError: there is no such store.
     """
     parts = urlsplit(where)
@@ -86,7 +86,7 @@ def join_store(where: str, timeout_s: float) -> tuple[KeyValueStore, str]:
 
 
 def _await_listener(host: str, port: int, timeout_s: float) -> None:
-    # torch's own waiting cannot be interrupted, and says much when it was in vain.
+    # torch's own wait cannot be interrupted, and prints many lines if it fails.
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -132,7 +132,7 @@ def _meet_at(url: str, place: tuple[int, int], timeout_s: float | None) -> Meeti
 
 
 def _store_of_torchrun(host: str, port: int) -> KeyValueStore:
-    # torchrun itself listens there, and speaks torch's own protocol.
+    # torchrun itself listens there, with torch's own protocol.
     from torch.distributed import TCPStore
 
     return UserStore(TCPStore(host, port, is_master=False))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The key-value server without its sockets: bytes in, bytes out, and a clock that the caller reads.
 
-All that a client can make the server keep is bounded here: connections, unfinished requests, keys and values,
+Everything that a client can make the server keep has a limit: connections, unfinished requests, keys and values,
 answers that nobody takes, and the time for each of them. `Limits` has the numbers. This file is longer than most,
-for the rules of one conversation are best read in one place.
+because the rules of a conversation are easier to read in one place.
 """
 
 import heapq
@@ -36,44 +36,45 @@ _STALE_TIMERS = 64
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server keeps at most, and for how long it waits."""
+    """The most that a server keeps, and the longest that it waits."""
 
-    clients: int = 4096  # connections, strangers among them
+    clients: int = 4096  # connections, including strangers
     strangers: int = 256  # connections that have not yet greeted
-    value_bytes: int = 256 << 20  # all keys and values, and `key_cost_bytes` for each of them
+    value_bytes: int = 256 << 20  # all keys and values, and `key_cost_bytes` per key
     key_cost_bytes: int = 256
-    unfinished_bytes: int = 64 << 20  # all requests that are only half there
+    unfinished_bytes: int = 64 << 20  # all requests that have not fully arrived
     greeting_s: float = 10.0
     request_s: float = 30.0  # from the first byte of a request to its last
     answer_s: float = 30.0  # until the client has taken the whole answer
 
 
 class Phase(Enum):
-    """Where a conversation stands."""
+    """The state of a conversation."""
 
     GREETING = auto()
-    ASKING = auto()  # no request, or a part of its head
-    BODY = auto()  # the head is there; key and value are not
-    WAITING = auto()  # for a key that nobody has set
+    ASKING = auto()  # there is no request, or a part of its head
+    BODY = auto()  # the head is there; key and value are not complete
+    WAITING = auto()  # the key does not exist yet
     ANSWERING = auto()  # the client has not taken all of the answer
     CLOSED = auto()
 
 
 class Session:
-    """One client's conversation. Whoever owns the connection reads `output`, `wanted` and `phase`."""
+    """One client's conversation. The owner of the connection reads `output`, `wanted` and `phase`."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.phase = Phase.GREETING
-        self.wanted = _HELLO_BYTES  # so many bytes may be given to take(); one more than none tells of a hang-up
+        # The most bytes that take() accepts now. While the client waits it is 1, to notice a hang-up.
+        self.wanted = _HELLO_BYTES
         self.output: list[memoryview] = []
-        self.held = bytearray()  # of what is only half there
+        self.held = bytearray()  # the bytes of an unfinished message
         self.head: tuple[bytes, int, float] = (b"", 0, 0.0)  # which, length of the key, seconds to wait
-        self.key = b""  # waited for
+        self.key = b""  # the key that it waits for
         self.deadline = math.inf
-        self.timer = math.inf  # when the earliest timer rings that is not stale
-        self.greeted = False  # we have answered its greeting
-        self.leaves = False  # after this answer
+        self.timer = math.inf  # the time of the timer that counts; others of this session are stale
+        self.greeted = False  # the server has answered its greeting
+        self.leaves = False  # the conversation ends after this answer
         self.crowd: Crowd[Session] | None = None
 
 
@@ -81,14 +82,14 @@ class Board:
     """All keys and all conversations of a server. For one thread."""
 
     def __init__(self, token: bytes, limits: Limits) -> None:
-        """Begin with no key and no client; `token` is what clients must know."""
+        """Begin with no key and no client. Clients must know the `token`."""
         self._hello = GREETING + token
         self.limits = limits
         self.values: dict[bytes, bytes] = {}
         self.value_bytes = 0  # as `Limits.value_bytes` counts them
         self.unfinished_bytes = 0
-        self.evicted = 0  # how many strangers had to go for others
-        self.refused = 0  # how many values found no room
+        self.evicted = 0  # the number of strangers that were closed to make room
+        self.refused = 0  # the number of values for which there was no room
         self._strangers: Crowd[Session] = Crowd()
         self._idle: Crowd[Session] = Crowd()
         self._busy: Crowd[Session] = Crowd()
@@ -99,23 +100,23 @@ class Board:
 
     @property
     def clients(self) -> int:
-        """How many conversations are open."""
+        """The number of open conversations."""
         return self._strangers.count + self._idle.count + self._busy.count
 
     @property
     def strangers(self) -> int:
-        """How many of them have not yet greeted."""
+        """The number of open conversations without a greeting yet."""
         return self._strangers.count
 
     def crowded_source(self) -> str:
-        """Return the source of most strangers."""
+        """Return the source that has most strangers."""
         oldest = self._strangers.oldest()
         return oldest.source if oldest is not None else ""
 
-    # ---- what the owner of the connections tells
+    # ---- calls from the owner of the connections
 
     def open(self, source: str, now: float) -> Session:
-        """Begin a conversation. When there is no room, another one ends for it."""
+        """Begin a conversation. If there is no room, end another one first."""
         while self._strangers.count >= self.limits.strangers or self.clients >= self.limits.clients:
             self.evict()
         session = Session(source)
@@ -125,10 +126,10 @@ class Board:
         return session
 
     def evict(self, *, strangers_only: bool = False) -> bool:
-        """End the conversation that is missed least; False when there is none.
+        """End the least important conversation. Return False if there is none.
 
-        Strangers go first, then those who ask nothing now. A client of ours that is hung up on comes back when it
-        needs to, and asks again. So even those who wait may go: with more ranks than connections, all get on.
+        Strangers go first, then clients without a request. A client of braid connects again when it needs to, and
+        repeats its request. So even waiting clients may go: with more ranks than connections all ranks advance.
         """
         for crowd in (self._strangers,) if strangers_only else (self._strangers, self._idle, self._busy):
             session = crowd.oldest()
@@ -139,7 +140,7 @@ class Board:
         return False
 
     def close(self, session: Session) -> None:
-        """End a conversation, for whatever reason. Harmless when it has ended."""
+        """End a conversation. A second call does nothing."""
         if session.phase is Phase.CLOSED:
             return
         self._forget_held(session)
@@ -152,9 +153,9 @@ class Board:
         self._touched[session] = None
 
     def take(self, session: Session, data: bytes, now: float) -> None:
-        """Accept what a client has sent. REQUIRES: 0 < len(data) <= session.wanted."""
+        """Accept bytes from a client. REQUIRES: 0 < len(data) <= session.wanted."""
         if session.phase is Phase.WAITING:
-            self.close(session)  # it speaks before it was answered
+            self.close(session)  # it sends before it has an answer
             return
         if session.phase is Phase.ASKING and not session.held:
             self._move(session, self._busy)
@@ -176,7 +177,7 @@ class Board:
             self.close(victim)
 
     def sent(self, session: Session, count: int, now: float) -> None:
-        """Note that so many bytes of `output` are on their way."""
+        """Note that `count` bytes of `output` were sent."""
         while session.output and count >= len(session.output[0]):
             count -= len(session.output.pop(0))
         if session.output:
@@ -190,7 +191,7 @@ class Board:
             self._touched[session] = None
 
     def expire(self, now: float) -> None:
-        """Do what is due by now: end those who are late, and answer those who have waited long enough."""
+        """Handle all timers up to `now`: end late clients, and answer clients that have waited long enough."""
         while self._timers and self._timers[0][0] <= now:
             when, _, session = heapq.heappop(self._timers)
             if when != session.timer:
@@ -205,11 +206,11 @@ class Board:
                 self.close(session)
 
     def next_timer(self) -> float:
-        """Return when expire() may have something to do; infinity for never."""
+        """Return the time of the next timer, for expire(); infinity if there is none."""
         return self._timers[0][0] if self._timers else math.inf
 
     def touched(self) -> list[Session]:
-        """Return, once, the conversations that have something to send, or that ended or changed otherwise."""
+        """Return the conversations that have output, ended or changed since the last call."""
         touched, self._touched = list(self._touched), {}
         return touched
 
@@ -225,7 +226,7 @@ class Board:
                 self.close(session)
                 return
             session.greeted = True
-            session.leaves = foreign  # after it has seen which version this is
+            session.leaves = foreign  # but it gets our greeting, which has our version
             self._send(session, [GREETING], now)
 
     def _read_head(self, session: Session) -> None:
@@ -272,7 +273,7 @@ class Board:
         self._send(session, [REPLY.pack(which, len(value)), value], now)
 
     def _send(self, session: Session, parts: list[bytes], now: float) -> None:
-        # The value is not copied: however many clients do not take it, it is there once.
+        # The value is not copied: there is one copy, however many clients do not take it.
         self._forget_held(session)
         session.output = [memoryview(part) for part in parts if part]
         session.phase, session.wanted = Phase.ANSWERING, 0
@@ -280,7 +281,7 @@ class Board:
         self._due(session, now + self.limits.answer_s)
         self._touched[session] = None
 
-    # ---- what is kept about it
+    # ---- the state that is kept for a conversation
 
     def _forget_held(self, session: Session) -> None:
         self.unfinished_bytes -= len(session.held)
@@ -304,7 +305,7 @@ class Board:
         session.crowd = crowd
 
     def _due(self, session: Session, when: float) -> None:
-        # A timer that rings too early is set again by expire(), so that most requests need no timer of their own.
+        # expire() sets a timer again if it rings too early. So most requests need no timer of their own.
         session.deadline = when
         if when >= session.timer:
             return

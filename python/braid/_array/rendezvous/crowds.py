@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who of a crowd must go when there is no room: the oldest of the address that has sent most.
+"""Chooses the client to close when there is no room: the oldest one of the address that has most clients.
 
-A flood from one address so keeps out itself, and nobody else.
+So a flood from one address closes only its own connections.
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ _IPV6_NETWORK_BITS = 64  # one host may have all addresses of such a network
 
 
 def source_of(address: str) -> str:
-    """Return what stands for one sender: an IPv4 address, or the network of an IPv6 address."""
+    """Return the name of one sender: an IPv4 address, or the network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -27,19 +27,19 @@ def source_of(address: str) -> str:
 
 
 class Crowd(Generic[_Member]):
-    """Members by source, each source's in the order in which they came."""
+    """Members by source. The members of a source are in the order in which they came."""
 
     def __init__(self) -> None:
         self._by_source: dict[str, dict[_Member, None]] = {}
         self.count = 0
 
     def add(self, source: str, member: _Member) -> None:
-        """Add somebody who is not in it."""
+        """Add a member. REQUIRES: it is not in the crowd."""
         self._by_source.setdefault(source, {})[member] = None
         self.count += 1
 
     def remove(self, source: str, member: _Member) -> None:
-        """Remove somebody who is in it."""
+        """Remove a member. REQUIRES: it is in the crowd."""
         members = self._by_source[source]
         del members[member]
         if not members:
@@ -47,12 +47,12 @@ class Crowd(Generic[_Member]):
         self.count -= 1
 
     def __iter__(self) -> Iterator[_Member]:
-        """Go through all members, beginning with the source that has most."""
+        """Go through all members. The source with most members comes first."""
         for members in sorted(self._by_source.values(), key=len, reverse=True):
             yield from members
 
     def oldest(self) -> _Member | None:
-        """Return the oldest of the source with most members; None when there is nobody."""
+        """Return the oldest member of the source with most members; None if the crowd is empty."""
         if not self._by_source:
             return None
         largest = max(self._by_source, key=lambda source: len(self._by_source[source]))

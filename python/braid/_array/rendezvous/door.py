@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where new clients come in: the listening socket, and one descriptor kept for when there is no other."""
+"""The listening socket for new clients, and a spare descriptor for when the process has no other."""
 
 import contextlib
 import errno
@@ -8,9 +8,9 @@ import socket
 
 from braid._array.rendezvous.crowds import source_of
 
-_BACKLOG = 1024  # a longer queue of strangers would take longer to go through
+_BACKLOG = 1024  # a longer queue would let strangers delay clients for longer
 
-# What accept() reports of one connection that was lost before we took it.
+# Errors of accept() that concern one connection, which was lost before accept() returned it.
 _OF_ONE_CONNECTION = {
     errno.ECONNABORTED,
     errno.EPROTO,
@@ -31,7 +31,7 @@ class Door:
     """A listener that does not block."""
 
     def __init__(self, host: str | None, port: int) -> None:
-        """Listen at an address of this machine; None stands for all, and port 0 for any that is free.
+        """Listen at an address of this machine. None stands for all addresses, port 0 for any free port.
 
         Raises OSError.
         """
@@ -48,13 +48,13 @@ class Door:
 
     @property
     def port(self) -> int:
-        """The port that clients come to."""
+        """The port that it listens at."""
         return int(self.listener.getsockname()[1])
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """Return the next client and its source; None when nobody is waiting.
+        """Return the next client's connection and source; None if no client is waiting.
 
-        Raises OSError with one of SHORTAGES, or with what makes the listener useless.
+        Raises OSError: one of SHORTAGES, or an error of the listener itself.
         """
         while True:
             try:
@@ -68,9 +68,9 @@ class Door:
             return connection, source_of(str(address[0]))
 
     def turn_one_away(self) -> None:
-        """Hang up on the first in the queue, with the descriptor that is kept for it.
+        """Accept the first client in the queue with the spare descriptor, and close its connection.
 
-        Else it would wait for an answer, and would make the listener ready for ever.
+        Otherwise the client would wait for an answer, and the listener would stay ready for ever.
         """
         self._drop_spare()
         with contextlib.suppress(OSError):
@@ -78,18 +78,18 @@ class Door:
         self.keep_spare()
 
     def keep_spare(self) -> None:
-        """Keep a descriptor, unless there is none to be had."""
+        """Open the spare descriptor, if there is a free one."""
         if self._spare < 0:
             with contextlib.suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def shut(self) -> None:
-        """Free the port. For any thread; accept() fails from now on."""
+        """Free the port. For any thread. accept() fails from now on."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of both descriptors."""
+        """Close both descriptors."""
         self.listener.close()
         self._drop_spare()
 

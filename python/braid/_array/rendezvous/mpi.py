@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meeting through an mpi4py communicator: rank 0 opens a server and tells the others by MPI where it is."""
+"""Meeting through an mpi4py communicator: rank 0 opens a server and sends its address to the others by MPI."""
 
 import secrets
 import socket
@@ -13,7 +13,7 @@ from braid._errors import CommunicatorError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
-# Never routed, and nothing is sent to it: asking for the way there tells our address on the network.
+# This address is never routed, and nothing is sent to it. The kernel's route to it shows this host's own address.
 _FAR_AWAY = ("192.0.2.1", 9)
 
 
@@ -24,7 +24,7 @@ def _identity() -> str:
 
 
 def _addresses() -> list[str]:
-    """Return addresses that other hosts may reach this one by, the likeliest first."""
+    """Return addresses of this host that other hosts may reach, the likeliest first."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -46,7 +46,7 @@ def meet_through_mpi(communicator: Any, timeout_s: float | None) -> tuple[TcpSto
             server = Server("127.0.0.1" if one_host else None, 0, token)
             offer = (["127.0.0.1"] if one_host else _addresses(), server.port, token)
         except OSError as error:
-            offer = str(error)  # the others wait for an answer all the same
+            offer = str(error)  # the other ranks wait for the broadcast in this case, too
     offer = communicator.bcast(offer, root=0)
     if offer is None or isinstance(offer, str):
         raise CommunicatorError(f"rank 0 cannot listen: {offer}", 0)

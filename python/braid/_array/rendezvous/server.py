@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The key-value server's sockets: one thread for all clients, which no client and no shortage ends.
+"""The key-value server's sockets: one thread for all clients. No client and no shortage can end the thread.
 
-Rank 0 opens it for the others to meet at. `board.py` has the conversations. Who knows the token, or reaches a
-server without one, can learn the secret of the groups that meet there, as with torch's TCPStore.
+Rank 0 opens the server, and all ranks meet there. `board.py` has the conversations. Whoever knows the token, or
+reaches a server without a token, can learn the secret of the groups that meet there, as with torch's TCPStore.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from braid._array.rendezvous.door import SHORTAGES, Door
 from braid._array.rendezvous.protocol import NO_TOKEN
 from braid._notices import Sparing
 
-_ACCEPTED_AT_ONCE = 32  # then those who are here already have their turn
+_ACCEPTED_AT_ONCE = 32  # then the connected clients have their turn
 _FLOOD_PAUSE_S = (
-    0.005  # after that many, when others had to go for them: a flood must not have the whole processor
+    0.005  # the pause after so many, if others were closed for them: a flood must not take the whole processor
 )
 _SHORTAGE_PAUSE_S = 0.1
-_MOST_FAILURES = 100  # one after the other; then the server gives up
+_MOST_FAILURES = 100  # consecutive failures; then the server gives up
 _CHUNK_BYTES = 1 << 16
 _CHUNKS_AT_ONCE = 16
 _LEAVE_TIME_S = 2.0
@@ -55,12 +55,12 @@ def usual_limits() -> Limits:
 
 
 class Server:
-    """Listens from when it is made until its last user leaves."""
+    """A key-value server. It listens until its last user leaves."""
 
     def __init__(
         self, host: str | None, port: int, token: bytes = NO_TOKEN, *, limits: Limits | None = None
     ) -> None:
-        """Listen at an address of this machine; None stands for all, and port 0 for any that is free.
+        """Listen at an address of this machine. None stands for all addresses, port 0 for any free port.
 
         Raises OSError.
         """
@@ -74,7 +74,7 @@ class Server:
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             undo.callback(os.close, self._wake)
             self._selector.register(self._wake, selectors.EVENT_READ)
-            self.failure = ""  # why it can serve nobody any more
+            self.failure = ""  # why the server has ended; "" while it runs
             self._board = Board(token, limits or usual_limits())
             self._clients: dict[Session, socket.socket] = {}
             self._notices = Sparing("braid store")
@@ -94,9 +94,9 @@ class Server:
             undo.pop_all()
 
     def share(self) -> bool:
-        """One user more; False when the last one has left already, or when it serves nobody any more."""
+        """Add a user. Return False if the last user has left already, or if the server has failed."""
         if self._pid != os.getpid():
-            return False  # the parent's
+            return False  # it is the parent's server
         with self._lock:
             if self.failure or self._users == 0:
                 return False
@@ -104,24 +104,24 @@ class Server:
             return True
 
     def leave(self) -> None:
-        """One user less. After the last one everybody is hung up on, and the port is free."""
+        """Remove a user. After the last one all connections are closed, and the port is free."""
         if self._pid != os.getpid():
-            return  # a forked child must not hang up for its parent
+            return  # a forked child must not close its parent's connections
         with self._lock:
             self._users -= 1
             if self._users != 0 or self._ended.is_set():
                 return
             os.eventfd_write(self._wake, 1)
-            self._door.shut()  # even if the thread is long in coming
-        if not sys.is_finalizing():  # then its thread runs no more
+            self._door.shut()  # frees the port at once, before the thread ends
+        if not sys.is_finalizing():  # at exit the thread does not run any more
             self._ended.wait(_LEAVE_TIME_S)
 
     def forget(self) -> None:
-        """In a forked child: let go of the port and the clients, which only the parent serves."""
+        """Close the port and the connections in a forked child. Only the parent serves them."""
         if self._forgotten or self._ended.is_set():
             return
         self._forgotten = True
-        # The selector first, and nothing is taken out of it: the parent's is the same.
+        # The selector is closed first. Nothing may be unregistered: parent and child share the selector.
         self._selector.close()
         for connection in self._clients.values():
             connection.close()
@@ -159,7 +159,7 @@ class Server:
             comes |= key.fileobj is self._door.listener
         self._board.expire(time.monotonic())
         self._settle()
-        # Last, so that who has greeted by now is no stranger when room is made.
+        # Last, so that clients that have greeted by now are not strangers when room is made.
         if comes and self._users > 0:
             self._accept()
             self._settle()
@@ -175,14 +175,14 @@ class Server:
         return None if math.isinf(until) else max(0.0, until - now)
 
     def _serve(self, session: Session, events: int) -> None:
-        """Read and write what can be. Whatever goes wrong is the end of this client alone."""
+        """Read and write as much as possible. An error ends this client alone."""
         try:
             if events & selectors.EVENT_WRITE:
                 self._write(session)
             if events & selectors.EVENT_READ:
                 self._read(session)
         except OSError:
-            self._board.close(session)  # it has gone
+            self._board.close(session)  # the client is gone
         except Exception as error:
             self._board.close(session)
             self._notices.tell(f"a client was hung up on: {_words(error)}")
@@ -213,7 +213,7 @@ class Server:
             self._board.sent(session, count, time.monotonic())
 
     def _settle(self) -> None:
-        """Bring the sockets to where the board is: hang up on who is closed, send what is to be sent."""
+        """Apply the board's changes to the sockets: close ended conversations, and send output."""
         while touched := self._board.touched():
             for session in touched:
                 if session.output and session in self._clients:
@@ -238,7 +238,7 @@ class Server:
             with contextlib.suppress(OSError, KeyError, ValueError):
                 self._selector.unregister(connection)
             if not session.greeted:
-                with contextlib.suppress(OSError):  # the kernel, too, should keep nothing of strangers
+                with contextlib.suppress(OSError):  # so that the kernel, too, keeps nothing of strangers
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
 
@@ -272,7 +272,7 @@ class Server:
             if client is None:
                 break
             self._admit(*client)
-            self._settle()  # at once, so that the descriptors of who had to go are free for the next
+            self._settle()  # at once, so that the descriptors of closed clients are free for the next one
             if not self._is_listening:
                 return
         if self._board.evicted > evicted:
@@ -295,11 +295,11 @@ class Server:
             if error.errno in SHORTAGES:
                 self._in_want(error)
             return
-        # Who has greeted while it waited in the queue is no stranger, and need not go for the next.
+        # A client that greeted while it waited in the queue is not a stranger. It must not be closed for the next.
         self._serve(session, selectors.EVENT_READ)
 
     def _in_want(self, error: OSError) -> None:
-        """Make room when the process or the machine has no descriptor or memory for one connection more."""
+        """Make room: the process or the machine has no descriptor or memory for one more connection."""
         if self._board.evict(strangers_only=True):
             self._rest(_FLOOD_PAUSE_S)
         else:

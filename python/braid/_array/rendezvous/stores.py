@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key-value stores, through which ranks leave each other a few hundred bytes before they know each other."""
+"""Key-value stores. Ranks exchange a few hundred bytes through them before they are connected."""
 
 import contextlib
 import errno
@@ -25,30 +25,30 @@ _LONGEST_NAME = 200
 
 
 class Store(Protocol):
-    """What ``braid.Communicator`` takes for a store: the part of torch's c10d stores that it needs.
+    """The methods that ``braid.Communicator`` needs of a store. torch's c10d stores have them.
 
-    All ranks must reach the same keys. Communicators that exist at the same time need two names, or two stores.
+    All ranks must reach the same keys. Communicators that exist at the same time need different names or stores.
     """
 
     def set(self, key: str, value: bytes, /) -> Any:
         """Keep the value; it may replace another one."""
 
     def wait(self, keys: list[str], timeout: timedelta, /) -> Any:
-        """Return when all keys exist; raise anything when they do not within the timeout."""
+        """Return when all keys exist. Raise any exception if they do not exist within the timeout."""
 
     def get(self, key: str, /) -> bytes:
         """Return the value of a key that exists."""
 
 
 class KeyValueStore:
-    """A store as the core sees it; each communicator has its own, and uses it from one thread."""
+    """A store for the core. Each communicator has its own, and uses it from one thread."""
 
     def set(self, key: str, value: bytes) -> None:
         """Keep the value; it may replace another one."""
         raise NotImplementedError
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        """Return the value as soon as the key exists; a plain TimeoutError when it does not in time."""
+        """Return the value as soon as the key exists. Raise a plain TimeoutError after `timeout_s`."""
         raise NotImplementedError
 
     def again(self) -> "KeyValueStore":
@@ -56,14 +56,14 @@ class KeyValueStore:
         return self
 
     def apart(self) -> "KeyValueStore":
-        """Return the same store for another thread: whoever waits there keeps nobody waiting here."""
+        """Return the same store for another thread. A wait in one does not delay the other."""
         return self.again()
 
     def rest(self) -> None:
-        """Let go of what is only needed while ranks meet. The next call takes it up again."""
+        """Free the resources that are only needed while ranks meet. The next call opens them again."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free all resources."""
 
 
 class UserStore(KeyValueStore):
@@ -78,11 +78,11 @@ class UserStore(KeyValueStore):
     def apart(self) -> "KeyValueStore":
         try:
             return UserStore(self._store.clone())  # type: ignore[attr-defined]
-        except Exception:  # not all have it, and some have it and raise
+        except Exception:  # some stores have no clone(), and some raise in clone()
             return self
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        # Stores have no error of their own for a timeout, the clock tells. In slices, so that Ctrl-C gets through.
+        # Stores have no special error for a timeout, so the clock decides. Waits are short, so that Ctrl-C works.
         deadline = time.monotonic() + timeout_s
         if timeout_s <= _SHORT_S and callable(check := getattr(self._store, "check", None)):
             return self._look(check, key, deadline)
@@ -100,7 +100,7 @@ class UserStore(KeyValueStore):
                     raise
 
     def _look(self, check: Callable[[list[str]], bool], key: str, deadline: float) -> bytes:
-        # torch's stores write a line about each wait that was in vain.
+        # torch's stores write a line about each wait that times out. So this asks again and again.
         pause_s = _SHORTEST_PAUSE_S
         while not check([key]):
             if time.monotonic() >= deadline:
@@ -111,16 +111,16 @@ class UserStore(KeyValueStore):
 
 
 class FolderStore(KeyValueStore):
-    """One file per key, in a folder that all ranks see. The files stay: they are small, and not believed later.
+    """One file per key, in a folder that all ranks see. The files stay: they are small, and not trusted later.
 
-    The folder and its files must be this user's or root's, and neither group nor others may write there. For the
-    folders on the way this does not matter: whoever swaps the folder puts one there that is not believed.
+    The folder and its files must belong to this user or root, and neither group nor others may write there. The
+    folders on its path need not: if somebody swaps the folder, the new one is not trusted.
     """
 
     def __init__(self, path: str) -> None:
         self._folder = Path(path)
         try:
-            # The cards hold the secret of the group: they are for this user alone.
+            # The endpoints hold the secret of the group: they are for this user alone.
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._opened():
                 pass
@@ -129,7 +129,7 @@ class FolderStore(KeyValueStore):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """Give the folder, found good: what is then done in it is done there, whatever its name means later."""
+        """Open the folder and check it. The descriptor stays valid if somebody swaps the folder later."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if why := why_not(self._folder, os.fstat(folder)):
@@ -154,7 +154,7 @@ class FolderStore(KeyValueStore):
                 try:
                     with open(file, "wb") as out:  # noqa: PTH123 - a descriptor
                         out.write(value)
-                    os.rename(fresh, self._file(key), src_dir_fd=folder, dst_dir_fd=folder)  # whole, or not there
+                    os.rename(fresh, self._file(key), src_dir_fd=folder, dst_dir_fd=folder)  # never half of it
                 except OSError:
                     with contextlib.suppress(OSError):
                         os.unlink(fresh, dir_fd=folder)
@@ -173,14 +173,14 @@ class FolderStore(KeyValueStore):
                 if time.monotonic() >= deadline:
                     raise TimeoutError(f"there is no {file}") from None
             except OSError as error:
-                # On NFS a file that another host has just replaced; the next try finds the new one.
+                # ESTALE: on NFS another host has just replaced the file. The next try finds the new one.
                 if error.errno != errno.ESTALE or time.monotonic() >= deadline:
                     raise CommunicatorError(f"cannot read {file}: {error.strerror}") from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _read(self, folder: int, file: Path) -> bytes:
-        # Neither through a link, nor waiting for whoever holds the other end of a pipe.
+        # These flags do not follow a link, and do not wait for the other end of a pipe.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(file.name, flags, dir_fd=folder), "rb") as found:  # noqa: PTH123 - a descriptor
             info = os.fstat(found.fileno())

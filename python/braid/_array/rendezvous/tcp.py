@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of the key-value server, and the server's owner on rank 0."""
+"""The client of the key-value server. On rank 0 it also owns the server."""
 
 import contextlib
 import math
@@ -30,12 +30,12 @@ from braid._errors import CommunicatorError, CommunicatorTimeoutError
 _SHORTEST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.2
 _ANSWER_TIME_S = 5.0
-# How long the first attempt to reach the host takes. The kernel repeats a lost one after 1 s, 3 s and 7 s, which
-# is long when strangers crowd the port; so give up sooner at first, and try anew.
+# The time limit of the first attempt to connect. The kernel repeats a lost attempt after 1 s, 3 s and 7 s. That is
+# long if strangers crowd the port, so the first attempts are short.
 _SHORTEST_PATIENCE_S = 0.3
 _LONGEST_REASON = 300
 
-# The servers of this process by address, so that communicators may name the same one, side by side or in turn.
+# The servers of this process by address. Several communicators may use one address, at the same time or in turn.
 _servers: dict[tuple[str, int], Server] = {}
 _lock = threading.Lock()
 
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _receive(connection: socket.socket, count: int, deadline: float) -> bytes:
-    """Return exactly so many bytes; a ConnectionError when the peer ends before, a TimeoutError when late."""
+    """Return exactly `count` bytes. Raise ConnectionError if the peer closes, TimeoutError after the deadline."""
     data = bytearray()
     while len(data) < count:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
@@ -72,7 +72,7 @@ def _server_at(host: str, port: int) -> Server:
         server = _servers.get((host, port))
         if server is not None and server.share():
             return server
-        # Anywhere but on loopback listen at all addresses: the host may have several, or be known by another one.
+        # Listen at all addresses, except on loopback: the host may have several, or a name for another one.
         bound_to = None if not _is_loopback(host) else "127.0.0.1" if host == "localhost" else host
         try:
             server = _servers[host, port] = Server(bound_to, port)
@@ -84,7 +84,7 @@ def _server_at(host: str, port: int) -> Server:
 
 
 class TcpStore(KeyValueStore):
-    """The store in rank 0's process. Connects when first used, and again when the server went and came back."""
+    """The store in rank 0's process. It connects at its first use, and again after the server was restarted."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class TcpStore(KeyValueStore):
         token: bytes = NO_TOKEN,
         server: Server | None = None,
     ) -> None:
-        """The hosts are tried in turn. On rank 0, `server` is the one to leave in the end."""
+        """Take the server's addresses, which are tried in turn. On rank 0, close() leaves `server`."""
         self._hosts, self._port, self._token = hosts, port, token
         self._limit_s = math.inf if timeout_s is None else timeout_s
         self._server = server
         self._connection: socket.socket | None = None
-        self._kept: dict[str, bytes] = {}  # what we set: told again to a server that has started anew
+        self._kept: dict[str, bytes] = {}  # our own keys and values: sent again to a restarted server
 
     @classmethod
     def at(cls, host: str, port: int, *, listen: bool, timeout_s: float | None) -> "TcpStore":
-        """Return the store at an address; rank 0 listens there."""
+        """Return the store at an address. With `listen`, on rank 0, open the server there."""
         if not listen:
             return cls([host], port, timeout_s=timeout_s)
         hosts = [host] if _is_loopback(host) else ["127.0.0.1", host]
@@ -117,7 +117,7 @@ class TcpStore(KeyValueStore):
         return TcpStore(self._hosts, self._port, timeout_s=limit_s, token=self._token, server=self._server)
 
     def apart(self) -> "TcpStore":
-        # Used when the server is long there: where it has gone, rank 0 has, and nobody should wait for that.
+        # This store is used long after the server started. If the server is gone, so is rank 0: do not wait long.
         store = self.again()
         store._limit_s = min(store._limit_s, _ANSWER_TIME_S)
         return store
@@ -134,7 +134,7 @@ class TcpStore(KeyValueStore):
             self._ask(SET, key, value, 0.0)
         except CommunicatorTimeoutError:
             raise
-        except CommunicatorError:  # refused: the next server should not be told of it
+        except CommunicatorError:  # refused: do not send it to a restarted server
             del self._kept[key]
             if before is not None:
                 self._kept[key] = before

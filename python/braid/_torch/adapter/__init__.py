@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The torch adapter ``_c10d``: found ready-made, found in the cache, or compiled against the installed torch.
+"""The torch adapter ``_c10d``: ready-made in the wheel, found in the cache, or compiled for the installed torch.
 
-torch changes the layout of its C++ classes with every minor release, so a wheel built once cannot fit all of
-them. Everything that does not see torch lives in ``libbraid``, built with the wheel; what is left is a few
-source files, compiled here at first use or ahead of time by ``braid build``.
+torch changes the layout of its C++ classes with every minor release. So one wheel cannot fit all releases. Code
+that does not need torch is in ``libbraid``, which is built with the wheel. The adapter is a few source files. They
+are compiled here at first use, or earlier by ``braid build``.
 """
 
 from braid._torch.adapter.build import adapter_place, build_adapter, ensure_adapter, export_adapter, find_adapter

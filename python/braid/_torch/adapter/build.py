@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the adapter, or compiles it: one compiler per core, then one link, then one rename."""
+"""Finds the adapter, or compiles it: one compiler process per core, then one link, then one rename."""
 
 import errno
 import os
@@ -14,12 +14,12 @@ from braid._torch.adapter.errors import AdapterError
 from braid._torch.adapter.toolchain import Compiler, PackageFiles, TorchInstall, prebuilt_key, python_include_dirs
 
 _TORCH_LIBRARIES = ("torch_python", "torch_cpu", "c10")
-_BYTES_PER_COMPILER = 3 << 29  # what one compiler needs, at worst, for torch's headers
+_BYTES_PER_COMPILER = 3 << 29  # the most that one compiler process needs for torch's headers
 _ERROR_LINES = 6
 
 
 def find_adapter(torch: TorchInstall, package: PackageFiles, compiler: Compiler | None) -> Path | None:
-    """Return the adapter for this torch when it is there already, ready-made in the wheel or in the cache."""
+    """Return the adapter for this torch from the wheel or the cache; None if there is none."""
     return _find_prebuilt(torch, package) or CacheEntry(cache_dir(), torch, package, compiler).find()
 
 
@@ -34,9 +34,9 @@ def _find_prebuilt(torch: TorchInstall, package: PackageFiles) -> Path | None:
 
 
 def ensure_adapter() -> Path:
-    """Return the adapter for the installed torch, building it when there is none yet.
+    """Return the adapter for the installed torch. Build it if there is none yet.
 
-    Any number of processes may call this at once: one of them builds, the others wait for it.
+    Any number of processes may call this at once: one builds, the others wait for it.
 
     Raises:
         AdapterError: torch is missing or too old, there is no compiler, or compiling failed.
@@ -55,19 +55,19 @@ def build_adapter(
     """Compile the adapter into the cache, unless another process did so in the meantime.
 
     Args:
-        torch: what to compile against.
-        package: our own sources, headers and library.
-        compiler: what to compile with.
-        force: compile even where a finished adapter is in the cache.
+        torch: the torch to compile for.
+        package: braid's own sources, headers and library.
+        compiler: the compiler, or None if there is none.
+        force: compile even if a finished adapter is in the cache.
 
     Raises:
-        AdapterError: there is no compiler, it refused, or the cache cannot be written; the message says where the
-            compiler's full output is, or what else to do.
+        AdapterError: there is no compiler, compiling failed, or the cache cannot be written. The message says
+            where the compiler's full output is, or what to do.
     """
     folder = cache_dir()
     entry = CacheEntry(folder, torch, package, compiler)
     if compiler is None:
-        entry.find()  # says what is wrong with what there is
+        entry.find()  # sets `doubt`: why a cached adapter is not used
         raise AdapterError(_no_compiler(torch, package, folder, entry.doubt))
     try:
         with entry.locked():
@@ -105,7 +105,7 @@ def _compile(torch: TorchInstall, package: PackageFiles, compiler: Compiler, wor
 
     units = _write_units(sources, jobs, work)
     if any(result.returncode != 0 for result in compile_all(units)):
-        # Names of two files may clash in one unit; and if the error is real, it shows better in its own file.
+        # Names of two files may clash in one unit. And a real error is easier to read for a single file.
         units = sources
         _raise_on_failure(compile_all(units), log)
 
@@ -119,7 +119,7 @@ def _compile(torch: TorchInstall, package: PackageFiles, compiler: Compiler, wor
 
 
 def _write_units(sources: list[Path], count: int, work: Path) -> list[Path]:
-    # Nearly all of the time goes into torch's headers, so each compiler reads them once for all of its files.
+    # torch's headers take nearly all of the time, so each compiler process reads them once for all of its files.
     units = [work / f"unit{number}.cc" for number in range(count)]
     for number, unit in enumerate(units):
         unit.write_text("".join(f'#include "{source}"\n' for source in sources[number::count]))
@@ -127,8 +127,8 @@ def _write_units(sources: list[Path], count: int, work: Path) -> list[Path]:
 
 
 def _compile_flags(torch: TorchInstall, package: PackageFiles) -> list[str]:
-    # torch's headers come first: they bring the pybind11 that torch's own types are registered with. With
-    # another pybind11 the module would not know c10d::Backend.
+    # torch's headers come first. They contain the pybind11 that registered torch's own types. With another
+    # pybind11 the module would not know c10d::Backend.
     include_dirs = [*torch.include_dirs, package.include, *python_include_dirs()]
     return [
         "-std=c++20",
@@ -201,7 +201,7 @@ def _raise_on_failure(results: list[subprocess.CompletedProcess[str]], log: Path
 
 
 def export_adapter(adapter: Path, torch: TorchInstall, folder: Path) -> Path:
-    """Copy a finished adapter to ``<folder>/<key>/_c10d.so``, as wheels carry it in ``braid/prebuilt``."""
+    """Copy a finished adapter to ``<folder>/<key>/_c10d.so``. Wheels have it in ``braid/prebuilt``."""
     target = folder / prebuilt_key(torch) / ADAPTER_NAME
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(adapter, target)

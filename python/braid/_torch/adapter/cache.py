@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where compiled adapters are kept, and how processes that start together build one only once."""
+"""The folder of compiled adapters, and the lock that lets processes which start together build only once."""
 
 import contextlib
 import fcntl
@@ -27,11 +27,12 @@ _last_resort: list[Path] = []  # made once for this process
 def cache_dir() -> Path:
     """Return a folder that can be written: $BRAID_CACHE_DIR, $XDG_CACHE_HOME/braid or ~/.cache/braid.
 
-    Code is loaded from it. So where others may write, or swap a folder on the way, it is not used, which is said
-    once. Then, and where it cannot be written, it is a folder of the user's own in the temporary directory.
+    Code is loaded from it. So the folder is not used if others may write there, or may swap a folder on its path.
+    One line says so. Then, or if the folder cannot be written, a folder of this user in the temporary directory is
+    used.
 
     Raises:
-        AdapterError: that cannot be had, either.
+        AdapterError: the temporary directory cannot be used, either.
     """
     wanted = _wanted_cache_dir()
     why_not_wanted = why_not_cache(wanted) if wanted is not None else "there is no home directory"
@@ -44,7 +45,7 @@ def cache_dir() -> Path:
 
 
 def why_not_cache(folder: Path) -> str:
-    """Return why code is not kept in a folder, which is made if it is missing; "" when it may be."""
+    """Make a folder if it is missing. Return why code is not kept there, or "" if it may be."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         why = why_not_folder(folder)
@@ -60,7 +61,7 @@ def _fallback(why_not_wanted: str) -> Path:
     own = Path(tempfile.gettempdir()) / f"braid-{os.getuid()}"
     if not why_not_cache(own):
         return own
-    # Somebody else has that name.
+    # Somebody else owns a folder of that name.
     if not _last_resort:
         try:
             _last_resort.append(Path(tempfile.mkdtemp(prefix="braid-")))
@@ -95,9 +96,9 @@ def _wanted_cache_dir() -> Path | None:
 class CacheEntry:
     """One adapter's place in the cache.
 
-    The name has two parts: what the adapter is for (torch, Python, our sources) and which compiler made it. A
-    machine without a compiler takes any entry whose first part fits, so that a cluster's login node can build
-    for its compute nodes.
+    The name has two parts. The first is for torch, Python and our sources, the second for the compiler. A machine
+    without a compiler takes any entry whose first part fits. So a cluster's login node can build for its compute
+    nodes.
     """
 
     def __init__(self, root: Path, torch: TorchInstall, package: PackageFiles, compiler: Compiler | None) -> None:
@@ -108,15 +109,15 @@ class CacheEntry:
         self.name = f"{self._fit}-{_hash(compiler.identity()) if compiler else 'any'}"
         self.doubt = ""
         self._any_compiler = compiler is None
-        self._alone = False  # true while the lock is really held
+        self._alone = False  # true while this process holds the lock; false if the file system has no locks
 
     @property
     def path(self) -> Path:
-        """Where the adapter is, or will be."""
+        """The adapter's file, which may not exist yet."""
         return self._root / self.name / ADAPTER_NAME
 
     def find(self) -> Path | None:
-        """Return the adapter's file when it is there, whole, and nobody else's. Else `doubt` may say why not."""
+        """Return the adapter's file if it is there, whole, and safe from others. Else `doubt` may say why not."""
         found = sorted(self._root.glob(f"{self._fit}-*/{ADAPTER_NAME}")) if self._any_compiler else [self.path]
         for path in found:
             if why := why_not_believed(path):
@@ -130,8 +131,8 @@ class CacheEntry:
     def locked(self) -> Iterator[None]:
         """Keep other processes out while the adapter is built.
 
-        The kernel releases the lock when its holder dies. Where a file system has no locks, several processes
-        may build at once, each in a folder of its own; the last to finish wins, and all of them are right.
+        The kernel releases the lock when its holder dies. If the file system has no locks, several processes may
+        build at once, each in its own folder. The last one to finish replaces the file. All files are right.
         """
         with (self._root / f"{self.name}.lock").open("a") as file:
             with contextlib.suppress(OSError):
@@ -144,7 +145,7 @@ class CacheEntry:
 
     @contextlib.contextmanager
     def work_dir(self) -> Iterator[Path]:
-        """Give a folder to build in, on the cache's own file system. REQUIRES: locked()."""
+        """Make a temporary folder to build in, on the cache's file system. REQUIRES: locked()."""
         prefix = f".building-{self.name}-"
         for left_by_killed_builder in self._root.glob(f"{prefix}*") if self._alone else ():
             shutil.rmtree(left_by_killed_builder, ignore_errors=True)
@@ -152,14 +153,14 @@ class CacheEntry:
             yield Path(folder)
 
     def publish(self, built: Path) -> Path:
-        """Put a finished adapter in its place, sealed, in one step."""
+        """Seal a finished adapter, and move it to its place in one step."""
         seal_file(built)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         built.replace(self.path)
         return self.path
 
     def log_path(self) -> Path:
-        """Where the compiler's output of a failed build is kept."""
+        """Return the file that keeps the compiler's output of a failed build."""
         return self._root / f"{self.name}.log"
 
 

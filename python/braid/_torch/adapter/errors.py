@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with the torch adapter."""
+"""The error of the torch adapter."""
 
 
 class AdapterError(ImportError):
-    """The torch adapter cannot be had; the message is one sentence that says what to do about it."""
+    """The torch adapter cannot be found, built or loaded. The message says in one sentence what to do."""

@@ -15,16 +15,16 @@ _lock = threading.Lock()
 
 
 def load_adapter() -> ModuleType:
-    """Return the module ``braid._c10d``, finding or building it the first time.
+    """Return the module ``braid._c10d``. The first call finds or builds it.
 
     Raises:
-        AdapterError: it cannot be had, or the dynamic linker refused it.
+        AdapterError: it cannot be found or built, or the dynamic linker refused it.
     """
     with _lock:
         if _MODULE in sys.modules:
             return sys.modules[_MODULE]
         path = ensure_adapter()
-        # Brings libbraid.so into the process, by the name that the adapter asks for.
+        # This loads libbraid.so, by the name that the adapter asks for.
         import braid._core  # noqa: F401
 
         loader = importlib.machinery.ExtensionFileLoader(_MODULE, str(path))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of code in the cache: whole, and nobody else's.
+"""Files of code in the cache: they are complete, and nobody else may change them.
 
-The SHA-256 of a file stands at its end, where the dynamic linker does not look. It is part of the file, so that
-both are put in place by one rename. It guards against files that were cut off or damaged. Who may write to the
-file could write its checksum, too: against that, owner and mode are looked at.
+The SHA-256 of a file is at its end, where the dynamic linker does not look. It is part of the file, so that one
+rename puts both in place. It detects files that were cut off or damaged. It does not stop whoever may write to the
+file, because they may write the checksum, too. So owner and mode are checked as well.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ _FOR_US_ALONE = 0o700
 
 
 def seal(content: bytes) -> bytes:
-    """Return the content with its checksum behind it."""
+    """Return the content with its checksum appended."""
     return content + _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
 def seal_file(path: Path) -> None:
-    """Put the checksum of a finished file behind it, and let only its owner write to it.
+    """Append the checksum to a finished file, and give access to its owner alone.
 
     Raises OSError.
     """
@@ -32,12 +32,12 @@ def seal_file(path: Path) -> None:
     with path.open("ab") as file:
         file.write(seal(content)[len(content) :])
         file.flush()
-        os.fsync(file.fileno())  # else it could be in its place, and empty, after a crash
+        os.fsync(file.fileno())  # else an empty file could be in its place after a crash
     path.chmod(_FOR_US_ALONE)
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Put a sealed file in its place, in one step: other processes may be doing the same.
+    """Write a sealed file, and move it to its place in one step: other processes may do the same.
 
     Raises OSError.
     """
@@ -55,7 +55,7 @@ def content_of(path: Path) -> bytes:
     """Return the content of a sealed file.
 
     Raises:
-        ValueError: it is not believed; the message says why.
+        ValueError: it is not trusted; the message says why.
         OSError: it cannot be read.
     """
     if why := why_not_folder(path.parent):
@@ -71,7 +71,7 @@ def content_of(path: Path) -> bytes:
 
 
 def why_not_believed(path: Path) -> str:
-    """Return why the code in a sealed file is not believed; "" when it is, and when there is no such file."""
+    """Return why the code in a sealed file is not trusted; "" if it is trusted, or if there is no such file."""
     if not os.path.lexists(path):
         return ""
     try:

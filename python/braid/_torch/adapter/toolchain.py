@@ -31,7 +31,7 @@ class TorchInstall:
         """Describe the torch that this interpreter imports.
 
         Raises:
-            AdapterError: there is none, it is older than 2.11, or it came without its C++ headers.
+            AdapterError: there is no torch, it is older than 2.11, or its C++ headers are missing.
         """
         try:
             import torch
@@ -47,7 +47,7 @@ class TorchInstall:
         """Return self.
 
         Raises:
-            AdapterError: this torch is too old, or came without its C++ headers.
+            AdapterError: this torch is too old, or its C++ headers are missing.
         """
         if self.minor < OLDEST_TORCH:
             raise AdapterError(
@@ -62,22 +62,22 @@ class TorchInstall:
 
     @property
     def minor(self) -> tuple[int, int]:
-        """Major and minor version number; (0, 0) when the version makes no sense."""
+        """Major and minor version number; (0, 0) if the version cannot be read."""
         match = re.match(r"(\d+)\.(\d+)", self.version)
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
-        """Where its headers are; the first also holds the pybind11 that torch itself was built with."""
+        """The folders of torch's headers. The first also has the pybind11 that torch itself was built with."""
         return (self.root / "include", self.root / "include" / "torch" / "csrc" / "api" / "include")
 
     @property
     def library_dir(self) -> Path:
-        """Where libtorch_python.so and the others are."""
+        """The folder of libtorch_python.so and torch's other libraries."""
         return self.root / "lib"
 
     def identity(self) -> str:
-        """Differ whenever the installed files differ: version, place, and stamp of the main library."""
+        """Return a text that differs if the files differ: version, folder, size and time of the main library."""
         try:
             stat = (self.library_dir / "libtorch_python.so").stat()
             stamp = f"{stat.st_size}:{stat.st_mtime_ns}"
@@ -88,14 +88,14 @@ class TorchInstall:
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: the command, and what it says of itself."""
+    """A C++ compiler: its command, and the text that ``--version`` prints."""
 
     command: tuple[str, ...]
     version: str
 
     @classmethod
     def find(cls) -> "Compiler | None":
-        """Take $CXX when set, else the first of g++, c++, clang++ on PATH; None when that cannot be run."""
+        """Return $CXX if set, else the first of g++, c++ and clang++ that runs; None if that cannot be run."""
         wanted = os.environ.get("CXX", "").strip()
         for name in [wanted] if wanted else _COMPILERS:
             command = shlex.split(name)
@@ -105,11 +105,11 @@ class Compiler:
         return None
 
     def identity(self) -> str:
-        """Differ whenever another compiler, or another release of it, is used."""
+        """Return a text that differs if the compiler, its release or its options differ."""
         return f"{shlex.join(self.command[1:])}|{self.version}"
 
     def __str__(self) -> str:
-        """Its command and the first line of its version."""
+        """Return the command and the first line of the version."""
         return f"{shlex.join(self.command)} ({self.version.partition(chr(10))[0] or 'unknown version'})"
 
 
@@ -123,7 +123,7 @@ def _version_of(command: list[str]) -> str | None:
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """What the wheel installed: adapter sources, headers and library of the core, ready-made adapters."""
+    """The wheel's installed files: adapter sources, headers and library of the core, ready-made adapters."""
 
     sources: Path
     include: Path
@@ -132,7 +132,7 @@ class PackageFiles:
 
     @classmethod
     def installed(cls) -> "PackageFiles":
-        """Find them beside the compiled module _core, which is where they are in editable installs, too.
+        """Find the files beside the compiled module _core. In editable installs they are there, too.
 
         Raises:
             AdapterError: braid runs from a source tree that was never installed.
@@ -146,10 +146,10 @@ class PackageFiles:
         return cls(root / "c10d_src", root / "include", root / "lib" / "libbraid.so", root / "prebuilt")
 
     def source_files(self) -> list[Path]:
-        """List the adapter's .cc files, sorted.
+        """Return the adapter's .cc files, sorted.
 
         Raises:
-            AdapterError: there are none.
+            AdapterError: there are no .cc files.
         """
         files = sorted(self.sources.glob("*.cc"))
         if not files:
@@ -159,7 +159,7 @@ class PackageFiles:
         return files
 
     def digest(self) -> str:
-        """Hash everything of ours that the adapter is made of, names and contents.
+        """Return a hash of all files of braid that the adapter is made of, with names and contents.
 
         Raises:
             AdapterError: a file is missing.
@@ -176,20 +176,20 @@ class PackageFiles:
 
 
 def python_tag() -> str:
-    """Interpreter, version and platform, as extension modules are named: cpython-311-x86_64-linux-gnu."""
+    """Return interpreter, version and platform as in names of extension modules: cpython-311-x86_64-linux-gnu."""
     return str(sysconfig.get_config_var("SOABI") or "unknown")
 
 
 def prebuilt_key(torch: TorchInstall) -> str:
-    """Name the folder below braid/prebuilt that holds the adapter for this torch minor and interpreter."""
+    """Return the name of the folder in braid/prebuilt for this minor version of torch and this interpreter."""
     return f"torch{torch.minor[0]}.{torch.minor[1]}-{python_tag()}"
 
 
 def python_include_dirs() -> list[Path]:
-    """Return where Python.h is.
+    """Return the folders of Python.h.
 
     Raises:
-        AdapterError: this Python came without it.
+        AdapterError: this Python has no Python.h.
     """
     dirs = list(dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("include", "platinclude")))
     if not any((folder / "Python.h").exists() for folder in dirs):
