@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// Of the cache that cores share, as the C library knows it; an ordinary size where it does not.
+// The size of the cache that cores share, from the C library; a typical size if the library does not know it.
 size_t shared_cache_bytes();
 
 }  // namespace braid

@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 
 inline constexpr Deadline kNoDeadline = Deadline::max();
 
-// A timeout of zero or less means no deadline, and so does one that ends when no clock can tell, in centuries.
+// A timeout of zero or less means no deadline. So does a timeout that ends later than the clock can represent.
 inline Deadline deadline_after(milliseconds timeout, Clock::time_point now = Clock::now()) {
   const bool is_told =
       timeout.count() > 0 && timeout < std::chrono::duration_cast<milliseconds>(kNoDeadline - now);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// memcpy for large blocks, at a steady speed. glibc's copies large blocks with `rep movsb`, which on Zen 3 falls to a
-// tenth of its speed where source and target differ by a few bytes modulo a page: 2 GB/s in the place of 30. So they
-// do whenever one of them is a NumPy array, whose memory begins 16 bytes into a page, and the other a page of ours.
+// memcpy for large blocks, at a steady speed. glibc's memcpy copies large blocks with `rep movsb`. On Zen 3 this falls to
+// a tenth of its speed if source and target differ by a few bytes modulo a page: 2 GB/s instead of 30. This happens
+// whenever one is a NumPy array, which begins 16 bytes into a page, and the other is page-aligned memory of braid.
 #pragma once
 
 #if defined(__SSE2__)
@@ -37,7 +37,7 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
 }
 
-// The same, past the caches: for a target larger than they are, whose old contents nobody reads. Saves reading its
+// The same, past the caches: for a target larger than the caches, whose old content nobody reads. Saves reading its
 // lines before they are overwritten. Other threads see the bytes after end_of_stream().
 inline void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 #if defined(__SSE2__)

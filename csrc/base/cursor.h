@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads tokens off one line of text. The first failure is kept: what was expected, and what stood there.
+// Reads tokens from one line of text. Keeps the first failure: the token that was expected, and the text found instead.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Cursor {
   const std::string& expected() const { return expected_; }  // "expected a number, found "x""
   bool at_end();                                             // nothing but blanks is left
 
-  // All below return false on failure, and leave later failures unrecorded.
+  // All functions below return false on failure. Only the first failure is recorded.
   bool fail(const std::string& what);
   // Skips blanks first; the token itself is taken literally.
   bool try_take(std::string_view token);
@@ -24,11 +24,11 @@ class Cursor {
   // Does not skip blanks.
   bool next_is(std::string_view token) const { return rest_.starts_with(token); }
 
-  // The a-z, 0-9 and _ that come next, after blanks. Not taken: drop() does that.
+  // The word of a-z, 0-9 and _ that comes next, after blanks. Does not take it: call drop() for that.
   std::string_view word();
   void drop(std::string_view word) { rest_.remove_prefix(word.size()); }
 
-  // A whole number, right here, no blanks before it and no sign.
+  // A whole number without a sign and without blanks before it.
   template <class T>
   bool number(T* value, const std::string& what, uint64_t limit) {
     uint64_t parsed = 0;

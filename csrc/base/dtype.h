@@ -51,10 +51,10 @@ std::string_view name_of(ReduceOp op);  // "sum", ...
 std::optional<DType> dtype_from_name(std::string_view name);
 std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 
-// Whether `op` means something for `dtype`. Complex numbers are summed and averaged only; the bitwise ones are of
-// integers and bool, all others of every real dtype. Nothing undefined may reach reduce().
+// True if `op` is defined for `dtype`. Complex numbers have only sums and averages. Bitwise operators are for integers
+// and bool. All other operators are for every real dtype. No undefined pair may reach reduce().
 bool is_defined(DType dtype, ReduceOp op);
-// What to tell whoever asked for an undefined one, with what is possible instead.
+// The error text for an undefined pair; it names the possible operators.
 std::string undefined_text(DType dtype, ReduceOp op);
 
 // True for floats of 16 and 8 bits: they are combined in float32 and should be rounded as rarely as possible.

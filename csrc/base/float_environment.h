@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor's settings for floats belong to a thread, and others change them: torch.set_flush_denormal(),
-// libraries built with -Ofast. What must have the same bits everywhere is computed under one of these.
+// The processor's settings for floats belong to a thread, and other code changes them: torch.set_flush_denormal(),
+// libraries built with -Ofast. Results that must have the same bits everywhere are computed under a PlainFloats object.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Rounds to nearest even and keeps subnormal numbers while it exists, in the thread that made it.
+// While it exists, the thread that made it rounds to nearest even and keeps subnormal numbers.
 class PlainFloats {
  public:
   PlainFloats() : before_(settings()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which vector instructions the kernels of this process use: the widest this CPU has, unless told otherwise.
+// The vector instructions that the kernels of this process use: the widest of this CPU, unless another set is forced.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 namespace braid {
 
 enum class InstructionSet {
-  kBaseline,  // what every CPU of the architecture has
+  kBaseline,  // the instructions that every CPU of the architecture has
   kAvx2,      // x86-64 with AVX2, FMA and F16C
   kAvx512,    // x86-64 with AVX-512 F, BW, VL and DQ
 };
@@ -21,7 +21,7 @@ InstructionSet instruction_set();
 
 // "avx512", "avx2" or "baseline".
 std::string_view instruction_set_name();
-// Forces one for tests and benchmarks; false (and no change) when this CPU lacks it.
+// Forces a set for tests and benchmarks. Returns false, and changes nothing, if this CPU lacks it.
 bool set_instruction_set(std::string_view name);
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much is believed of what comes from outside: from another rank, a store or a file. A size is compared with its
-// limit before anything of that size is made; what is beyond is refused with an error that says both.
+// Limits for sizes that come from outside: from another rank, a store or a file. A size is compared with its limit
+// before memory of that size is allocated. A larger size is refused, with an error that says both numbers.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace braid {
 
-// What one rank leaves in a store for the others: endpoints, tokens, places. An endpoint has some hundred bytes.
+// A value that one rank leaves in a store for the others: endpoints, tokens, places. An endpoint has some hundred bytes.
 inline constexpr size_t kMostStoreValueBytes = size_t{1} << 20;
-// A text that the first rank tells the others: a topology, say, with a line for each host.
+// A text that the first rank tells the others: for example a topology, with a line for each host.
 inline constexpr size_t kMostToldBytes = size_t{16} << 20;
-// An all_reduce that ranks order from an aggregator, and the time that they give it.
+// An all_reduce that ranks order from an aggregator, and the time that they allow for it.
 inline constexpr uint64_t kMostOrderedBytes = uint64_t{1} << 40;
 inline constexpr int64_t kMostOrderedTime_ms = int64_t{365} * 24 * 3600 * 1000;
-// Names that aggregators leave for themselves; theirs have 24.
+// A name that an aggregator leaves for itself; braid's own names have 24 bytes.
 inline constexpr size_t kMostTicketBytes = 64;
 // The file of remembered links: about 100,000 hosts.
 inline constexpr size_t kMostRememberedBytes = size_t{16} << 20;

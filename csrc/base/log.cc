@@ -23,7 +23,7 @@ void set_log_sink(LogSink sink) { current_sink = sink ? sink : default_sink; }
 void log(LogLevel level, const std::string& line) noexcept {
   try {
     current_sink.load()(level, line.c_str());
-  } catch (...) {  // there is no memory for the line, say
+  } catch (...) {  // for example, there is no memory for the line
   }
 }
 

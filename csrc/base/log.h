@@ -8,11 +8,11 @@ namespace braid {
 
 enum class LogLevel { kInfo, kWarning };
 
-// Called from any thread. The default sink writes warnings to standard error, one line each, and drops the rest.
+// Called from any thread. The default sink writes warnings to standard error, one line each, and drops other levels.
 using LogSink = void (*)(LogLevel level, const char* line);
 void set_log_sink(LogSink sink);
 
-// What the sink throws is dropped with the line.
+// If the sink throws, the exception and the line are dropped.
 void log(LogLevel level, const std::string& line) noexcept;
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits that can be given up. Who waits is asked now and then whether to go on: Python runs the handler of a signal
-// only when its main thread looks for one.
+// Waits that can be given up. The waiting thread asks from time to time whether to go on: Python runs a signal handler
+// only when its main thread checks for signals.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline constexpr milliseconds kLookUpEvery{50};
 
 enum class Waited { kDone, kLate, kGivenUp };
 
-// `sleep(until)` returns true once what is waited for has come, and false at that time at the latest.
+// `sleep(until)` returns true when the awaited event has come, and false at `until` at the latest.
 template <class Sleep>
 Waited wait_in_slices(Sleep&& sleep, Deadline deadline, const GiveUp& give_up) {
   while (true) {
@@ -32,7 +32,7 @@ Waited wait_in_slices(Sleep&& sleep, Deadline deadline, const GiveUp& give_up) {
   }
 }
 
-// On a condition, whose mutex is held by the caller and is let go while give_up() is asked.
+// Waits on a condition. The caller holds its mutex; the mutex is released while give_up() runs.
 template <class Done>
 Waited wait_looking_up(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Deadline deadline,
                        const GiveUp& give_up, Done done) {

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// In a loop that looks for something: lets the core's other thread have its turn.
+// For loops that poll: lets the other hardware thread of the core run.
 inline void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

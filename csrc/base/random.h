@@ -11,11 +11,11 @@
 
 namespace braid {
 
-// Fills `into` with random bytes of the operating system, good enough for secrets.
+// Fills `into` with random bytes from the operating system. They are good enough for secrets.
 Status fill_random(Bytes into);
 
-// 128 random bits: memory that holds them is the memory meant, not what took its place; a proof made over them was
-// made for this occasion. Travels in messages as it lies in memory.
+// 128 random bits. Memory that holds them is certainly the memory that is meant, not other memory at its address. A proof
+// over them was certainly made for this handshake. Travels in messages as it lies in memory.
 struct Nonce {
   uint64_t high = 0;
   uint64_t low = 0;

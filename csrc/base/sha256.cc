@@ -63,7 +63,7 @@ void Sha256::update(ConstBytes bytes) {
 
 Digest Sha256::finish() {
   const uint64_t total_bits = total_bytes_ * 8;
-  // One 1 bit, zeros up to 8 bytes before the end of a block, the length.
+  // The padding: one 1 bit, zeros up to 8 bytes before the end of a block, the length.
   std::array<std::byte, 72> padding{std::byte{0x80}};
   const size_t filled = total_bytes_ % 64;
   const size_t zeros_end = (filled < 56 ? 56 : 120) - filled;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4) and HMAC (RFC 2104): what connections prove their membership with.
+// SHA-256 (FIPS 180-4) and HMAC (RFC 2104). Connections prove their membership with them.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ using Digest = std::array<std::byte, 32>;
 class Sha256 {
  public:
   void update(ConstBytes bytes);
-  // Once, after the last update().
+  // Called once, after the last update().
   Digest finish();
 
  private:
@@ -35,7 +35,7 @@ Digest hmac_sha256(ConstBytes key, ConstBytes message);
 // Two lower-case digits per byte.
 std::string hex(ConstBytes bytes);
 
-// Takes the same time wherever the first difference lies, so that a guesser learns nothing from it.
+// Takes the same time for every position of the first difference, so that an attacker learns nothing from the time.
 bool equal_in_constant_time(ConstBytes a, ConstBytes b);
 
 inline ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as values. What the world can do to us (a lost peer, a timeout, wrong arguments) travels as a
-// Status by value, across threads; exceptions are made only at the Python and torch edges.
+// Errors as values. Errors from outside (a lost peer, a timeout, wrong arguments) travel as a Status by value, across
+// threads. They become exceptions only in the Python and torch bindings.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,29 @@ enum class Code : uint8_t {
   kTimeout,          // a deadline passed
   kPeerLost,         // a peer process died or its connection broke
   kAborted,          // the group failed earlier, or was shut down
-  kUnsupported,      // this build or this machine cannot do it
-  kSystem,           // the operating system refused something
-  kInternal,         // a mistake of braid itself
+  kUnsupported,      // this build or this machine does not support the request
+  kSystem,           // the operating system refused a request
+  kInternal,         // a bug of braid
 };
 
 const char* name_of(Code code);
 
-// To copy one takes no memory, so a failure reaches everybody who waits even when there is none left.
+// To copy a Status takes no memory. So a failure reaches all waiting threads even if no memory is left.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  // Without memory for the message it says that instead.
+  // If there is no memory for the message, the message says so instead.
   Status(Code code, std::string message, int rank = -1) noexcept;
   // kSystem; made without memory.
   static Status out_of_memory() noexcept;
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  // The rank at fault, or -1 where no single rank is.
+  // The rank at fault, or -1 if no single rank is.
   int rank() const { return rank_; }
   const std::string& message() const;
 
-  // The same error, its message led by what was being done: "<context>: <message>".
+  // The same error with the message "<context>: <message>".
   Status within(const std::string& context) const;
 
  private:

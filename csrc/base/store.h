@@ -13,7 +13,7 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual Status set(const std::string& key, const std::string& value) = 0;
-  // Blocks until the key exists; kTimeout, naming the key, when it does not within `timeout`.
+  // Blocks until the key exists. kTimeout, naming the key, if it does not exist within `timeout`.
   virtual Result<std::string> get(const std::string& key, milliseconds timeout) = 0;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector registers in the compiler's own types, so that one text serves every width.
+// Vector registers in the compiler's own types, so that the same source serves every width.
 //
 // Included once by each kernels_<instruction set>.cc, which defines BRAID_VECTOR_BYTES. Everything is in the
-// anonymous namespace and nothing calls an inline function of the standard library: code made for a wide CPU must
-// not be what the linker keeps for a narrow one.
+// anonymous namespace and nothing calls an inline function of the standard library: the linker must not keep code for
+// a wide CPU as the only copy for all CPUs.
 #pragma once
 
 #include <cstddef>

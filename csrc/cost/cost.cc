@@ -17,7 +17,7 @@ namespace {
 
 class Prediction {
  public:
-  // Of one segment of `bytes`, when NICs pass the first `burst_bytes` at once.
+  // Predicts one segment of `bytes`. NICs pass the first `burst_bytes` in no time.
   Prediction(const Schedule& schedule, const Order& order, int64_t bytes, const Topology& topology,
              const Rates& rates, double burst_bytes)
       : schedule_(schedule),
@@ -54,14 +54,14 @@ class Prediction {
     return *std::max_element(start_s_.begin(), start_s_.end());
   }
 
-  // What messages over NICs cost the processors, while a node's own is busy with those of other ranks.
+  // Seconds for which a node's processor works on the messages over NICs of the ranks that share its core.
   double others_messages_s() const {
     const auto crosses = [&](const Message& message) { return !is_local(message) && !is_never_sent(message); };
     const auto messages = static_cast<double>(std::ranges::count_if(order_.messages, crosses));
     return (rates_.sharers - 1) * rates_.nic_overhead_s * messages / static_cast<double>(ports_.size());
   }
 
-  // How long one segment occupies what it occupies longest.
+  // How long one segment occupies its bottleneck: a port, a node's local steps, or a special link.
   double bottleneck_s() const {
     double most_s = 0;
     for (size_t node = 0; node < ports_.size(); ++node) {
@@ -94,7 +94,7 @@ class Prediction {
     return once && is_written_before(message) ? 0 : size_of(message);
   }
 
-  // Of the memory, or of the host's whole NIC.
+  // Seconds for which the message occupies the memory, or the host's NIC as a whole.
   double whole_s(const Message& message, Direction direction) const {
     double beta = topology_.within_host().beta_s_per_byte;
     if (!is_local(message)) {
@@ -104,13 +104,13 @@ class Prediction {
     return moved_bytes(message, direction) * std::min(beta, link(message).beta_s_per_byte);
   }
 
-  // Of the memory, or of the node's part of the NIC.
+  // Seconds for which the message occupies the memory, or the node's share of the NIC.
   double occupied_s(const Message& message, Direction direction) const {
     const double s = whole_s(message, direction);
     return is_local(message) ? s : s * slowdown_[direction][end_of(message, direction).node];
   }
 
-  // Of each message, the part that the buckets at neither end let pass at once.
+  // Per message, the fraction that takes time: the bursts of both ends let the rest pass in no time.
   std::vector<double> slow_parts_after(double burst_bytes) const {
     std::vector<double> parts(order_.messages.size(), burst_bytes > 0 ? 0 : 1);
     if (burst_bytes <= 0) return parts;
@@ -138,7 +138,7 @@ class Prediction {
     return parts;
   }
 
-  // What a host's nodes have to move over its NIC, against what one of them has.
+  // Sets slowdown_: the NIC time of all nodes of a host, divided by the NIC time of each node.
   void share_nics() {
     for (Direction direction : {kOut, kIn}) {
       std::vector<double> of_host(topology_.host_count(), 0);
@@ -170,13 +170,13 @@ class Prediction {
     return most_s;
   }
 
-  // As the sender names it: where a node has only one block, chunk 0 is the block of that node.
+  // Bytes of the message, by the sender's ref. If a node has only one block, its chunk 0 is that node's block.
   double size_of(const Message& message) const {
     const Step& step = schedule_.programs[message.from.node][message.from.round][message.from.step];
     return size_of(message.from.node, step.target);
   }
 
-  // For no size at all: its chunks have the share 0.
+  // True if all chunks of the message have share 0, so that it is empty for every size of the operation.
   bool is_never_sent(const Message& message) const {
     if (schedule_.shares.empty()) return false;
     const Ref& sent = schedule_.programs[message.from.node][message.from.round][message.from.step].target;
@@ -184,7 +184,7 @@ class Prediction {
     return std::all_of(first, first + sent.count, [](uint64_t share) { return share == 0; });
   }
 
-  // An earlier step of the round sends the same.
+  // True if an earlier step of the round sends the same chunks.
   bool is_written_before(const Message& message) const {
     const Round& round = schedule_.programs[message.from.node][message.from.round];
     const Step& step = round[message.from.step];
@@ -227,8 +227,8 @@ class Prediction {
 
   bool is_far(Node from, Node node) const { return from >= 0 && topology_.host(from) != topology_.host(node); }
 
-  // What is encoded or decoded for a step. A sum that goes to several is encoded once for each here, which its
-  // owner does once; but then it decodes it, too.
+  // Bytes that a step encodes or decodes. Here a sum with several receivers is encoded once per receiver. In truth
+  // its owner encodes it once, but then also decodes it.
   double coded_bytes(Node node, const Step& step) const {
     const auto far = std::count_if(step.sources.begin(), step.sources.end(),
                                    [&](const Source& source) { return is_far(source.from, node); });
@@ -241,10 +241,10 @@ class Prediction {
   const Topology& topology_;
   const Rates& rates_;
   std::vector<int64_t> offsets_;
-  std::array<std::vector<double>, 2> slowdown_;  // per node: its host's use of the NIC, against its own
+  std::array<std::vector<double>, 2> slowdown_;  // per node: the host's use of the NIC divided by the node's
   std::vector<std::vector<Port>> ports_;         // per node and round
   std::vector<double> start_s_;                  // per node, when its current round began
-  std::vector<double> arrived_s_;  // per node, when the last message of its current round was through
+  std::vector<double> arrived_s_;                // per node, when the last message of its current round ended
 };
 
 }  // namespace

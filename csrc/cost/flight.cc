@@ -7,18 +7,18 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kSegmentUnits = 1 << 20;  // in which a segment of a vector is counted
+constexpr int64_t kSegmentUnits = 1 << 20;  // a segment of a vector has so many units
 constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
-// How long a chunk may keep a NIC busy, but for one of kSmallChunk.
+// How long a chunk may keep a NIC busy. Chunks of kSmallChunk or less may take longer.
 constexpr double kChunkTime_s = 1.5e-3;
 constexpr double kSmallChunk = 16 * 1024;
 constexpr double kMostChunk = 256 * 1024;
-constexpr double kMostCoded = 1024 * 1024;  // of floats that are encoded: they should stay in the cache
+constexpr double kMostCoded = 1024 * 1024;  // bytes of floats to encode at a time; they should stay in the cache
 
-// What a schedule's messages have of one segment: of a vector, units; of blocks, chunks.
+// The sizes of a schedule's messages in one segment: units for a vector, chunks for blocks.
 class Sizes {
  public:
   explicit Sizes(const Schedule& schedule)
@@ -34,7 +34,7 @@ class Sizes {
   std::vector<int64_t> offsets_;
 };
 
-// The most that a node takes from other hosts in one round.
+// The size of the messages from other hosts that a node receives in one round, in the round with the most.
 double most_taken(const Schedule& schedule, const Topology& topology, const Sizes& sizes, Node node) {
   const auto is_far = [&](Node from) { return from >= 0 && topology.host(from) != topology.host(node); };
   double most = 0;
@@ -66,7 +66,7 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
     queue[host] = std::clamp(kQueueTime_s * bytes_per_s, kLeastQueue, kMostQueue);
     passed[host] = std::clamp(kChunkTime_s * bytes_per_s, kSmallChunk, kMostChunk);
   }
-  // Bytes of a chunk: of a vector's segment one of `chunks`, of blocks what messages are counted in.
+  // The size of one chunk, as Sizes counts.
   const double unit =
       is_vector(schedule.collective.kind) ? static_cast<double>(kSegmentUnits) / schedule.chunks : 1;
   double chunk = kMostChunk;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes on at a node's port: see cost.h.
+// The load of a node's port; cost.h has the model.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ inline double busy_s(const Lanes& lanes, const Rates& rates) {
 enum Direction { kOut, kIn };
 using Port = std::array<Lanes, 2>;  // by direction
 
-// What one segment occupies a node's port for, in one direction, all rounds together.
+// How long one segment occupies one direction of a node's port, in all rounds together.
 class Occupation {
  public:
   void add(const Lanes& lanes, const Rates& rates) {

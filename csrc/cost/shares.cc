@@ -12,7 +12,7 @@ namespace {
 constexpr double kUnits = 1 << 20;
 constexpr double kWorthIt = 1.01;
 
-// Who may own something, by the number of the host: first those that contribute, then aggregators.
+// The host number of every owner: first the contributing owners, then the aggregators.
 struct Owners {
   std::vector<int> hosts;
   int contributing = 0;
@@ -20,7 +20,7 @@ struct Owners {
   bool contributes(size_t owner) const { return owner < static_cast<size_t>(contributing); }
 };
 
-// How many owners each host has, or how many of them contribute.
+// Per host, the number of its owners if `all`, otherwise of its contributing owners.
 std::vector<int> members(const Topology& topology, const Owners& owners, bool all) {
   std::vector<int> counts(topology.host_count(), 0);
   for (size_t owner = 0; owner < owners.hosts.size(); ++owner) {
@@ -29,7 +29,8 @@ std::vector<int> members(const Topology& topology, const Owners& owners, bool al
   return counts;
 }
 
-// What the NICs of the hosts carry when g of n contribute from there. Nobody: n X each way, by the same formula.
+// How long the NIC of each host is busy, by the host's share; g of the n contributing owners are on that host. With
+// g = 0 the formula gives n X each way, which is right for a host with aggregators only.
 std::vector<OwnerUse> uses_of(const Topology& topology, const Owners& owners) {
   const double n = owners.contributing;
   const std::vector<int> contributing = members(topology, owners, false);
@@ -57,13 +58,14 @@ double time_with_equal_shares_s(const Topology& topology, const Owners& owners,
   return time_s;
 }
 
-// Empty when equal ones are as good.
+// Returns an empty vector if equal shares are as good.
 std::vector<uint64_t> weights_of(const Topology& topology, const Owners& owners) {
   if (topology.host_count() < 2) return {};
   const std::vector<OwnerUse> uses = uses_of(topology, owners);
   const Split best = least_time_split(uses);
   if (time_with_equal_shares_s(topology, owners, uses) <= kWorthIt * best.seconds_per_byte) return {};
-  // A NIC does not care who on its host owns what: ranks do where there are any, as they need not send it.
+  // The load of a NIC does not depend on which node of the host owns the share. Ranks own it if the host has any,
+  // because a rank need not send its own contribution.
   const std::vector<int> contributing = members(topology, owners, false);
   const std::vector<int> all = members(topology, owners, true);
   std::vector<uint64_t> weights;

@@ -9,11 +9,11 @@
 namespace braid {
 namespace {
 
-// Halvings of the first guess: 53 bits of the result, and as many again and more where rates differ by that much.
+// How often the first guess is halved. A double has 53 bits; the rest is for rates that differ by many powers of 2.
 constexpr int kHalvings = 200;
 
-// The shares with which an owner is done in time. Not cut at 1, which their sum sees to: where a slow NIC leaves
-// room, the others share it by what they can bear.
+// The shares with which an owner is done in time. They are not limited to 1: the sum of all shares does that. So
+// the fast owners divide what a slow NIC leaves in proportion to what they can carry.
 struct Interval {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();
@@ -36,7 +36,7 @@ struct Interval {
   }
 };
 
-// Of every owner, and their sums.
+// The interval of every owner, and the sums of their ends.
 struct Intervals {
   Intervals(std::span<const OwnerUse> owners, double time_s) {
     for (const OwnerUse& owner : owners) {
@@ -55,7 +55,7 @@ struct Intervals {
   bool feasible = true;
 };
 
-// In this time an owner can have any share.
+// A time in which every owner can have any share.
 double ample_s(std::span<const OwnerUse> owners) {
   double most_s = 0;
   for (const OwnerUse& owner : owners) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a vector each owner should own in a direct all-reduce, in plain numbers: everybody sends its part of
-// what is owned elsewhere, owners add, and send the sums back. csrc/cost/shares.h applies it to a topology.
+// How much of a vector each owner should own in a direct all-reduce, computed from rates alone. Every rank sends
+// its contributions to the owners; the owners add them and send the sums back. csrc/cost/shares.h applies this to a
+// topology.
 #pragma once
 
 #include <span>
@@ -13,7 +14,7 @@ namespace braid {
 // How many seconds one direction of an owner's NIC is busy, if it owns the share x of a vector of one byte.
 struct NicUse {
   double fixed_s = 0;      // at x = 0
-  double per_share_s = 0;  // times x; negative where owning more leaves less to send
+  double per_share_s = 0;  // added times x; negative if an owner of more sends less
 
   bool operator==(const NicUse&) const = default;
 };
@@ -30,27 +31,29 @@ struct Split {
   std::vector<double> shares;   // at least 0, with sum 1
 };
 
-// The shares with the least time. For a given time every owner has an interval of shares that its NIC can bear.
-// The time is possible if no interval is empty and their ends allow the sum 1. The least time is found by
-// bisection; the shares are then equally far inside their intervals. Uses only + - * /, min and max, and always
-// the same number of steps, so ranks that share the arguments share the result. REQUIRES: owners; every use
-// finite, and not negative at x = 0 and x = 1.
+// Returns the shares with the least time. For a given time every owner has an interval of shares for which its NIC
+// is done in time. The time is possible if no interval is empty and shares with sum 1 fit the intervals. Bisection
+// finds the least time; the shares are then equally far inside their intervals. Uses only + - * /, min and max,
+// and always the same number of steps, so ranks with equal arguments get equal results. REQUIRES: at least one
+// owner; every use is finite, and not negative at x = 0 and x = 1.
 Split least_time_split(std::span<const OwnerUse> owners);
 
 struct Owner {
   double up_bytes_per_s = 0;
   double down_bytes_per_s = 0;
-  bool contributes = true;  // has a vector of its own and needs the sum; others only add
+  bool contributes = true;  // has a vector of its own and needs the sum; false: an aggregator
 };
 
-// Among n contributing owners and others, where a contribution travels as push_ratio and a sum as pull_ratio times
-// its size (compressed, say). With share x
+// Returns the best shares for n contributing owners and any number of aggregators. push_ratio is the size of a
+// message with contributions divided by their size; pull_ratio is the same for sums. Compression makes them less
+// than 1. With share x
 //   a contributing owner sends    (1-x) push + (n-1) x pull  and receives  (n-1) x push + (1-x) pull,
-//   another one          sends    n x pull                   and receives  n x push.
-// With ratios 1, and b_i in both directions (sums W over contributing owners, C over others; n > 2):
-//   T = max(1 / min b_i of contributing ones, 2(n-1) / (W + C (n-2)/n)),
-//   x_i = (T b_i - 1) / (n-2),  others T b_j / n.
-// kInvalidArgument without a contributing owner, or for rates and ratios that are not positive and finite, or so
+//   an aggregator        sends    n x pull                   and receives  n x push.
+// If the ratios are 1, each rate b_i holds in both directions, and n > 2, with W the sum of b_i over contributing
+// owners and C the sum of b_j over aggregators:
+//   T = max(1 / min b_i of contributing owners, 2(n-1) / (W + C (n-2)/n)),
+//   x_i = (T b_i - 1) / (n-2),  and for aggregators x_j = T b_j / n.
+// kInvalidArgument if no owner contributes, if a rate or ratio is not positive and finite, or if the rates are so
 // far apart that a double cannot hold the time.
 Result<Split> optimal_split(std::span<const Owner> owners, double push_ratio = 1, double pull_ratio = 1);
 

@@ -53,21 +53,22 @@ class ControlChannel {
 
   // All of the group's ranks 0..ranks-1 call these. Each takes one step.
   // tell: returns the first rank's text on all ranks.
-  // consult: every rank gives a word of the same size; words[r] is rank r's. Returns on all ranks the text that
-  // the first rank decides on.
+  // consult: every rank gives a word of the same size. The first rank calls `decide` with all words; words[r] is
+  // rank r's. Returns the decided text on all ranks.
   using Words = std::vector<std::vector<std::byte>>;
   Result<std::string> tell(Node rank, int ranks, std::string text);
   Result<std::string> consult(Node rank, int ranks, ConstBytes word,
                               const std::function<std::string(const Words&)>& decide);
 
-  // Waits until done(), which is called after everything that moved. After a failure no request is left open.
+  // Waits until done() returns true. done() is called again after anything moved. After a failure no request is
+  // left open.
   template <class Done>
   Status wait(Done done, Node on = kAnyNode) {
     Waiter waiter(bell_);
     while (!done()) {
       if (mailbox_.has_ended()) return mailbox_.end();
       if (Status bad = end_of_patience(on); !bad.ok()) {
-        // The requests are on our stack, so they must end before anything is thrown.
+        // The requests are on the callers' stack, so they must end before an exception leaves.
         const Status thrown = caught("giving up on ranks", [&] { mailbox_.fail(bad); });
         if (!thrown.ok()) mailbox_.fail_here(thrown);
         return mailbox_.end();

@@ -25,7 +25,7 @@ constexpr milliseconds kRefill{4};
 constexpr double kLeastWire_s = 3e-5;
 constexpr size_t kPasses = 2;
 constexpr double kNoise = 0.12;
-constexpr uint64_t kLastSteps = 1 << 20;  // behind all probes
+constexpr uint64_t kLastSteps = 1 << 20;  // higher than the step of any probe
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -49,7 +49,7 @@ class LinkBenchmark {
     auto told = control_.tell(rank_, nodes(), known);
     if (!told.ok()) return told.status();
     if (!told.value().empty()) return read(told.value(), false);
-    std::vector<double> found;  // per pass and host: up, down; 0 where this rank has seen nothing
+    std::vector<double> found;  // per pass and host: up, down; 0 if this rank did not measure it
     if (is_leader()) {
       if (Status bad = measure_latency(); !bad.ok()) return bad;
       for (size_t i = 0; i < kPasses * 2 * leaders_.size(); ++i) {

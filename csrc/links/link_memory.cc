@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kKeptFor_s = 24 * 60 * 60;
 
 constexpr size_t kKeyDigits = 32;
-const std::string kEndMark = ".";  // a line without it was cut off
+const std::string kEndMark = ".";  // ends a line; a line without it was cut off
 
 std::string key_for(const std::string& name) { return hex(sha256(bytes_of(name))).substr(0, kKeyDigits); }
 
@@ -30,7 +30,7 @@ int64_t now_s() {
 
 bool is_fresh(int64_t found_at_s) { return std::abs(now_s() - found_at_s) <= kKeptFor_s; }
 
-// In any locale, and back to the last bit.
+// The same text in every locale; it reads back as exactly the same number.
 std::string number_text(double value) {
   std::array<char, 32> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
@@ -118,7 +118,7 @@ void LinkMemory::read_file() {
   }
 }
 
-// What cannot be written is not missed.
+// Errors are ignored: without the file the links are only measured again.
 void LinkMemory::write_file() const {
   if (file_.empty()) return;
   std::string text;
@@ -133,7 +133,7 @@ void LinkMemory::write_file() const {
       text += kEndMark + "\n";
     }
   }
-  if (text.size() <= kMostRememberedBytes) write_private_file(file_, text);  // a longer one would not be read
+  if (text.size() <= kMostRememberedBytes) write_private_file(file_, text);  // read_file() rejects longer files
 }
 
 }  // namespace braid

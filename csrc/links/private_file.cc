@@ -49,9 +49,9 @@ bool write_all(int fd, const std::string& text) {
 }
 
 void make_folder(const std::filesystem::path& folder) {
-  std::error_code ignored;  // where the folder is missing the file cannot be opened
+  std::error_code ignored;  // if the folder cannot be made, opening the file fails
   if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), ignored);
-  // Code is kept here, too, which is believed only where nobody else may write, whatever the umask.
+  // Compiled code is kept in this folder, too. It is trusted only if nobody else can write here, whatever the umask.
   ::mkdir(folder.c_str(), S_IRWXU);
 }
 
@@ -78,7 +78,7 @@ std::optional<std::string> read_private_file(const std::string& path, size_t mos
 
 bool write_private_file(const std::string& path, const std::string& text) {
   make_folder(std::filesystem::path(path).parent_path());
-  std::array<std::byte, 8> random{};  // others may write at this moment, from other machines, too
+  std::array<std::byte, 8> random{};  // other processes, on other machines too, may write at the same time
   if (!fill_random(random).ok()) return false;
   const std::string draft = path + "." + hex(random);
   bool done = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files of data in this user's cache, which others should not be able to put words into.
+// Small data files in this user's cache. Other users must not be able to change their content.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,14 @@
 
 namespace braid {
 
-// The content of a plain file of this user's or root's that nobody else may write to. Nothing when it is none, when it
-// is longer than `most_bytes`, or when it cannot be read. Never waits, as it would for a pipe, and follows no link.
+// Returns the content of the file. Returns nothing if it is not a regular file, if its owner is not this user or
+// root, if its mode lets anyone else write, if it is longer than `most_bytes`, or if it cannot be read. Never waits,
+// as for a pipe. Does not open a symbolic link.
 std::optional<std::string> read_private_file(const std::string& path, size_t most_bytes);
 
-// Replaces the file in one step, with one that only its owner may read and write. Makes its folder when that is
-// missing, for its owner alone. False when it cannot be written, as on a full disk; then nothing is left behind.
+// Replaces the file in one step. Only its owner may read and write the new file. Makes its folder if it is missing,
+// for its owner alone. Returns false if the file cannot be written, for example on a full disk. Then no other file is
+// left behind.
 bool write_private_file(const std::string& path, const std::string& text);
 
 }  // namespace braid

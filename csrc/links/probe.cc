@@ -64,14 +64,14 @@ class Meter {
   size_t lanes_ = 0;
 };
 
-// One piece after another between two ranks. The receiver asks for each piece; asking for the next one says that
-// the last one has come.
+// Carries one piece after another between two ranks. The receiver asks for each piece. The question for the next
+// piece acknowledges the last one.
 struct Lane {
   enum class State { kClosed, kAsked, kSending, kOver };
 
   State state = State::kClosed;
   Node peer = -1;
-  uint64_t number = 0;  // of the piece, among those of this peer
+  uint64_t number = 0;  // of the current piece; all lanes to one peer share the numbers
   std::vector<std::byte> piece;
   std::array<std::byte, 8> question{};
   Request piece_request, question_request;
@@ -130,7 +130,7 @@ class Probe {
           lane.state = Lane::State::kOver;
           return;
         }
-        if (lane.number >= stride_) meter_.count();  // the piece before it has come
+        if (lane.number >= stride_) meter_.count();  // the lane's last piece has arrived
         if (ends_) lane.piece[0] = kLast;
         control_.start_send(lane.peer, lane.number, lane.piece, &lane.piece_request);
         lane.state = Lane::State::kSending;
@@ -155,7 +155,7 @@ class Probe {
       }
     }
   }
-  // Called by a receiver. At the end, lanes that were never opened are told so as well.
+  // Called by a receiver. At the end it also closes the lanes that were never opened.
   void ask(Lane& lane) {
     if (ends_ && (decides_ || lane.number < stride_)) {
       lane.question[0] = kLast;
@@ -175,9 +175,9 @@ class Probe {
   ControlChannel& control_;
   const bool sends_;
   const bool decides_;
-  const size_t stride_;  // lanes of a peer
+  const size_t stride_;  // the number of lanes per peer
   size_t count_ = 0;
-  bool ends_ = false;  // as far as this rank has seen
+  bool ends_ = false;  // this rank knows that the probe ends
   std::unique_ptr<Lane[]> lanes_;
   Meter meter_;
 };

@@ -18,14 +18,14 @@
 namespace braid {
 namespace {
 
-// About what a chunk of one segment has, which is what is reduced and coded at a time.
+// About the size of a chunk of one segment: operations reduce and code one such chunk at a time.
 constexpr size_t kElements = size_t{1} << 16;
 constexpr double kBytes = kElements * sizeof(float);
-constexpr int kRuns = 4;  // of which the fastest counts: others may have the core, too
-// Each run takes other memory, as operations do: tensors and residuals do not come from a core's own cache.
+constexpr int kRuns = 4;  // the fastest run counts: other processes may use the core in some runs
+// Each run uses other memory, as operations do: tensors and residuals are rarely in a core's own cache.
 constexpr size_t kSlices = 16;
 
-// Of all magnitudes, as gradients are: what top-k takes depends on it.
+// Values of all magnitudes, as gradients have: the time of top-k depends on them.
 std::vector<float> gradients() {
   std::vector<float> values(kElements * kSlices);
   uint32_t state = 1;
@@ -81,7 +81,7 @@ class Stopwatch {
   size_t slice_ = 0;
 };
 
-// More digits would only be noise, and have to be read.
+// Further digits would only be noise, and people read these numbers.
 double with_three_digits(double value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value, std::chars_format::scientific, 2);

@@ -8,9 +8,9 @@ namespace braid {
 namespace {
 
 constexpr Link kBoard{1.3e-6, 1.5e-10};  // memory of one host
-// What a message costs the processors of both sides on its way through TCP.
+// The processor time that a message takes in TCP, on either side.
 constexpr double kNicOverhead_s = 3e-5;
-// What a family is given over those behind it in the table, as links are shared and their rates noisy.
+// The margin (TunerOptions) of a family over later families of the table: links are shared and their rates noisy.
 constexpr double kMargin = 0.05;
 
 bool has_board(const Topology& topology) {
@@ -19,8 +19,8 @@ bool has_board(const Topology& topology) {
 
 }  // namespace
 
-// Ranks that share a core work one after another; and a round needs all of them, each of which has others before
-// it. That the latter goes with the square is fitted to two and four ranks per core.
+// Ranks that share a core run one after another. A round needs all ranks, and each rank waits for the others of its
+// core. That alpha grows with the square is fitted to measurements with two and four ranks per core.
 Link link_inside(const Inside& inside) {
   if (!inside.board) return kWithinHost;
   const double sharers = std::max(inside.ranks_per_core, 1.0);
@@ -40,7 +40,7 @@ Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& optio
   tuner.rates.sharers = sharers;
   if (has_board(topology)) {
     tuner.rates.writes_once = true;
-  } else {  // boards cut otherwise, and their constants were fitted to whole operations
+  } else {  // boards cut operations in another way, and their constants were fitted to whole operations
     tuner.rates.reduce_s_per_byte = topology.work_s_per_byte("reduce", tuner.rates.reduce_s_per_byte);
     tuner.chunk_bytes = options.chunk_bytes;
     tuner.window = options.window;

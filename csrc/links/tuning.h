@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tuner is told of the machines: by a group at work, and by whoever asks what a group would do there.
+// The constants that the tuner gets about the machines. A running group and `braid explain` use the same.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,23 @@ namespace braid {
 
 // Ranks of one host in a group of several hosts, each with a core of its own.
 inline constexpr Link kWithinHost{2e-6, 1.5e-10};
-// Where links are neither measured nor stated: a gigabit network. Equal on all ranks, so all choose alike.
+// Links between hosts that are neither measured nor stated: a gigabit network. Equal on all ranks, so that all ranks
+// make the same choice.
 inline constexpr Link kBetweenHosts{5e-5, 8e-9};
 
-// What joins the ranks of a group that is on one host.
+// How the ranks of a group on one host are connected.
 struct Inside {
-  bool board = true;  // they share memory
+  bool board = true;  // the ranks have shared boards
   double ranks_per_core = 1;
 };
 Link link_inside(const Inside& inside);
 
-// What joins the ranks of a host in a group of several hosts, where so many ranks share a core of their machine.
+// The link between ranks of one host in a group of several hosts, if `ranks_per_core` ranks share a core.
 Link link_within_hosts(double ranks_per_core);
 
-// The tuner of a group on this topology, whose links inside are those of link_inside() or link_within_hosts(): they
-// tell how many ranks share a core. Of `options` counts what is forced, and how finely operations are cut.
+// Makes the tuner for a group on this topology. The topology's within_host() must come from link_inside() or
+// link_within_hosts(): it tells how many ranks share a core. Uses `algorithm`, `chunk_bytes` and `window` of the
+// options.
 // kInvalidArgument for an unknown name in options.algorithm.
 Result<std::unique_ptr<Tuner>> tuner_for(Topology topology, const Options& options);
 

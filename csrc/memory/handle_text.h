@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads handles: short texts by which processes of one host find each other's memory. Handles come from other
-// processes, so they are read strictly: anything but the exact form is refused.
+// processes, so they are read strictly: all other forms are refused.
 #pragma once
 
 #include <charconv>
@@ -13,7 +13,7 @@ namespace braid {
 // The pieces of `text` between separators; always at least one.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-// The whole of `text` as a number, or nothing.
+// The number that `text` is as a whole, or nothing.
 template <class T>
 std::optional<T> parse_number(std::string_view text, int base = 10) {
   T number{};

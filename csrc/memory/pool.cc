@@ -47,7 +47,7 @@ void Pool::give_back(std::byte* data, size_t bytes) {
   ::operator delete(data, kAlignment);
 }
 
-// The block that was not asked for longest goes first: sizes change.
+// Frees the block that was unused for the longest time first, because the sizes in use change.
 void Pool::make_room_for(size_t bytes) {
   while (kept_bytes_ + bytes > keep_bytes_) {
     kept_bytes_ -= free_.front().size();

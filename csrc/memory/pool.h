@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Working memory that is kept for the next operation, so that large operations do not fault fresh pages in each
-// time.
+// Keeps working memory for the next operation, so that large operations do not fault in new pages each time.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ class PoolBlock;
 // Thread safe. Must outlive its blocks.
 class Pool {
  public:
-  // Keeps at most `keep_bytes` of unused blocks, those given back last.
+  // Keeps at most `keep_bytes` of unused blocks: the blocks that were given back last.
   explicit Pool(size_t keep_bytes) : keep_bytes_(keep_bytes) {}
   ~Pool();
   Pool(const Pool&) = delete;
@@ -31,7 +30,7 @@ class Pool {
  private:
   friend class PoolBlock;
   void give_back(std::byte* data, size_t bytes);
-  void make_room_for(size_t bytes);  // REQUIRES: the lock, and no more than keep_bytes_
+  void make_room_for(size_t bytes);  // REQUIRES: mutex_ is held; bytes <= keep_bytes_
 
   const size_t keep_bytes_;
   mutable std::mutex mutex_;

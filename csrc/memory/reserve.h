@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory is given out page by page, when it is first touched. A machine that then has none left (strict
-// overcommit, a broken page) ends the process with SIGBUS. Who asks before gets an error instead.
+// The system allocates shared memory page by page, when a page is first touched. If the machine then has no memory left
+// (strict overcommit, a broken page), the process ends with SIGBUS. A process that reserves the pages before gets an
+// error instead.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +10,18 @@
 
 namespace braid {
 
-// Takes the pages that hold these bytes, if they are not taken yet; what they hold stays. kSystem when the machine has
-// none left. Kernels before 5.14 cannot tell: there it is always ok. A limit that has the kernel end processes when it
-// is reached, as a control group's may, shows here, too, as such an end and not as an error.
+// Allocates the pages of these bytes, if they are not allocated yet. Keeps their content. kSystem if the machine has no
+// memory left. On kernels before 5.14 the result is always ok. If the kernel ends processes that reach a limit, as it
+// may for a control group, this call ends the process, too, and returns no error.
 Status reserve(std::byte* begin, size_t bytes);
 
-// The first part of some memory, reserved as it grows.
+// A block of memory whose first part is reserved. The part can grow.
 class ReservedPrefix {
  public:
   ReservedPrefix(std::byte* begin, size_t bytes) : begin_(begin), bytes_(bytes) {}
 
   bool holds(size_t bytes) const { return bytes <= reserved_; }
-  // At least the first `bytes`.
+  // Reserves at least the first `bytes`.
   Status grow_to(size_t bytes);
 
  private:
@@ -31,7 +32,7 @@ class ReservedPrefix {
   size_t reserved_ = 0;
 };
 
-// For tests: what reserve() calls in the place of the system's, which returns 0 or an errno value. Null: the system's.
+// For tests: reserve() calls `populate` instead of the system. It returns 0 or an errno value. Null: the system again.
 void reserve_by(int (*populate)(void* begin, size_t bytes));
 
 }  // namespace braid

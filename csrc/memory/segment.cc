@@ -63,7 +63,7 @@ Result<std::byte*> map_shared(int fd, size_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
-// A file that could shrink would turn our later reads into SIGBUS.
+// If the file could shrink, later reads would end this process with SIGBUS.
 Status check_file(int fd, size_t bytes) {
   struct stat file{};
   if (::fstat(fd, &file) != 0) return system_error("cannot examine shared memory", errno);
@@ -114,7 +114,7 @@ Result<Segment> Segment::attach(std::string_view handle) {
   if (fd < 0) return system_error("cannot open the shared memory " + path, errno);
 
   Segment segment;
-  segment.fd_ = fd;  // closed whatever happens; the mapping needs it no longer
+  segment.fd_ = fd;  // so that it is closed in every case; the mapping does not need it
   Status status = check_file(fd, wanted.bytes);
   if (status.ok()) {
     Result<std::byte*> mapped = map_shared(fd, wanted.bytes);

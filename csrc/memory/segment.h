@@ -27,7 +27,7 @@ class Segment {
   // handle leads to the right memory: of the same size, sealed, and holding the handle's nonce.
   static Result<Segment> attach(std::string_view handle);
 
-  // The process that the handle names as the creator of the segment. Nobody checks that it is.
+  // The process that the handle names as the creator of the segment. This is not checked.
   static Result<pid_t> owner_of(std::string_view handle);
 
   Segment(Segment&& other) noexcept;
@@ -45,7 +45,7 @@ class Segment {
 
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  int fd_ = -1;  // of the creator only: peers open it through /proc
+  int fd_ = -1;  // only in the creator: peers open it through /proc
   pid_t owner_ = -1;
   std::string handle_;
 };

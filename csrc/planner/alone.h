@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// What every collective is for one rank: the output is a copy of the input. Aggregators have nothing to do.
+// Draws any collective of one rank: the output is a copy of the input. Aggregators have nothing to do.
 Schedule plan_alone(const Collective& collective, const std::string& family, int aggregators = 0);
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a family for ranks becomes one for hosts: a schedule drawn for as many nodes as there are hosts is run by
-// one rank of each.
+// Makes a family for ranks into a family for hosts. The schedule between hosts has one rank per host. One real rank
+// of each host, the carrier, runs the host's part.
 #pragma once
 
 #include <vector>
@@ -10,16 +10,16 @@
 namespace braid {
 
 struct Between {
-  const Schedule& schedule;    // its rank h is host h
-  std::vector<Node> carriers;  // the rank that stands for each host, then the aggregators
-  int first_chunk = 0;         // its chunk 0 among those of the whole
+  const Schedule& schedule;    // between hosts: its rank h is host h
+  std::vector<Node> carriers;  // the carrier of each host, then the aggregators
+  int first_chunk = 0;         // the chunk of the whole schedule that is chunk 0 here
 };
 
-size_t most_rounds(const Schedule& schedule);  // of the node that has the most
+size_t most_rounds(const Schedule& schedule);  // the number of rounds of the longest program
 
-// Adds what `host` (or an aggregator) does in round `round`, if it has that many, to the open round of its
-// carrier. `inputs` is the memory in which the carrier has what the schedule takes for its input; a copy onto
-// itself is left out.
+// Adds the steps of `host` (or of an aggregator) in round `round` to the open round of its carrier. Adds nothing if
+// the program has fewer rounds. `inputs` is the carrier's memory that the schedule reads as its input. A copy of
+// memory onto itself is left out.
 void add_round(Builder& builder, const Between& between, int host, size_t round, Buffer inputs);
 
 }  // namespace braid

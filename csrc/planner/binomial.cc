@@ -4,9 +4,9 @@
 //   broadcast, round 0:  0 -> 1           reduce, round 0:  1 -> 0   3 -> 2
 //              round 1:  0 -> 2   1 -> 3          round 1:  2 -> 0
 //
-// In round k of a broadcast the first 2^k positions have the vector and each passes it on 2^k further. In round k
-// of a reduce, positions that are odd multiples of 2^k hand their partial sum down by 2^k. Partial sums of others
-// than the root stay in scratch: their input is not theirs to write.
+// In round k of a broadcast the first 2^k positions have the vector. Each position p sends it to position p + 2^k.
+// In round k of a reduce, each position p that is an odd multiple of 2^k sends its partial sum to position p - 2^k.
+// Ranks other than the root keep partial sums in scratch, because they must not write to their input.
 // Rounds: ceil(log2 n). Sent by the root of a broadcast: S log2 n. One chunk.
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "planner/alone.h"
@@ -36,7 +36,7 @@ Schedule plan_binomial_reduce(const Collective& collective) {
   auto node = [&](int position) { return (position + collective.root) % n; };
   auto sum = [](int position) { return position == 0 ? output(0) : scratch(0); };
   for (int distance = 1; distance < n; distance *= 2) {
-    // Has a position added anything yet? Only if it had a partner in round 0.
+    // A position holds a partial sum only if it had a partner in round 0.
     auto held = [&](int position) { return distance == 1 || position + 1 >= n ? input(0) : sum(position); };
     for (int to = 0; to + distance < n; to += 2 * distance) {
       int from = to + distance;

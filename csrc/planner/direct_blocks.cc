@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of one block per rank, in a single round: every block goes straight to who needs it.
+// The collectives of one block per rank, in a single round: every block goes straight to the ranks that need it.
 //
 //   r0 -> r1, r2, r3    r1 -> r2, r3, r0    r2 -> r3, r0, r1    r3 -> r0, r1, r2
 //
 // Rounds: 1. Sent per rank: n-1 blocks. In reduce_scatter a rank adds all n contributions in one pass in the order
-// of ranks, so a sum is rounded once. What is not network-bound gains: one latency instead of n-1.
+// of ranks, so a sum is rounded once. Small operations gain: one latency instead of n-1.
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "planner/alone.h"
 #include "planner/shapes.h"

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce on two binary trees, each for half of the vector: sums go up, results down. Who is an inner node of
-// one is a leaf of the other, so all ranks send and receive about alike.
+// All-reduce on two binary trees, each for half of the vector: sums go up, results go down. An inner node of one
+// tree is a leaf of the other, so all ranks send and receive about equally much.
 //
 //   5 ranks, chunk 0:      3          chunk 1:      2
 //                       1     4                  0     3
 //                      0 2                      4 1
 //
-// A tree numbers its positions 1..n from left to right: odd ones are leaves, others are inner nodes with as many
-// levels below them as they have trailing zero bits. The second tree has the ranks mirrored when n is even and
-// moved on by one when it is odd, so that no even position is even again. Ranks are counted host by host, which
-// keeps most edges inside a host. A parent adds in the order left, own, right. Level k of both trees moves at the
-// same time, so every message is sent in the round in which it is taken, and nobody waits for a later one.
+// The positions of a tree are 1..n from left to right. Odd positions are leaves. Even positions are inner nodes; the
+// number of trailing zero bits is the number of levels below. In the second tree the ranks are mirrored if n is even,
+// and moved on by one if n is odd. So a rank at an even position of one tree has an odd position in the other. Ranks
+// are placed host by host, so most edges stay inside a host. A parent adds in the order left, own, right. Level k of
+// both trees moves in the same round. So every message is sent and received in the same round, and no node waits for
+// a message of a later round.
 // Rounds: 2 floor(log2 n). Sent per rank: at most 2 S. Two chunks.
 // Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 #include <bit>
@@ -21,14 +22,14 @@
 namespace braid {
 namespace {
 
-// Positions 1..count in a tree; 0 is none.
+// Positions 1..count in a tree; 0 means no position.
 class Tree {
  public:
   explicit Tree(int count) : count_(count) {}
 
   static int levels_below(int position) { return std::countr_zero(static_cast<unsigned>(position)); }
   int left(int position) const { return position - lowest_bit(position) / 2; }
-  // The largest tree that still lies within the count; none when there is nothing on this side.
+  // The right child: the root of the largest subtree whose root is within the count; 0 if there is no right child.
   int right(int position) const {
     for (int step = lowest_bit(position) / 2; step > 0; step /= 2) {
       if (position + step <= count_) return position + step;
@@ -72,7 +73,7 @@ class TreePlan {
     builder_.end_round();
   }
 
-  // What a node holds before it hands it up.
+  // The ref that a node sends to its parent.
   Ref sum(int half, int position) const { return Tree::levels_below(position) == 0 ? input(half) : output(half); }
 
   void add_up(int half, int parent) {

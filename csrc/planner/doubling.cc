@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce by recursive doubling: in round k, partners at distance 2^k swap what they have and both add it up.
+// All-reduce by recursive doubling: in round k, partners at distance 2^k swap their vectors, and both add the two.
 //
 //   round 0:  0 <-> 1   2 <-> 3
 //   round 1:  0 <-> 2   1 <-> 3
 //
-// Both partners add the same two operands, so all ranks end with the same bits. Other numbers of ranks than powers
-// of two are folded first (see fold.h).
+// Both partners add the same two operands, so all ranks end with the same bits. A number of ranks that is no power
+// of two is folded first (see fold.h).
 // Rounds: log2 n, two more when folded. Sent per rank: S log2 n. One chunk.
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "planner/alone.h"

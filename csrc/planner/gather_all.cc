@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce in one shot: everybody sends its whole vector to everybody, and all add the n vectors in one pass in
-// the same order of ranks.
+// All-reduce in one shot: every rank sends its whole vector to every other rank. All ranks add the n vectors in one
+// pass, in the order of ranks.
 //
 //   r0 -> r1, r2, r3    r1 -> r2, r3, r0    r2 -> r3, r0, r1    r3 -> r0, r1, r2
 //
-// Rounds: 1. Sent per rank: (n-1) S, so for tiny tensors only, where one latency is all that counts. A sum is
-// rounded once, and equal on all ranks as the order is. One chunk.
+// Rounds: 1. Sent per rank: (n-1) S. So it suits only tiny tensors, for which the time is one latency. A sum is
+// rounded once, and is equal on all ranks because the order is. One chunk.
 // The "one-shot" all-reduce of inference engines (TensorRT-LLM); as an all-gather, Bruck et al. 1997.
 #include "planner/alone.h"
 #include "planner/shapes.h"

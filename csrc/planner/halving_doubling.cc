@@ -5,7 +5,7 @@
 //             round 1:  0 <-> 1   2 <-> 3   swap quarters: rank r is left with the sum of chunk r
 //   doubling: the same pairs in reverse hand the sums back
 //
-// Other numbers of ranks than powers of two are folded first (see fold.h).
+// A number of ranks that is no power of two is folded first (see fold.h).
 // Rounds: 2 log2 n. Sent per rank: 2(n-1)/n S. Folded: two rounds and up to S more. One chunk per active rank.
 // Rabenseifner, "Optimization of collective reduction operations", 2004.
 #include "planner/alone.h"

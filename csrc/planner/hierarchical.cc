@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce over hosts: inside each the ranks share the work of adding up, and then each takes its part of the
-// sum through a schedule between hosts, drawn by any other family.
+// All-reduce over hosts. The ranks of a host share the work of adding up. Then each rank runs a schedule between
+// hosts on its part of the sum. Any other family draws the schedule between hosts.
 //
 //   2 hosts x 2:  round 0:     0 <-> 1   2 <-> 3   a host's ranks swap halves: r0 and r2 keep piece 0 of its sum,
 //                                                  r1 and r3 piece 1
 //                 then:        0 <-> 2   1 <-> 3   all_reduce of each piece between the hosts
 //                 last round:  0 <-> 1   2 <-> 3   a host's ranks swap the pieces, now final
 //
-// There are as many pieces as ranks on the largest host. On a host with g ranks piece p of P belongs to local rank
-// floor(p g / P), so every rank carries a run of them, and rounds of all its pieces are one. A host with one rank
-// runs the schedule between hosts on its input, so with one rank per host there is nothing else.
-// Rounds: those between hosts and 2. Sent out of a host: what its node sends between hosts, by all its ranks in
-// equal parts. Sent inside: 2(g-1)/g S per rank. P times the chunks of the schedule between hosts. Its aggregators
-// deal with the ranks that carry the pieces.
+// There are as many pieces as ranks on the largest host. On a host with g ranks, piece p of P belongs to local rank
+// floor(p g / P). So every rank carries a run of pieces, and runs the same round of all of them as one round. A host
+// with one rank runs the schedule between hosts on its input. With one rank per host there are no other rounds.
+// Rounds: 2 more than the schedule between hosts. Sent out of a host: as much as its node sends in the schedule
+// between hosts, in equal parts by all its ranks. Sent inside: 2(g-1)/g S per rank. Chunks: P times those of the
+// schedule between hosts. Its aggregators exchange messages with the ranks that carry the pieces.
 // Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy", 2019.
 #include "planner/hierarchical.h"
 
@@ -25,7 +25,7 @@
 namespace braid {
 namespace {
 
-// The shares between hosts, once per piece.
+// The shares of the schedule between hosts, repeated for each piece.
 std::vector<uint64_t> repeated(std::vector<uint64_t> shares, int pieces) {
   auto too_large = [&] {
     unsigned __int128 total = 0;
@@ -33,7 +33,7 @@ std::vector<uint64_t> repeated(std::vector<uint64_t> shares, int pieces) {
     return total * pieces >> 63 != 0;
   };
   while (too_large()) {
-    for (uint64_t& share : shares) share = share / 2 + share % 2;  // what was more than 0 stays so
+    for (uint64_t& share : shares) share = share / 2 + share % 2;  // a share above 0 stays above 0
   }
   std::vector<uint64_t> all;
   for (int piece = 0; piece < pieces; ++piece) all.insert(all.end(), shares.begin(), shares.end());
@@ -44,7 +44,7 @@ class Pieces {
  public:
   Pieces(const Hosts& hosts, int count, int chunks) : hosts_(hosts), count_(count), chunks_(chunks) {}
 
-  // Of the hosts.
+  // The carrier of this piece on every host.
   std::vector<Node> carriers(int piece) const {
     std::vector<Node> carriers;
     for (int host = 0; host < hosts_.count(); ++host) {
@@ -52,7 +52,7 @@ class Pieces {
     }
     return carriers;
   }
-  // The chunks of the pieces that `rank` carries; none when there are fewer pieces than ranks.
+  // The chunks of the pieces that `rank` carries. Some ranks carry none if there are fewer pieces than ranks.
   Ref run(Node rank, Buffer buffer) const {
     int size = hosts_.size(hosts_.of(rank));
     auto first = [&](int64_t local) { return static_cast<int>((local * count_ + size - 1) / size); };
@@ -70,7 +70,8 @@ class Pieces {
 void add_up_inside(Builder& builder, const std::vector<Node>& ranks, const Pieces& pieces) {
   for (size_t local_rank = 0; local_rank < ranks.size(); ++local_rank) {
     Node rank = ranks[local_rank];
-    for (size_t distance = 1; distance < ranks.size(); ++distance) {  // each starts with another: no incast
+    for (size_t distance = 1; distance < ranks.size();
+         ++distance) {  // every rank starts with another one: no incast
       Node to = ranks[(local_rank + distance) % ranks.size()];
       Ref given = pieces.run(to, Buffer::kInput);
       if (given.count > 0) builder.send(rank, given, to);
@@ -119,7 +120,7 @@ Schedule compose_all_reduce(const Collective& collective, const Hosts& hosts, co
       Between part{between, cut.carriers(piece), piece * between.chunks};
       for (int k = 0; k < between.aggregators(); ++k) part.carriers.push_back(collective.ranks + k);
       for (int node = 0; node < between.nodes(); ++node) {
-        // A schedule is right in place, too, so the sum may stand for its input.
+        // A verified schedule is also right in place, so the sum in the output may serve as its input.
         const bool summed = node < hosts.count() && hosts.size(node) > 1;
         add_round(builder, part, node, round, summed ? Buffer::kOutput : Buffer::kInput);
       }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of one block per rank, over hosts: a block crosses a boundary between two hosts once, not once
-// per rank behind it. On every host one rank, its carrier there, deals with it.
+// The collectives of one block per rank, over hosts. A block goes from one host to another once, not once per rank
+// of the other host. On every host one rank, the carrier, receives or sends the block.
 //
 //   all_gather, hosts {0, 1} and {2, 3}:
 //     round 0:  0 <-> 1   2 <-> 3   0 <-> 2   1 <-> 3   inside the host to all, outside to one
-//     round 1:  0 <-> 1   2 <-> 3                       what came from outside is passed on
-//   reduce_scatter mirrors it: a host's contributions to a block are added up by its carrier, and each carrier
-//     sends its sum to the block's owner, which adds the hosts up. Partial sums stay in scratch.
+//     round 1:  0 <-> 1   2 <-> 3                       carriers pass on the blocks from outside
+//   reduce_scatter is the reverse: on each host the carrier of a block adds up the host's contributions and sends
+//     the sum to the block's owner. The owner adds the sums of all hosts. Partial sums stay in scratch.
 //
 // Rounds: 2. Sent out of a host with g of n ranks: all_gather g blocks per other host, reduce_scatter n-g in all.
 // Traeff, "Efficient allgather for regular SMP-clusters", 2006.
@@ -22,7 +22,8 @@ Schedule plan_hierarchical_all_gather(const Collective& collective, const Hosts&
       builder.send(rank, input(0), to);
       builder.recv(to, output(rank), rank);
     };
-    for (int distance = 1; distance < hosts.count(); ++distance) {  // each starts with another: no incast
+    for (int distance = 1; distance < hosts.count();
+         ++distance) {  // every host starts with another one: no incast
       give(hosts.carrier((hosts.of(rank) + distance) % hosts.count(), rank));
     }
     for (Node near : hosts.ranks(hosts.of(rank))) {

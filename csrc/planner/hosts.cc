@@ -8,7 +8,7 @@
 namespace braid {
 
 Hosts::Hosts(int ranks, const std::vector<int>& hosts) : of_(ranks), local_(ranks) {
-  std::map<int, int> number;  // by the one that the host came with
+  std::map<int, int> number;  // the new number, by the caller's number of the host
   for (Node rank = 0; rank < ranks; ++rank) {
     int known_as = hosts.empty() ? rank : hosts[rank];
     int host = number.try_emplace(known_as, static_cast<int>(number.size())).first->second;

@@ -8,20 +8,20 @@
 
 namespace braid {
 
-// Which ranks share a host. Hosts are numbered by first appearance, whatever numbers they came with.
+// Which ranks share a host. Hosts are renumbered by first appearance.
 class Hosts {
  public:
-  // Empty: each rank on a host of its own; those of aggregators are not looked at. REQUIRES: check_hosts()
-  // accepted them.
+  // `hosts` has the host of every rank; empty: each rank has a host of its own. The hosts of aggregators are ignored.
+  // REQUIRES: check_hosts() accepted `hosts`.
   explicit Hosts(int ranks, const std::vector<int>& hosts = {});
 
   int count() const { return static_cast<int>(ranks_.size()); }
   const std::vector<Node>& ranks(int host) const { return ranks_[host]; }  // in ascending order
   int size(int host) const { return static_cast<int>(ranks_[host].size()); }
-  int most() const;  // ranks on the largest
+  int most() const;  // the number of ranks on the largest host
   int of(Node rank) const { return of_[rank]; }
-  int local(Node rank) const { return local_[rank]; }  // the rank's place among those of its host
-  // The rank of `host` that deals with what is `rank`'s: itself on its own host.
+  int local(Node rank) const { return local_[rank]; }  // the rank's place among the ranks of its host
+  // The rank of `host` that handles the data of `rank`. On its own host this is `rank` itself.
   Node carrier(int host, Node rank) const { return ranks_[host][local_[rank] % size(host)]; }
   std::vector<Node> in_order() const;  // all ranks, host by host
 
@@ -31,7 +31,7 @@ class Hosts {
   std::vector<int> local_;
 };
 
-// kInvalidArgument unless `hosts` is empty or has a number for every rank and aggregator, none below 0.
+// kInvalidArgument unless `hosts` is empty, or has a number of 0 or more for every rank and aggregator.
 Status check_hosts(const Collective& collective, int aggregators, const std::vector<int>& hosts);
 
 }  // namespace braid

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-to-all in n-1 rounds in which every rank sends one block and receives one: nobody is flooded by many senders
-// at once.
+// All-to-all in n-1 rounds. In each round every rank sends one block and receives one block, so that no rank gets
+// messages from many senders at once.
 //
-//   round 0:  0 -> 1 -> 2 -> 3 -> 0       (and everybody copies its own block)
+//   round 0:  0 -> 1 -> 2 -> 3 -> 0       (and every rank copies its own block)
 //   round 1:  0 <-> 2   1 <-> 3
 //   round 2:  0 -> 3 -> 2 -> 1 -> 0
 //

@@ -12,7 +12,7 @@ namespace {
 
 bool supports_any(const Collective& collective) { return check(collective).ok(); }
 
-// `weighed` families take shares and aggregators, others neither.
+// A `weighed` family takes shares and aggregators; other families take neither.
 Status check_options(const Collective& collective, const PlanOptions& options, bool weighed) {
   Status status = check(collective);
   if (!status.ok()) return status;

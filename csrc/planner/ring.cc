@@ -2,10 +2,11 @@
 // All-reduce on a ring. Every chunk travels once around to be summed and once more to be handed out.
 //
 //   0 -> 1 -> 2 -> 3 -> 0     round 0: r0 sends chunk 0, r1 chunk 1, ...; the next rank adds its own
-//                             rounds 1..n-2: on goes what was just added; then r owns the sum of chunk r+1
-//                             rounds n-1..2n-3: the sums go around, received as they are
+//                             rounds 1..n-2: each rank sends the chunk that it just added to;
+//                             after them rank r has the sum of chunk r+1
+//                             rounds n-1..2n-3: the sums go around unchanged
 //
-// Ranks stand on the ring host by host, so only one edge leads out of each host, and one into it.
+// Ranks are placed on the ring host by host, so only one edge leads out of each host, and one into it.
 // Rounds: 2(n-1). Sent per rank: 2(n-1)/n S, the least possible. n chunks.
 // Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #include "planner/alone.h"

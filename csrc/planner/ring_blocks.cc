@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two halves of the ring all-reduce, as collectives of their own.
 //
-//   reduce_scatter, 4 ranks: block 3 starts at r0, and r1, r2, r3 add theirs in turn; r3 keeps it.
-//     Partial sums stay in scratch, as only the last one is the caller's.
-//   all_gather, 4 ranks: block 0 goes 0 -> 1 -> 2 -> 3, and the others likewise.
+//   reduce_scatter, 4 ranks: block 3 starts at r0; r1, r2 and r3 add their contributions in turn; r3 keeps the sum.
+//     Partial sums stay in scratch, because the caller gets only the last sum.
+//   all_gather, 4 ranks: block 0 goes 0 -> 1 -> 2 -> 3, and the other blocks likewise.
 //
-// Ranks stand on the ring host by host, so only one edge leads out of each host, and one into it.
+// Ranks are placed on the ring host by host, so only one edge leads out of each host, and one into it.
 // Rounds: n-1 each. Sent per rank: n-1 blocks, the least possible.
 // Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #include "planner/alone.h"

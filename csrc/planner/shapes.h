@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per family and collective; planners.cc makes the table of them.
-// REQUIRES (all): check(collective) accepted it, and check_hosts() its hosts.
+// One function per family and collective; planners.cc has the table of them.
+// REQUIRES (all): check() accepted the collective, and check_hosts() accepted the hosts.
 #pragma once
 
 #include "base/status.h"

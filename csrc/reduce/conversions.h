@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-// What one element is in memory, and as a float.
+// The conversion of one element between memory and float.
 template <class T>
 struct PlainFloat {
   using Stored = T;

@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-// Sign, exponent and kMantissa bits. kLargest is where rounding stops; from kSpecial on there are only infinity
-// and NaN.
+// Formats with sign, exponent and kMantissa bits. kLargest is the largest result of rounding. Codes from kSpecial on are
+// infinity and NaN.
 struct E4M3Fn {
   static constexpr int kMantissa = 3, kBias = 7, kLargest = 0x7e, kSpecial = 0x7f;
 };
@@ -40,7 +40,7 @@ struct Float8 {
     const Bits bits = (shifted >= (Format::kSpecial << kDropped)) ? shifted + kToSpecial : finite;
     return (Vector<float>)(bits | ((lane & 0x80) << 24));
   }
-  // Of NaNs takes only the one that finish() leaves.
+  // The only NaN that it takes is the NaN that finish() makes.
   static Bits narrow(Vector<float> value) {
     // A float whose last bit is worth as much as the last one of a subnormal here: adding it rounds to that.
     constexpr int kRounder = kRebias + (kDropped + 1) * kOne;

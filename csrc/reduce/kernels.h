@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files built for one instruction set each give to reduce.cc: a table of kernels.
+// The table of kernels that each kernels_<instruction set>.cc gives to reduce.cc.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace braid {
 
-// As reduce(): k sources of `count` elements into target. Only the averages look at `divisor`, which is then > 1.
+// Does the same as reduce(): k sources of `count` elements into target. Only averages use `divisor`, which is then > 1.
 using ReduceKernel = void (*)(std::byte* target, const std::byte* const* sources, size_t k, size_t count,
                               int divisor);
 
-// As to_floats() and add_floats(), and from_floats().
+// Do the same as to_floats() and add_floats(), and as from_floats().
 using WidenKernel = void (*)(const std::byte* from, size_t count, float scale, float* out);
 using NarrowKernel = void (*)(const float* values, size_t count, float scale, std::byte* to);
 struct Conversions {
@@ -21,8 +21,8 @@ struct Conversions {
   NarrowKernel narrow;
 };
 
-// Nothing where is_defined() or is_convertible() says no, nor reductions for complex numbers, which reduce() takes as
-// twice as many floats.
+// An entry is null if is_defined() or is_convertible() is false. Reductions of complex numbers are null, too, because
+// reduce() treats them as twice as many floats.
 struct ReduceKernels {
   ReduceKernel of[kDTypeCount][kReduceOpCount];
   Conversions conversions[kDTypeCount];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the elements of each dtype come into vector registers and go back to memory. Only float16 needs instructions
-// that no operator stands for. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that
-// asks.
+// Loads elements of each dtype into vector registers, and stores them. Only float16 needs instructions for which there
+// is no operator. Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such files.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,14 @@
 namespace braid {
 namespace {
 
-// What one turn of the loop works on: two vectors, which hides some of the loop's own cost and lets 16-bit
-// elements fill a whole register in memory.
+// One turn of the loop works on two vectors. This hides some of the loop's own cost, and lets 16-bit elements fill a
+// whole register when they are loaded and stored.
 template <class T>
 struct Pair {
   Vector<T> first, second;
 };
 
-// An element kind says: Value, the type that is computed with; kElementBytes in memory; and how a block of
+// An element kind defines Value, the type of the computation; kElementBytes, the size in memory; and how a block of
 // kBlock elements is loaded and stored.
 template <class T>
 struct Plain {
@@ -39,7 +38,7 @@ struct Plain {
   }
 };
 
-// Any non-zero byte comes in as 1.
+// Every non-zero byte is loaded as 1.
 struct Bool : Plain<uint8_t> {
   static Pair<uint8_t> load(const std::byte* from) {
     const Pair<uint8_t> raw = Plain<uint8_t>::load(from);
@@ -47,8 +46,8 @@ struct Bool : Plain<uint8_t> {
   }
 };
 
-// Two bfloat16 share a 32-bit lane: one half of the pair takes the low one, the other the high one, so that
-// neither direction shuffles. Storing takes NaNs only in the form that finish() leaves, whose rounding cannot
+// Two bfloat16 share a 32-bit lane: the first vector of the pair takes the low one, the second the high one. So loads
+// and stores need no shuffle. The only NaN that can be stored is the NaN that finish() makes: its rounding cannot
 // overflow.
 struct BFloat16 {
   using Value = float;
@@ -68,7 +67,7 @@ struct BFloat16 {
 };
 
 #if defined(__F16C__) && BRAID_VECTOR_BYTES == 64
-// The masked forms, all lanes on: in GCC 12 the plain ones warn of an undefined operand of their own.
+// Uses the masked forms with all lanes on: in GCC 12 the plain forms cause a warning about an undefined operand.
 inline Vector<float> widen(__m256i halves) { return (Vector<float>)_mm512_maskz_cvtph_ps(0xffff, halves); }
 inline __m256i narrow(Vector<float> value) {
   return _mm512_maskz_cvtps_ph(0xffff, (__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -94,8 +93,8 @@ struct Float16 {
   }
 };
 #else
-// base/half.h with selects in the place of branches, and two to a 32-bit lane like bfloat16. The comparisons are
-// of signed lanes, which SSE2 has.
+// The conversions of base/half.h with selects instead of branches, and two elements per 32-bit lane, as for bfloat16. It
+// compares signed lanes, because SSE2 can.
 struct Float16 {
   using Value = float;
   using Bits = Vector<int32_t>;
@@ -112,7 +111,7 @@ struct Float16 {
   static Bits narrow(Vector<float> value) {
     const Bits sign = ((Bits)value >> 16) & 0x8000;
     const Bits bits = (Bits)value & 0x7fffffff;
-    const Bits special = ((bits > 0x7f800000) & 0x0200) | 0x7c00;  // of NaNs, only the one that finish() leaves
+    const Bits special = ((bits > 0x7f800000) & 0x0200) | 0x7c00;  // the only NaN is the NaN that finish() makes
     const Bits subnormal = (Bits)((Vector<float>)bits + 0.5f) - 0x3f000000;
     const Bits normal = (bits - (112 << 23) + 0x0fff + ((bits >> 13) & 1)) >> 13;
     const Bits finite = (bits < 0x38800000) ? subnormal : normal;

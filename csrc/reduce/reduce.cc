@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// By InstructionSet.
+// Indexed by InstructionSet.
 constexpr const ReduceKernels* kKernels[kInstructionSetCount] = {
     &kBaselineReduceKernels,
 #if defined(__x86_64__)
@@ -17,7 +17,7 @@ constexpr const ReduceKernels* kKernels[kInstructionSetCount] = {
 #endif
 };
 
-// Of what is in use.
+// The kernels for the instruction set in use.
 const ReduceKernels& kernels() { return *kKernels[static_cast<int>(instruction_set())]; }
 
 const Conversions& conversions(DType dtype) { return kernels().conversions[static_cast<size_t>(dtype)]; }
@@ -27,7 +27,8 @@ const Conversions& conversions(DType dtype) { return kernels().conversions[stati
 void reduce(DType dtype, ReduceOp op, std::byte* target, std::span<const std::byte* const> sources, size_t count,
             int divisor) {
   if (op == ReduceOp::kAvg && divisor <= 1) op = ReduceOp::kSum;
-  if (dtype == DType::kComplex64 || dtype == DType::kComplex128) {  // sums and averages go part by part
+  if (dtype == DType::kComplex64 ||
+      dtype == DType::kComplex128) {  // the two parts are summed or averaged separately
     dtype = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
     count *= 2;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What planners draw with. Steps are added to the open round of a node; end_round() closes it on all nodes.
+// Planners draw schedules with a Builder. Steps are added to the open round of a node; end_round() closes the round
+// on all nodes.
 #pragma once
 
 #include <vector>
@@ -24,7 +25,7 @@ class Builder {
   void reduce(Node node, Ref into, std::vector<Source> sources);
   void copy(Node node, Ref into, Ref from);
   void add(Node node, Step step);
-  // Ends the open round everywhere; on nodes that have no step in it nothing is added.
+  // Ends the open round on all nodes. A node without a step in the round gets no round.
   void end_round();
 
   Schedule build() &&;  // ends an open round

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective starts from and must end with, in chunks. See docs/schedule.md.
+// The chunks that a collective starts from and the chunks that it must end with. See docs/schedule.md.
 #pragma once
 
 #include <cstdint>
@@ -44,19 +44,19 @@ struct Collective {
 // per rank: chunk k is rank k's block, and there are always `ranks` chunks.
 bool is_vector(CollectiveKind kind);
 bool has_root(CollectiveKind kind);
-// Does the collective combine contributions with a ReduceOp? A barrier does: it is an all_reduce whose result
+// True if the collective combines contributions with a ReduceOp. A barrier does: it is an all_reduce whose result
 // nobody reads.
 bool is_reduction(CollectiveKind kind);
 
-// More is refused everywhere: it bounds what a wrong number in a text file can cost.
-inline constexpr int kMaxRanks = 4096;  // and of all nodes
+// More are refused everywhere. The limit bounds the cost of a wrong number in a text file.
+inline constexpr int kMaxRanks = 4096;  // also the limit for all nodes together
 // kInvalidArgument unless ranks and root are in range.
 Status check(const Collective& collective);
 
-// How messages count nodes: "3 ranks and 1 aggregator".
+// The nodes as error messages count them: "3 ranks and 1 aggregator".
 std::string nodes_text(int ranks, int aggregators, std::string_view of = "rank");
 
-// Chunks of the input ("i") and the output ("o") that exist on `node`; 0 where it has none, as on aggregators.
+// The number of chunks of the input ("i") and the output ("o") on `node`; 0 if it has none, as aggregators.
 // `chunks` is the schedule's chunk count (== ranks for block collectives).
 //   all_reduce, barrier   i: chunks          o: chunks
 //   broadcast             i: root chunks     o: chunks

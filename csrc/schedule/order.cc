@@ -40,7 +40,7 @@ void collect(const Schedule& schedule, std::vector<End>* leaving, std::vector<En
       }
     }
   }
-  // Stable: within a pair of nodes the order of rounds, steps and sources stays.
+  // A stable sort keeps the order of rounds, steps and sources within a pair of nodes.
   auto by_pair = [](const End& a, const End& b) { return a.pair() < b.pair(); };
   std::stable_sort(leaving->begin(), leaving->end(), by_pair);
   std::stable_sort(landing->begin(), landing->end(), by_pair);
@@ -70,8 +70,8 @@ Result<std::vector<Message>> pair_up(const Schedule& schedule) {
   return messages;
 }
 
-// Lets every node go as far as it can. What can move stays movable until it does, so the order of trying does
-// not decide how far the nodes get.
+// Lets every node go as far as it can. A message that can move can also move later. So the order of trying does not
+// change how far the nodes get.
 class Walk {
  public:
   Walk(const Schedule& schedule, Order* order) : schedule_(schedule), order_(*order) {
@@ -111,7 +111,7 @@ class Walk {
     return position_[node] == static_cast<int32_t>(schedule_.programs[node].size());
   }
 
-  // Takes the node to its next round, and moves what could not move before.
+  // Takes the node to its next round, and moves the messages that can move now.
   void enter(Node node) {
     ++position_[node];
     if (finished(node)) return;
@@ -152,7 +152,7 @@ class Walk {
   std::vector<std::vector<int32_t>> waiting_;  // per round, its messages
   std::vector<int32_t> left_;                  // per round, how many of them have not moved
   std::vector<bool> moved_;                    // per message
-  std::vector<Node> ready_;                    // nodes whose round has all its messages
+  std::vector<Node> ready_;                    // nodes with all messages of their round
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a schedule, paired up, and one order in which everything can happen. Who walks a schedule in
-// time (verify, cost, simulate) walks this, so the rules of rounds and messages are written down once.
+// The messages of a schedule, paired up, and one order in which everything can happen. The verifier, the cost model
+// and simulations walk this order, so the rules of rounds and messages are written down once.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Endpoint {
 struct Message {
   Endpoint from;
   Endpoint to;
-  int32_t number = 0;  // among those from this sender to this receiver
+  int32_t number = 0;  // among the messages from this sender to this receiver
 };
 
 // Either a message moves, or (message < 0) all messages of a round have moved and its local steps run.
@@ -37,9 +37,9 @@ struct Order {
   std::vector<Event> events;
 };
 
-// The order is one in which a message moves only while its sender and its receiver are both in the rounds it
-// belongs to: no buffering is assumed. A schedule that has such an order cannot deadlock on any transport.
-// kInvalidArgument, naming the step, when messages do not pair up or the nodes wait for each other in a circle.
+// In this order a message moves only while its sender and its receiver are both in the message's rounds: no
+// buffering is assumed. A schedule that has such an order cannot deadlock on any transport.
+// kInvalidArgument, naming the step, if messages do not pair up, or if nodes wait for each other in a circle.
 Result<Order> order_of(const Schedule& schedule);
 
 }  // namespace braid

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// Every number of a schedule but the shares fits below this, with room to add two of them.
+// Every number of a schedule except shares is below this limit; the sum of two such numbers does not overflow.
 constexpr uint64_t kNumberLimit = 1u << 30;
 
 bool parse_rank(Cursor& line, Node* node) {
@@ -60,7 +60,7 @@ bool parse_step(Cursor& line, Step* step) {
   return line.fail("send, recv, reduce or copy");
 }
 
-// `nodes` becomes how many programs must follow.
+// Sets `nodes` to the number of programs that must follow.
 bool parse_header(Cursor& line, Schedule* schedule, size_t* nodes) {
   std::string_view kind_name = line.word();
   std::optional<CollectiveKind> kind = collective_from_name(kind_name);

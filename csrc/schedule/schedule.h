@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// THE idea of braid: a collective algorithm is data. A Schedule holds a short program for every node, made of
-// four operations on chunks. Planners draw it, the verifier proves it, cost prices it, the executor runs one
-// node's part of it. Nothing else in the tree lists operations. See docs/schedule.md for one full dump.
+// The central idea of braid: a collective algorithm is data. A Schedule holds a short program for every node, made of
+// four operations on chunks. Planners draw it, the verifier proves it, the cost model prices it, the executor runs
+// one node's part of it. Nothing else in the tree lists operations. See docs/schedule.md for one full dump.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Ref {
   bool operator==(const Ref&) const = default;
 };
 
-// What a reduce or copy reads: a local ref, or a message from another node.
+// An operand of a reduce or copy: a local ref, or a message from another node.
 struct Source {
   Node from = -1;  // the sending node, or -1 for a local ref
   Ref ref;         // local only
@@ -51,18 +51,18 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-// One round of one node. First all messages of the round move, at the same time and in any order: those of
-// send, recv, and of the remote sources of reduce, which land in memory of the executor's own. When they all
-// have, the round's reduce and copy steps run in the order listed. Then the node's next round begins.
-// So a send reads what was there before the round, and a reduce may overwrite what was sent in its own round.
-// Rounds of different nodes are tied by messages alone: the k-th message that s sends to d is the k-th that d
-// takes from s (counted over all rounds; inside a round in step order, inside a step in source order).
+// One round of one node. First all messages of the round move, at the same time and in any order: the messages of
+// send and recv steps, and the remote sources of reduce steps, which land in memory of the executor. When all have
+// moved, the round's reduce and copy steps run in the order listed. Then the node's next round begins.
+// So a send reads the memory as it was before the round, and a reduce may overwrite memory that its round sends.
+// Only messages connect the rounds of different nodes: the k-th message that s sends to d is the k-th that d takes
+// from s (counted over all rounds; inside a round in step order, inside a step in source order).
 using Round = std::vector<Step>;
 using Program = std::vector<Round>;  // one node's part
 
-// The first collective.ranks nodes are the ranks. Those after them are aggregators: nodes without a contribution
-// that need no result. They have scratch only, add up what ranks send them, and send it back: lightweight
-// parameter servers. Only vector collectives may have any.
+// The first collective.ranks nodes are the ranks. The nodes after them are aggregators, which are lightweight
+// parameter servers: they contribute nothing and need no result. They have scratch only, add up the messages of the
+// ranks, and send the sums back. Only vector collectives may have aggregators.
 struct Schedule {
   Collective collective;
   std::string family;  // the planner's name: "ring", "direct", ...
@@ -75,12 +75,12 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-inline constexpr int kMaxChunks = 1 << 16;            // of a schedule
+inline constexpr int kMaxChunks = 1 << 16;            // chunks of a schedule
 inline constexpr int kMaxChunksOfAllNodes = 1 << 24;  // chunks times nodes
 
-// Cuts `count` elements into the schedule's chunks by its shares: chunks + 1 offsets, the first 0 and the last
-// `count`. Integer arithmetic only, so all ranks agree; equal shares differ by at most one element.
-// REQUIRES: count >= 0; shares empty, or one per chunk with a sum below 2^63 (which verify() proves).
+// Cuts `count` elements into the schedule's chunks by its shares. Returns chunks + 1 offsets; the first is 0 and the
+// last is `count`. Uses integer arithmetic only, so all ranks agree. Chunks with equal shares differ by at most one
+// element. REQUIRES: count >= 0; shares are empty, or one per chunk with a sum below 2^63 (verify() checks this).
 std::vector<int64_t> chunk_offsets(const Schedule& schedule, int64_t count);
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a large operation is cut into segments, each a complete run of the schedule: by whoever runs it, and by
-// whoever prices it.
+// How a large operation is cut into segments. Each segment is a complete run of the schedule. The executor and the
+// cost model both use these functions.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,20 @@
 namespace braid {
 
 struct Segments {
-  size_t grain_bytes = 0;  // of the vector, or of each block; the last segment may have less
+  size_t grain_bytes = 0;  // bytes of the vector, or of each block, in a segment; the last segment may have fewer
   int64_t count = 0;
 };
 
-// REQUIRES (both): no size is 0. A vector is cut into equal parts of about `aimed_bytes` rather than into full
-// ones and a short rest; whole cache lines, so whole elements.
+// REQUIRES (both): no size is 0. A vector is cut into equal parts of about `aimed_bytes`, so that no short part is
+// left. Parts are whole cache lines, so whole elements.
 Segments cut_vector(size_t bytes, size_t aimed_bytes);
-// Blocks of which the longest has `longest_bytes` are cut alike, a block per chunk.
+// Cuts blocks, each of which is one chunk. The longest block has `longest_bytes`; all blocks have the same cuts.
 // REQUIRES: chunk_bytes % 64 == 0.
 Segments cut_blocks(size_t longest_bytes, size_t chunk_bytes);
 
-// Into how many segments an operation is cut when a chunk of a segment aims at `chunk_bytes`, at least 1. `bytes`
-// are those of the vector, or of all ranks' blocks, taken to be alike. REQUIRES: bytes >= 0, chunk_bytes > 0.
+// Returns the number of segments of an operation, at least 1, if `chunk_bytes` is the size to aim at for a chunk of a
+// segment. `bytes` is the size of the vector, or of all ranks' blocks, which are taken as equally large.
+// REQUIRES: bytes >= 0, chunk_bytes > 0.
 int64_t segments_of(const Schedule& schedule, int64_t bytes, int64_t chunk_bytes);
 
 }  // namespace braid

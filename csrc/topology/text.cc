@@ -92,7 +92,7 @@ class Parser {
     int host = 0;
     Topology::Nic nic;
     line.at_end();                  // skips blanks
-    const Cursor at_number = line;  // so that the error can show it
+    const Cursor at_number = line;  // the error shows the number
     if (!line.number(&host, "a host number", kNumberLimit)) return false;
     if (std::find(hosts_.begin(), hosts_.end(), host) == hosts_.end()) {
       line = at_number;
@@ -117,7 +117,7 @@ class Parser {
 
   int lines_ = 0;
   bool has_nics_ = false;
-  bool has_links_ = false;  // NICs come before them: what a link line means depends on them
+  bool has_links_ = false;  // NIC lines must come before link lines: the meaning of a link line depends on NICs
   std::vector<int> hosts_;
   Link within_;
   Link between_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The topology of a cluster: the host of each node, and how long a message takes from each node to each other.
-// Also what the processors take for work on the way, if that is known.
+// Also the time that processors take to add and to code data, if it is known.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ class Topology {
   int host_count() const { return static_cast<int>(host_sizes_.size()); }
   // The host of every node, numbered from 0 by first appearance.
   const std::vector<int>& numbered_hosts() const { return numbered_hosts_; }
-  // How many nodes each of those has.
+  // The number of nodes of each numbered host.
   const std::vector<int>& host_sizes() const { return host_sizes_; }
   const Link& within_host() const { return within_host_; }
   const Link& between_hosts() const { return between_hosts_; }
@@ -69,9 +69,9 @@ class Topology {
   // The links that differ from what the hosts of their nodes and the NICs say.
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
-  // What the slowest processor takes per byte for work of some kind, which has a word for a name: "reduce" and the
-  // codecs', those of sparse ones also with "_1000" behind. `assumed` where nothing is known. REQUIRES: the seconds are
-  // finite, and not negative.
+  // Seconds per byte that the slowest processor takes for a kind of work; `assumed` if the rate is not known. The
+  // name is one word: "reduce", a codec's name, or a sparse codec's name with "_1000" appended. REQUIRES (set_work):
+  // the seconds are finite, and not negative.
   double work_s_per_byte(std::string_view name, double assumed) const {
     const auto found = work_.find(name);
     return found == work_.end() ? assumed : found->second;
@@ -83,7 +83,8 @@ class Topology {
   // The first `nodes` nodes alone, with their NICs and links. REQUIRES: 0 < nodes <= this->nodes().
   Topology first(int nodes) const;
 
-  // As it seems to those whose messages between hosts have `ratio` of their bytes. REQUIRES: ratio > 0.
+  // The topology as it looks if messages between hosts have `ratio` times their bytes: NICs and links between hosts
+  // look faster by 1/ratio, and the burst larger. REQUIRES: ratio > 0.
   Topology with_messages_of(double ratio) const;
 
   bool operator==(const Topology&) const = default;
@@ -104,7 +105,7 @@ class Topology {
 
 // Every node on a host of its own, and all links alike.
 Topology uniform(int nodes, double alpha_s, double beta_s_per_byte);
-// All nodes share memory. The numbers are of an ordinary server: 0.5 us, 10 GB/s.
+// All nodes share memory, as on an ordinary server: 0.5 us, 10 GB/s.
 Topology one_host(int nodes);
 
 // The text form round-trips. It has a burst and work only if they are known, and NICs and links only if they
@@ -118,7 +119,7 @@ Topology one_host(int nodes);
 //   card 1 up_s_per_byte=4e-08 down_s_per_byte=8e-09
 //   link 0 -> 2 alpha_s=2e-05 beta_s_per_byte=4e-07
 std::string to_text(const Topology& topology);
-// kInvalidArgument with the line number and what was expected there.
+// kInvalidArgument with the line number and the text that was expected there.
 Result<Topology> topology_from_text(std::string_view text);
 // A NIC alone: "up_s_per_byte=4e-08 down_s_per_byte=8e-09". Round-trips, too.
 std::string to_text(const Topology::Nic& nic);

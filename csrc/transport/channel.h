@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface a transport implements: one peer's wire, as a mailbox sees it. The contract suite
+// The interface that a transport implements: one peer's wire, as a mailbox sees it. The contract suite
 // (tests/cpp/transport) runs on every implementation.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace braid {
 
-// One pending send or receive. Owned by whoever started it, at a fixed address, until done() is true.
+// One pending send or receive. The caller that started it owns it, and keeps it at a fixed address until done() is
+// true.
 class Request {
  public:
   bool done() const { return done_.load(std::memory_order_acquire); }
@@ -44,29 +45,29 @@ class FrameSink {
 
   // One lock for the whole group: channels, their queues and the mailbox.
   virtual std::mutex& mutex() = 0;
-  // Where the payload of a frame that is arriving must be put: exactly frame.payload_bytes, valid until
-  // arrived() or until the mutex is released and taken again with the mailbox failed. No other frame is given the same
-  // memory meanwhile, though a channel of several connections has several frames arriving. An error means the frame is
-  // against the protocol: the channel must report the peer lost.
+  // Returns the memory for the payload of an arriving frame: exactly frame.payload_bytes. It is valid until arrived(),
+  // or until the mutex is released and taken again and the mailbox has failed meanwhile. No other frame gets the same
+  // memory in that time, even if a channel with several connections has several frames arriving. An error means that
+  // the frame breaks the protocol: the channel must report the peer lost.
   virtual Result<Bytes> landing(Node from, const Frame& frame) = 0;
   // The frame is complete and its payload in place.
   virtual void arrived(Node from, const Frame& frame) = 0;
-  // The payload of a posted frame has left; `request` is the one given to post().
+  // The payload of a posted frame has left; `request` is the request that was passed to post().
   virtual void written(Request* request) = 0;
   // True if at least `bytes` of requested data are still due from peers through this host's NIC.
   virtual bool awaits(size_t bytes) const = 0;
   // Nothing more will come from this peer and nothing more can go there.
   virtual void lost(Node peer, Status why) = 0;
-  // The wire cannot go on in this process, for lack of memory, say: the group fails.
+  // The wire cannot go on in this process, for example for lack of memory: the group fails.
   virtual void broke(const Status& why) = 0;
 };
 
 struct ChannelTraits {
   size_t eager_bytes = 0;   // a message up to this size goes as one kMessage frame
   size_t piece_bytes = 0;   // payload limit of one kPiece frame
-  bool peer_reads = false;  // the peer can read my memory: large messages go as kOffer
-  bool reads_peer = false;  // I can read the peer's memory: pull() works
-  bool has_nic = false;     // goes through this host's NIC, shared with other peers
+  bool peer_reads = false;  // the peer can read this process's memory: large messages go as kOffer
+  bool reads_peer = false;  // this process can read the peer's memory: pull() works
+  bool has_nic = false;     // the wire goes through this host's NIC, shared with other peers
 };
 
 class Channel {
@@ -78,33 +79,33 @@ class Channel {
   // All calls below REQUIRE the sink's mutex to be held. The sink may call post() and close() of this very channel
   // from inside landing(), arrived() and lost().
 
-  // The sink knows this channel now, so frames may be handed to it. Once, before all other calls; what the peer has
-  // sent before waits until then.
+  // The sink knows this channel now, so frames may be handed to the sink. Called once, before all other calls. Frames
+  // that the peer sent earlier wait until then.
   virtual void attached() {}
-  // Sends one frame after those posted before it. Writes at once what fits and queues the rest. `payload` stays
-  // valid until sink.written(request) is called (from inside post() when it all fits); with no request the
-  // payload is copied. A wire made of several connections keeps that order only among frames without a payload.
+  // Sends one frame, after all frames posted before it. Writes at once as much as fits and queues the rest. `payload`
+  // stays valid until sink.written(request) is called (from inside post() if the frame fits). Without a request the
+  // payload is copied. A wire with several connections keeps the order only among frames without a payload.
   virtual void post(const Frame& frame, ConstBytes payload, Request* request) = 0;
-  // Moves queued frames out and hands arrived frames to the sink, without blocking. True when anything moved.
+  // Moves queued frames out and hands arrived frames to the sink, without blocking. True if anything moved.
   virtual bool poll() = 0;
   // Reads `into.size()` bytes at `address` of the peer's memory. REQUIRES: traits().reads_peer.
   virtual Status pull(uint64_t address, Bytes into) = 0;
   // A message to or from this peer has been started. A wire that connects late begins to connect here, so that a
   // receive from a dead peer fails soon.
   virtual void prepare() {}
-  // Is there a connection either way, so that the peer may be waiting for us without our having heard of it?
+  // True if there is a connection in either direction. Then the peer may wait for us, even if we have not heard so.
   virtual bool connected() { return true; }
   // From now on sends at most this many bytes of large messages per second, so that they do not queue up in this
   // host before urgent frames. 0: no limit. Wires without a NIC need no limit.
   virtual void pace(double /*bytes_per_s*/) {}
-  // The stream the peer last began, when the wire can tell without the peer's help.
+  // The stream that the peer began last, if the wire can tell without the peer's help.
   virtual std::optional<uint64_t> peer_stream() { return std::nullopt; }
   // True if the peer has shown since the last call that its process runs. A peer behind a NIC shows it when a kAsk
   // asks; other peers show it unasked. Wires that cannot tell return true.
   virtual bool heard() { return true; }
-  // Stops, even without memory: drops queued frames that have a request, never touches a payload or the sink again after it returns. A
-  // frame half written is finished from a copy, and queued frames without a request (a kFail, a kLeave) still go
-  // out behind it as well as the wire can, without blocking.
+  // Stops, even without memory. Drops queued frames that have a request. Touches no payload and not the sink after it
+  // returns. Finishes a half-written frame from a copy. Queued frames without a request (a kFail, a kLeave) still go
+  // out after it if the wire can send them without blocking.
   virtual void close() = 0;
 };
 

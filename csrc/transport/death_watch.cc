@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that polls pidfds. What its callers throw leaves the watch as it was; the thread itself, short of memory,
-// tries again a moment later. Groups share one pidfd per process: a host with many groups must not run out of
-// descriptors.
+// A thread that polls pidfds. An exception in a caller leaves the watch as it was. If the thread has no memory, it
+// tries again a moment later. Groups share one pidfd per process, so that a host with many groups does not run out
+// of descriptors.
 #include "transport/death_watch.h"
 
 #include <poll.h>
@@ -64,7 +64,7 @@ class PidfdWatch final : public DeathWatch {
   Result<Id> watch(pid_t pid, std::function<void()> died) override {
     const std::lock_guard lock(mutex_);
     if (Status started = start(); !started.ok()) return started;
-    // An entry whose process has just died must not adopt a new process that was given the same number.
+    // An entry whose process has just died must not be used for a new process with the same number.
     auto process = std::find_if(processes_.begin(), processes_.end(), [pid](const Process& known) {
       return known.pid == pid && !is_readable(known.pidfd.get());
     });
@@ -87,7 +87,7 @@ class PidfdWatch final : public DeathWatch {
     for (auto process = processes_.begin(); process != processes_.end(); ++process) {
       if (process->callbacks.erase(id) == 0) continue;
       if (process->callbacks.empty()) {
-        // The thread may be polling the descriptor: it stays open until the thread has come round.
+        // The thread may be polling the descriptor, so it stays open until the thread wakes up.
         retired_.splice(retired_.end(), processes_, process);  // takes no memory
         wake();
       }
@@ -138,7 +138,7 @@ class PidfdWatch final : public DeathWatch {
     }
   }
 
-  // Until something happens; false when it is over.
+  // Polls until something happens. Returns false if the watch ends.
   bool watch_all(std::vector<pollfd>& entries) {
     bool beats = false;
     {

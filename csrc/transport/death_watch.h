@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells when processes of this host die, and shows them that this one runs. One per process, handed to whoever has
-// peers without a connection that would break.
+// Tells when processes of this host die, and shows those processes that this one runs. One per process. Wires without
+// a connection that would break use it.
 //
-// The pulse is a word that peers can read. The watch's thread advances it, and nothing else that the thread does can
-// block: a process whose pulse rests is stopped or frozen, however long its other threads compute or wait.
+// The pulse is a word that peers can read. The watch's thread advances it, and does nothing that can block. So a
+// process whose pulse rests is stopped or frozen; other threads that compute or wait do not stop the pulse.
 //
 // Thread safety: all functions may be called from any thread, but not from inside a callback.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace braid {
 
-// How often a pulse is advanced.
+// The time between two advances of a pulse.
 inline constexpr milliseconds kPulseTime{500};
 
 class DeathWatch {
@@ -29,12 +29,13 @@ class DeathWatch {
 
   virtual ~DeathWatch() = default;
 
-  // Calls `died` once, from the watch's own thread, when the process ends in whatever way. The callback must be
-  // short and must not block: no other death is seen while it runs. An error when there is no such process.
+  // Calls `died` once, from the watch's own thread, when the process ends for any reason. The callback must be short
+  // and must not block: no other death is seen while it runs. Returns an error if there is no such process.
   virtual Result<Id> watch(pid_t pid, std::function<void()> died) = 0;
-  // When this returns the callback is not running and never will.
+  // When this returns, the callback is not running and will not run again.
   virtual void forget(Id id) = 0;
-  // Advances this process's pulse from the first watch() on. `pulse` must outlive the watch; the last one given counts.
+  // Advances this process's pulse from the first watch() on. `pulse` must outlive the watch. A later call replaces the
+  // pulse.
   virtual void beat(std::atomic<uint32_t>& pulse) = 0;
 };
 

@@ -39,7 +39,7 @@ void Waiter::idle(Deadline deadline, bool afar) {
   const bool crowded = is_crowded.load(std::memory_order_relaxed);
   const int64_t awake_ns = awake_limit_ns.load(std::memory_order_relaxed);
   const int turn = turns_++;
-  const bool look = turn % (crowded ? 4 : 16) == 0;  // at the clock, which takes longer than a turn
+  const bool look = turn % (crowded ? 4 : 16) == 0;  // reading the clock takes longer than a turn
   const auto now = look ? Clock::now() : Clock::time_point();
   if (turn == 0) awake_until_ = now + std::chrono::nanoseconds(awake_ns);
   if (!(afar && crowded) && (!look || now < awake_until_)) {

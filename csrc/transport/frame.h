@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels between two members of a group, on every wire. One frame is one Frame header and its payload.
+// The frames that travel between two members of a group, on every wire. A frame is a Frame header and its payload.
 #pragma once
 
 #include <compare>
@@ -24,33 +24,34 @@ struct Tag {
 inline constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
 inline bool is_collective(const Tag& tag) { return (tag.stream & kPointToPoint) == 0; }
 
-// What the sender believes it is doing. Ranks whose intents for one stream differ are told so, by name.
+// The operation that the sender believes it is in. If two ranks have different intents for one stream, the group
+// fails with an error that names both.
 struct Intent {
   uint8_t kind = 0;  // CollectiveKind
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t family = 0;  // digest of the schedule, truncated
-  Node root = 0;       // where there is none: a number for the codec, or 0
-  uint64_t bytes = 0;  // size of the whole operation; 0 where ranks may differ
+  Node root = 0;       // for collectives without a root: the codec's number, or 0
+  uint64_t bytes = 0;  // size of the whole operation; 0 if ranks may have different sizes
 
   bool operator==(const Intent&) const = default;
 };
 std::string describe(const Intent& intent);  // "all_reduce sum of 4096 bytes of float32"
-// kMismatch: `rank` means one thing by collective `stream`, `peer` another.
+// A kMismatch error: `rank` has one operation for collective `stream`, `peer` has another.
 Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs);
 
 enum class FrameKind : uint8_t {
   kMessage = 1,         // a whole message, small enough to be kept until its receive is posted
   kClearToSend = 2,     // receiver to sender: the memory is posted, send the pieces
   kPiece = 3,           // a part of a message at `offset`; only after kClearToSend
-  kOffer = 4,           // sender to receiver: read the message in my memory, at `offset`
-  kTaken = 5,           // receiver to sender: the offer was read; the memory is yours again
+  kOffer = 4,           // sender to receiver: read the message in the sender's memory, at `offset`
+  kTaken = 5,           // receiver to sender: the offer was read; the sender may use its memory again
   kFail = 6,            // the group has failed; payload: a packed Status
   kLeave = 7,           // the sender has closed the group in good order
-  kAsk = 8,             // which stream are you in?
-  kTell = 9,            // the answer, in tag.stream
+  kAsk = 8,             // asks which stream the receiver is in
+  kTell = 9,            // the answer to kAsk, in tag.stream
   kRequestToSend = 10,  // sender to receiver: a message waits; answered by kClearToSend
-  kCredit = 11,         // receiver to sender: receives have got kMessages worth `message_bytes`
+  kCredit = 11,         // receiver to sender: receives have got kMessages that count `message_bytes`
   kWant = 12,           // receiver to sender: announce this message now, whatever the limits say
   kForget = 13,         // receiver to sender: kWant is settled
 };
@@ -58,7 +59,7 @@ inline constexpr FrameKind kLastFrameKind = FrameKind::kForget;
 
 struct Frame {
   FrameKind kind = FrameKind::kMessage;
-  uint8_t was_announced = 0;  // of a kPiece: a kRequestToSend went before, maybe elsewhere
+  uint8_t was_announced = 0;  // kPiece: a kRequestToSend was sent before, maybe over another connection
   uint8_t reserved[2] = {};
   uint32_t payload_bytes = 0;
   Tag tag;

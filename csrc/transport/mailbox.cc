@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// How many ended streams are remembered, to tell a rank that comes to one with another intent.
+// How many ended streams are remembered, to detect a peer that enters one of them with another intent.
 constexpr size_t kRememberedStreams = 64;
 
 }  // namespace
@@ -24,7 +24,7 @@ Mailbox::Mailbox(Node rank, int ranks, DoorbellWord& bell)
 
 Mailbox::~Mailbox() {
   close();
-  // The network thread looks at us, under the lock, until the first channel is destroyed.
+  // The network thread uses this mailbox, under the lock, until the first channel is destroyed.
   for (Peer& p : peers_) {
     std::unique_ptr<Channel> last;
     const std::lock_guard lock(mutex_);
@@ -226,7 +226,7 @@ bool Mailbox::poll_channels() {
     if (p.channel && p.lost.ok()) moved |= p.channel->poll();
     if (p.unreadable.ok() || !failure_.ok() || closed_) continue;
     if (p.lost.ok()) p.channel->poll();
-    fail_locked(p.unreadable);  // does nothing when that brought another failure
+    fail_locked(p.unreadable);  // does nothing if the group has failed meanwhile
     moved = true;
   }
   return moved;
@@ -268,7 +268,7 @@ void Mailbox::post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request, 
   const size_t pieces = std::max((bytes.size() + piece_bytes - 1) / piece_bytes, size_t{1});
   writing_[request] = {to, pieces};
   for (size_t i = 0; i < pieces; ++i) {
-    if (!p.lost.ok() || !failure_.ok()) return;  // the request was finished with that
+    if (!p.lost.ok() || !failure_.ok()) return;  // the request was finished with that status
     const size_t offset = i * piece_bytes;
     const ConstBytes piece = bytes.subspan(offset, std::min(piece_bytes, bytes.size() - offset));
     Frame frame;
@@ -294,14 +294,15 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
   Channel& channel = *peer(from).channel;
   const Status pulled = into.empty() ? Status() : channel.pull(offer.offset, into);
   if (!pulled.ok()) {
-    // A peer that fails takes its memory away, and says why right before: that may lie behind this very offer.
+    // A peer that fails takes its memory away, and sends the reason right before. The reason may come after this offer.
     peer(from).unreadable = pulled;
     peer(from).receives[offer.tag] = {into, request};
     writing_.erase(request);
     ring(bell_);
     return;
   }
-  // The receive ends when this is out, not before: nobody may be polling any more then, and the sender would wait.
+  // The receive ends when this frame is out, not before. Afterwards this rank may stop polling, and then the sender
+  // would wait for the frame.
   Frame taken;
   taken.kind = FrameKind::kTaken;
   taken.tag = offer.tag;

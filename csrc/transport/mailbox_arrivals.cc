@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// An honest rank asks once for an operation. One that asks without end must not fill the queue of answers.
+// An honest rank asks once for an operation. A rank that asks without end must not fill the queue of answers.
 constexpr milliseconds kTellPause{10};
 
 Status breach(Node from, const std::string& what) {
@@ -52,13 +52,13 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
       if (posted->second.credit == Credit::kNone) break;  // nobody asked for it
       const Bytes whole = posted->second.bytes;
       if (frame.offset > whole.size() || size > whole.size() - frame.offset) break;
-      // Once all has come nothing must be on its way into memory that is the user's again.
+      // When the whole message has come, the memory is the user's again. So no more bytes may land than it has.
       if (size > whole.size() - posted->second.landing_bytes || (size == 0 && !whole.empty())) break;
       posted->second.landing_bytes += size;
       return whole.subspan(frame.offset, size);
     }
     case FrameKind::kFail:
-      // One per peer: another connection may still be writing the first.
+      // One reason per peer: another connection may still be writing the first one.
       if (size > kMostReasonBytes || std::exchange(p.gives_reason, true)) break;
       p.reason.resize(size);
       return Bytes(reinterpret_cast<std::byte*>(p.reason.data()), size);
@@ -233,8 +233,8 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
     fail_locked(disagree(stream, rank_, mine->second, from, frame.intent));
     return false;
   }
-  // An operation ends here when every message of it has come or gone. Another one means that the peer is in a
-  // different operation: this rank's may have had no bytes.
+  // An operation ends on this rank when all its messages have come and gone. A further message means that the peer is
+  // in another operation. This rank's operation may have had no bytes.
   const auto ended =
       std::find_if(ended_.begin(), ended_.end(), [&](const Ended& e) { return e.stream == stream; });
   if (ended == ended_.end()) return true;

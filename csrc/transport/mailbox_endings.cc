@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a mailbox ends: requests that finish, peers that are lost, failures told to the others, and what is known of
-// where the others are.
+// How a mailbox ends: finishes requests, loses peers, tells peers about failures, and reports which streams the peers
+// are in.
 #include <utility>
 
 #include "base/barrier.h"
@@ -23,12 +23,12 @@ void Mailbox::lost(Node node, Status why) {
   if (!p.lost.ok()) return;
   p.lost = p.left ? Status(Code::kPeerLost, rank_text(node) + " has left the group", node) : std::move(why);
   has_lost_.store(true, std::memory_order_release);
-  // A peer may go when nobody needs it any more, so only a message that now cannot come or go is a failure.
+  // A peer may leave when nobody needs it. So it is a failure only if a message now cannot come or go.
   bool needed = !p.receives.empty() || !p.sends.empty();
   for (const auto& [tag, early] : p.early) needed |= early.waiting.request != nullptr;
   for (const auto& [request, writing] : writing_) needed |= writing.to == node;
   if (needed) fail_locked(p.lost);
-  // What is cut off will never be whole: who asks for it later must see that the peer is lost.
+  // An incomplete message will never be complete. A later receive for it must see that the peer is lost.
   std::erase_if(p.early, [](const auto& early) { return !early.second.complete; });
   ring(bell_);
 }
@@ -50,7 +50,7 @@ void Mailbox::broke(const Status& why) {
   fail_locked(named, true);
 }
 
-// Finishes every request whether there is memory or not; the peers are told as well as it goes.
+// Finishes every request, even without memory. Tells the peers if there is memory for it.
 void Mailbox::fail_locked(const Status& why, bool everyone) {
   if (!failure_.ok() || closed_) return;
   failure_ = why;
@@ -64,7 +64,7 @@ void Mailbox::fail_locked(const Status& why, bool everyone) {
     Peer& p = peers_[i];
     if (!p.channel) continue;
     if ((everyone || p.channel->connected()) && p.lost.ok() && !p.left) {
-      // Who cannot be told sees the connection end.
+      // A peer that cannot be told sees the connection end.
       static_cast<void>(caught("telling a peer", [&] {
         post_control(static_cast<Node>(i), FrameKind::kFail, {}, words.size(), payload);
       }));
@@ -78,7 +78,7 @@ void Mailbox::close() {
   if (closed_) return;
   for (size_t i = 0; i < peers_.size(); ++i) {
     const Peer& p = peers_[i];
-    // Not only where frames were exchanged: the peer may ask about us all the same, in a receive from any rank.
+    // Tells also peers with which no frames were exchanged: they may ask about this rank, in a receive from any rank.
     if (failure_.ok() && p.channel && p.channel->connected() && p.lost.ok()) {
       static_cast<void>(
           caught("taking leave of a peer", [&] { post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0); }));

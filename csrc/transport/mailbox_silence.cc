@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are there and say nothing: their process is stopped, or the network between is cut. The system tells
-// nothing of that for long, so a mailbox looks now and then at those whom this rank needs.
+// Detects peers that are connected and silent: their process is stopped, or the network is cut. The system reports this
+// only after a long time, so a mailbox looks from time to time at the peers that this rank needs.
 //
-// Silence is counted in looks, not by the clock: while this process is itself stopped, or its machine suspended, there
-// are none. Who computes or waits is not silent, as the pulse and the answers come from threads of our own.
+// Silence is counted in looks, not by the clock: there are no looks while this process is itself stopped, or its machine
+// suspended. A peer that computes or waits is not silent, because braid's own threads send the pulse and the answers.
 #include <algorithm>
 #include <utility>
 
@@ -12,9 +12,9 @@
 namespace braid {
 namespace {
 
-// Looks at which nobody is needed, after which there are no more.
+// The looks end after more than this many looks in a row at which no peer was needed.
 constexpr int kIdleLooks = 4;
-// A part of the time after which a peer is lost; then it is asked.
+// A silent peer is asked after this fraction (1/4) of the time after which it is lost.
 constexpr int kAskAfter = 4;
 
 std::string seconds_text(milliseconds time) {
@@ -96,7 +96,7 @@ bool Mailbox::look_for_silence(milliseconds step) {
                                     : "; its process is stopped or hangs in the kernel") +
                            " (BRAID_PEER_TIMEOUT)",
                        node);
-      fail_locked(why);  // tells the peer as well: if it goes on after all, it must not wait for us
+      fail_locked(why);  // tells the silent peer as well: if it goes on, it must not wait for us
       p.lost = why;
       has_lost_.store(true, std::memory_order_release);
       return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a mailbox tells of messages that do not come: for whoever explains a wait.
+// Explains why messages do not come, for the error messages and notices about a wait.
 #include <algorithm>
 
 #include "transport/mailbox.h"
@@ -15,7 +15,7 @@ void Mailbox::ask(const std::vector<Node>& nodes) {
     const bool is_named = std::find(nodes.begin(), nodes.end(), static_cast<Node>(i)) != nodes.end();
     if (!is_named && !p.channel->connected()) continue;
     p.channel->prepare();
-    p.told_stream = -1;  // an answer of long ago says nothing
+    p.told_stream = -1;  // an old answer is no longer true
     if (p.lost.ok()) post_control(static_cast<Node>(i), FrameKind::kAsk, {}, 0);
   }
 }

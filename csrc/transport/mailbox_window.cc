@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// What a small message costs its receiver in addition to its bytes.
+// The bytes that a small message costs its receiver in addition to its size.
 constexpr size_t kMessageCost = 256;
 // The window of one rank for the small messages of all its peers, and the bounds of the window of one peer.
 constexpr size_t kWindowsTogether = 64 * 1024 * 1024;
@@ -206,7 +206,7 @@ std::string Mailbox::excess(const Peer& from, const Frame& frame) const {
       return "it wants more than " + std::to_string(most) + " messages before they are sent";
     case FrameKind::kRequestToSend:
     case FrameKind::kOffer:
-      // Twice as many: those that this rank wants come besides.
+      // Twice as many: messages that this rank named by kWant come in addition.
       if (from.announced.size() + from.offers < 2 * most) return "";
       return "it has announced more than " + std::to_string(2 * most) + " messages that nobody asked for";
     case FrameKind::kPiece:

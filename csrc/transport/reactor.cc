@@ -37,7 +37,7 @@ Status Reactor::start_locked() {
     close_descriptors();
     return status;
   }
-  // Signals are for the threads of the program that we are a guest of.
+  // The threads of the application handle signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -58,7 +58,8 @@ void Reactor::close_descriptors() {
 
 Reactor::~Reactor() {
   if (forked()) {
-    if (thread_.joinable()) thread_.detach();  // it does not exist here, nor can the mutex be trusted
+    if (thread_.joinable())
+      thread_.detach();  // the thread does not exist here, and the mutex may be locked for ever
   } else {
     {
       const std::lock_guard lock(mutex_);
@@ -105,7 +106,7 @@ Result<Reactor::WatchId> Reactor::add(int fd, uint32_t events, std::shared_ptr<E
   const std::lock_guard lock(mutex_);
   if (const Status started = start_locked(); !started.ok()) return started;
   const WatchId id = ++last_id_;
-  watches_[id] = {fd, std::move(handler)};  // first: an event that nobody handles would come for ever
+  watches_[id] = {fd, std::move(handler)};  // first: epoll would report an event without a handler for ever
   epoll_event event{events, {.u64 = id}};
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) return id;
   const int refused = errno;

@@ -2,21 +2,21 @@
 // The network thread of this process: waits on file descriptors and timers and calls back.
 //
 // Thread safety: all functions may be called from any thread, also from inside a callback, except the destructor.
-// The thread starts with the first add(), run() or at(). In a forked child, which has no such thread, every
-// function does nothing.
+// The thread starts with the first add(), run() or at(). A forked child has no such thread: there add()
+// returns kUnsupported, and the other functions do nothing.
 //
 // The rules of removal. Callers hold a group's mutex when they remove a descriptor, and the callback takes the
-// same mutex, so remove() cannot wait for it. Therefore:
-// 1. After remove() or cancel() no new call begins; one that has begun may still be running.
-// 2. A callback keeps what it uses alive (handlers are shared_ptr) and, once it has the mutex, first checks
-//    whether it was closed meanwhile. Who closes sets that flag under the same mutex.
-// 3. Who is about to destroy the mutex itself (a sink) sets an atomic flag that callbacks read before they touch
-//    the mutex, and then calls quiesce() without holding anything a callback may want.
+// same mutex. So remove() cannot wait for the callback. Therefore:
+// 1. After remove() or cancel() no new call begins; a call that has begun may still be running.
+// 2. A callback keeps the objects that it uses alive (handlers are shared_ptr). When it has the mutex, it first checks
+//    a flag that says whether its object was closed. The closing thread sets this flag under the same mutex.
+// 3. The owner of the mutex (a sink) must, before it destroys the mutex, set an atomic flag that callbacks read before
+//    they touch the mutex. Then it calls quiesce(), and holds no lock that a callback may want.
 //
-// What callbacks throw. Handlers and tasks keep their exceptions in, and turn them into the failure of what they
-// belong to: a group (Membership::guarded), or one stranger's connection (Greeting). They alone know who waits. What
-// comes out of a callback all the same is logged, and the thread goes on to the next one. The thread itself takes no
-// memory between callbacks, so it has nothing to fail by.
+// Exceptions in callbacks. Handlers and tasks catch their exceptions and turn them into a failure of a group
+// (Membership::guarded) or of one stranger's connection (Greeting), because only they know who waits. If an exception
+// leaves a callback nevertheless, it is logged, and the thread goes on with the next callback. The thread itself takes
+// no memory between callbacks, so it cannot fail there.
 #pragma once
 
 #include <sys/types.h>
@@ -40,14 +40,14 @@ namespace braid {
 class EventHandler {
  public:
   virtual ~EventHandler() = default;
-  // On the reactor's thread; `events` as epoll gives them (EPOLLIN, EPOLLHUP, ...).
+  // Called on the reactor's thread; `events` are those of epoll (EPOLLIN, EPOLLHUP, ...).
   virtual void on_events(uint32_t events) = 0;
 };
 
 class Reactor {
  public:
   using Task = std::function<void()>;
-  // Names one registration for ever: a descriptor number that the system gives out again cannot be mistaken.
+  // Names one registration and is never used again, unlike descriptor numbers.
   using WatchId = uint64_t;
   struct Timer {
     Deadline when = kNoDeadline;
@@ -56,27 +56,28 @@ class Reactor {
   };
 
   Reactor() = default;
-  // Stops the thread. What was not yet due or not yet run is dropped. REQUIRES: not on the reactor's thread.
+  // Stops the thread. Drops tasks and timers that have not run. REQUIRES: not on the reactor's thread.
   ~Reactor();
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
-  // `fd` stays the caller's, who must remove() it before closing it.
+  // The caller keeps `fd`, and must remove() it before it closes it.
   Result<WatchId> add(int fd, uint32_t events, std::shared_ptr<EventHandler> handler);
   Status modify(WatchId watch, uint32_t events);
   void remove(WatchId watch);
 
-  // Runs `task` on the thread, soon, in the order of the calls. Like at() and add() this throws for lack of memory,
-  // and then nothing was registered.
+  // Runs `task` on the thread, soon, in the order of the calls. run(), at() and add() throw if there is no memory; then
+  // nothing was registered.
   void run(Task task);
   Timer at(Deadline when, Task task);
   void cancel(const Timer& timer);
 
-  // Returns when the callback that is running now, if any, has ended and its captures are destroyed. At once on
+  // Waits until the callback that is running now, if any, has ended and its captures are destroyed. Returns at once on
   // the reactor's own thread.
   void quiesce();
 
-  // True in a child forked after the thread was started. What is shared with the parent, say a socket, is its alone.
+  // True in a child that was forked after the thread started. Sockets shared with the parent then belong to the parent
+  // alone.
   bool forked() const;
 
  private:

@@ -31,7 +31,7 @@ void Vigil::look_later() {
 
 void Vigil::look() {
   if (ended_.load(std::memory_order_acquire)) return;
-  // A look that comes late is one look: this process was stopped, or has hardly run, and so could not hear.
+  // A late look counts as one period: this process was stopped or hardly ran, so it could not hear.
   const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - looked_at_);
   if (mailbox_.look_for_silence(since < 2 * period_ ? since : period_)) look_later();
 }

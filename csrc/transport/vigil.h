@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a mailbox look for peers that are silent: on the network thread, now and then while anybody is needed, and not
-// at all while nobody is.
+// Makes a mailbox look for silent peers, on the network thread. It looks from time to time while a peer is needed, and
+// not at all while none is.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class Vigil : public std::enable_shared_from_this<Vigil> {
   Vigil(Reactor& reactor, Mailbox& mailbox, milliseconds period)
       : reactor_(reactor), mailbox_(mailbox), period_(period) {}
 
-  // The mailbox is not touched any more once this returns. REQUIRES: its mutex is not held.
+  // When this returns, the mailbox is not touched any more. REQUIRES: its mutex is not held.
   void end();
 
  private:

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// A family, and the time that the cost model predicts for it.
+// A family and the time that the cost model predicts for it.
 struct Candidate {
   std::string family;
   double predicted_s = 0;

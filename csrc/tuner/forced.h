@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families that the user insists on.
+// The families that the user forces.
 #pragma once
 
 #include <array>
@@ -13,11 +13,12 @@ namespace braid {
 
 class Forced {
  public:
-  // "ring" forces it for every collective that has such a family; "all_reduce=ring,broadcast=binomial" for the
-  // named ones, later entries winning; "" forces nothing. kInvalidArgument, with the names there are, for others.
+  // "ring" forces ring for every collective that has this family. "all_reduce=ring,broadcast=binomial" forces a
+  // family for each named collective; a later entry replaces an earlier one. "" forces nothing. kInvalidArgument
+  // for an unknown name; the message lists the known names.
   static Result<Forced> parse(std::string_view text);
 
-  // Empty where nothing is forced.
+  // Empty if no family is forced for this collective.
   const std::string& family_for(CollectiveKind kind) const { return families_[static_cast<size_t>(kind)]; }
 
  private:

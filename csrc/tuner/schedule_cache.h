@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verified schedules, drawn and proved once each: both take far longer than a small collective.
+// Keeps verified schedules. Each is drawn and verified only once, because both take far longer than a small
+// collective.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace braid {
 
 using SharedSchedule = std::shared_ptr<const VerifiedSchedule>;
 
-// Thread-safe. What it returns stays valid without it.
+// Thread-safe. A schedule that it returned stays valid after the cache is destroyed.
 class ScheduleCache {
  public:
-  // Errors of the planner and the verifier are passed on, and not kept; kInvalidArgument for an unknown family.
+  // Returns errors of the planner and the verifier, and does not keep them. kInvalidArgument for an unknown family.
   Result<SharedSchedule> get(const Collective& collective, std::string_view family,
                              const PlanOptions& options = {});
 

@@ -13,7 +13,7 @@ std::vector<uint64_t> suited(const Family& family, const Topology& topology, int
   return family.hierarchical ? host_shares(topology, aggregators) : rank_shares(topology, aggregators);
 }
 
-// Of the ranks' hosts the sums, of the aggregators each its own.
+// Returns one weight per host of ranks, the sum of its ranks' weights, and then the weights of the aggregators.
 std::vector<uint64_t> per_host(const std::vector<uint64_t>& of_nodes, const Topology& topology, int aggregators) {
   if (of_nodes.size() != static_cast<size_t>(topology.nodes())) return of_nodes;
   const int ranks = topology.nodes() - aggregators;

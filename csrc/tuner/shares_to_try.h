@@ -9,11 +9,12 @@
 
 namespace braid {
 
-// What shares (of PlanOptions) a family may be drawn with on a topology whose last `aggregators` nodes are such;
-// at least one set, and of equally good ones the first is to be taken. Those asked for, one weight per node, are
-// all there is when there are any; those that do not fit are passed on for the planner to refuse. Else equal
-// ones, and those that suit the NICs. With aggregators first the same with nothing for them, which costs hardly
-// more than their not being there.
+// Returns the sets of shares (see PlanOptions) with which to draw a family, at least one set. The caller takes the
+// first of equally good sets. The last `aggregators` nodes of the topology are aggregators.
+//
+// If `asked_for` is not empty, it is the only set: one weight per node. Weights that do not fit are returned as they
+// are, and the planner refuses them. Otherwise the sets are equal shares, and the shares that suit the NICs. With
+// aggregators, sets in which they own nothing come first: idle aggregators cost hardly more than none.
 std::vector<std::vector<uint64_t>> shares_to_try(const Family& family, const Topology& topology, int aggregators,
                                                  const std::vector<uint64_t>& asked_for);
 

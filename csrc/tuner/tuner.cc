@@ -23,7 +23,7 @@ bool must_round_once(const Collective& collective, DType dtype, ReduceOp op) {
          is_narrow_float(dtype);
 }
 
-// Is there no partial result, that is, does every reduce step complete its target?
+// True if every reduce step completes its target, so that there are no partial results.
 bool rounds_once(const VerifiedSchedule& verified) {
   const Schedule& schedule = verified.schedule();
   for (Node node = 0; node < schedule.nodes(); ++node) {
@@ -92,7 +92,7 @@ Status check_aggregators(const Collective& collective, int aggregators, const st
 
 constexpr size_t kLongMessage = size_t{1} << 24;
 
-// What a candidate must be, besides right.
+// The conditions for a candidate, in addition to a verified schedule.
 struct Demands {
   bool rounds_once = false;
   std::optional<Codec> codec;
@@ -102,26 +102,27 @@ struct Demands {
     if (rounds_once && !braid::rounds_once(schedule)) return false;
     return !codec || has_owners(schedule, topology.numbered_hosts());
   }
-  // Of float32, which is what is coded, per byte of the tensor; and of a message per byte of it.
+  // Codecs encode float32: bytes of float32 per byte of the tensor.
   double floats_per_byte() const {
     return static_cast<double>(sizeof(float)) / static_cast<double>(element_bytes);
   }
+  // Bytes of an encoded message per byte of the tensor.
   double part(size_t elements) const { return ratio(*codec, elements) * floats_per_byte(); }
 };
 
-// Of a sparse codec's time a part is for going through the floats, and a part for those that are sent. It is measured
-// with one sent of a hundred and of a thousand.
+// A sparse codec takes time to read all floats, and time for the floats that it sends. The sum was measured with one
+// float in a hundred sent, and with one in a thousand.
 double coding_s_per_byte(const Topology& topology, const Codec& codec) {
   const CodecTraits& row = traits(codec.kind);
   const double of_100 = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
   if (!row.is_sparse) return of_100;
   const double of_1000 = std::min(topology.work_s_per_byte(std::string(row.name) + "_1000", of_100), of_100);
-  // No more than half of the smaller: with fewer yet sent there must be something left.
+  // The time for the sent floats is at most half of of_1000, so that the result stays positive if fewer are sent.
   const double sent = std::min((of_100 - of_1000) / (1.0 / 100 - 1.0 / 1000), of_1000 * 1000 / 2);
   return of_1000 + sent * (1.0 / codec.every - 1.0 / 1000);
 }
 
-// With messages of a codec's size for what a chunk of one segment has.
+// Predicts the time. With a codec, messages have the encoded size of a chunk of one segment.
 Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& topology,
                        const TunerOptions& options, int64_t chunk_bytes, const Demands& demands) {
   const Pipeline pipeline{segments_by(chunk_bytes, schedule, bytes), options.window};
@@ -135,12 +136,12 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }
 
-// How much less time finer chunks must be predicted to take: more messages may cost more than the model knows.
+// Finer chunks must be predicted to save this fraction of the time: more messages may cost more than the model knows.
 constexpr double kFinerGain = 0.05;
 constexpr int64_t kFinestChunk = 4 * 1024;
 
-// Chunks that suit the NICs are as large as these can bear. Where links are slow that may leave a vector whole that
-// would take less time in segments, of which one goes out while another comes in.
+// Tries smaller chunks than chunk_bytes_for() chose, which are as large as the NICs can take. A vector that fits one
+// such chunk is not cut. On slow links it may take less time in segments: one goes out while another comes in.
 Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology& topology,
                          const TunerOptions& options, const Demands& demands, int64_t* chunk_bytes) {
   Result<double> best_s = predict(schedule, bytes, topology, options, *chunk_bytes, demands);
@@ -156,8 +157,8 @@ Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology
   return best_s;
 }
 
-// The family with the shares that take less time; of equals the first. No schedule in it where no such schedule
-// meets the demands.
+// Prices the family with the shares that take the least time, and with the first of equally good shares. The
+// result's schedule is null if no schedule of the family meets the demands.
 Result<Priced> price(const Family& family, const Collective& collective, const Demands& demands, int64_t bytes,
                      const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
   Priced best;
@@ -230,7 +231,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   }
   if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
 
-  // Down the table: of equals the first wins, on every rank.
+  // In the order of the table: of equally good families the first wins, on every rank.
   std::string chosen = priced[0].candidate.family;
   double chosen_s = priced[0].candidate.predicted_s;
   for (const Priced& one : priced) {
@@ -246,7 +247,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   std::rotate(priced.begin(), at, at + 1);
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
-  // Not the dtype's name: all narrow floats share the choice.
+  // The remark does not name the dtype: all narrow floats share the choice.
   if (!left_out.empty() && codec) {
     remark = " (a codec needs owners, which these have not: " + left_out + ")";
   } else if (!left_out.empty())
@@ -300,12 +301,12 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   if (!made.ok()) return made.status();
   const auto priced = braid::choose(collective, dtype, op, exact_bytes, topology_, options_, cache_, codec);
   if (!priced.ok()) return priced.status();
-  // With the shares of the class, which need not be the cheaper ones of this size.
+  // Uses the shares of the size class; other shares may be cheaper for exact_bytes.
   const Schedule& own = made.value()->schedule->schedule();
   const auto own_s =
       predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, {false, codec, size_of(dtype)});
   if (!own_s.ok()) return own_s.status();
-  // Which candidates there are does not depend on the size.
+  // The list of candidates does not depend on the size.
   std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};
   all.insert(all.end(), priced.value().runners_up.begin(), priced.value().runners_up.end());
   Choice choice = *made.value();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picks the family for a collective: draws and proves the candidates, prices them, takes the cheapest, and keeps
-// why. Every input is shared by all ranks, so they choose alike without talking.
+// Picks the family for a collective. Draws and verifies the candidates, predicts their times, takes the cheapest,
+// and keeps the reason. All ranks have the same inputs, so they make the same choice without messages.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,16 @@ namespace braid {
 struct TunerOptions {
   // Forces families: "ring", or "all_reduce=ring,broadcast=binomial". See forced.h.
   std::string algorithm;
-  // One weight per node of the topology for the families that take shares; those of hosts get the sums of their
-  // ranks', and aggregators their own. Empty: whichever take less time of those that shares_to_try() finds.
+  // One weight per node of the topology, for families that take shares. In hierarchical families a host gets the
+  // sum of its ranks' weights. Empty: the set of shares_to_try() that takes least time.
   std::vector<uint64_t> shares;
-  // How whoever runs the schedule cuts an operation: the size aimed at for a chunk of one segment, 0 for one that
-  // suits the NICs (cost/flight.h), none for not at all. And how many segments it has under way.
+  // How the executor cuts an operation. chunk_bytes: the size to aim at for a chunk of one segment; 0 for the size
+  // that suits the NICs (cost/flight.h); none: the operation is not cut. window: how many segments are in flight.
   std::optional<int64_t> chunk_bytes;
   int window = 4;
-  // How much less a family must be predicted to take than those before it in the table, the first of which is
-  // sound for any size: what the model does not know may cost that much. 0.1: ten per cent.
+  // The table of families is read from the top; its first family is sound for any size. A later family replaces the
+  // family chosen so far only if its predicted time is shorter by this fraction (0.1: ten per cent). Costs that the
+  // model does not know may be that large.
   double margin = 0;
   Rates rates;
 };
@@ -44,25 +45,29 @@ struct Choice {
   double predicted_s = 0;
   std::vector<Candidate> runners_up;  // cheapest first
   std::vector<uint64_t> shares;       // one per owner, see PlanOptions; empty: equal
-  std::string reason;       // one line: "all_reduce of 1 MiB on 4 ranks: direct 1.9 ms, then ring 2.1 ms"
-  SharedSchedule schedule;  // to be run
-  int64_t chunk_bytes = 0;  // to cut it by; 0: not at all
+  std::string reason;  // one line: "all_reduce of 1 MiB on 4 ranks: direct 1.9 ms, then ring 2.1 ms"
+  SharedSchedule schedule;
+  int64_t chunk_bytes = 0;  // the size to aim at for a chunk of one segment; 0: do not cut the operation
 };
 
-// The topology's nodes after the ranks are aggregators: then only families with work for them are candidates.
-// How much each gets follows from the shares, and may be nothing.
+// The topology's nodes after the ranks are aggregators. If there are any, only families that take aggregators are
+// candidates. The shares say how much work each aggregator gets; it may be nothing.
 //
-// `bytes` as in predict_s(): the whole vector, or all ranks' blocks. Sums, averages and products of 16-bit floats
-// go only to schedules that round every result once (all contributions meet in one reduce step), unless forced:
-// the average of 40000 and 40000 is 40000 in float16, though their sum is not a float16.
+// `bytes` is the size of the whole vector, or of all ranks' blocks, as in predict_s(). For sums, averages and
+// products of narrow floats (16 bits or less), candidates must round every result once: all contributions meet in
+// one reduce step. For example, the average of 40000 and 40000 is 40000 in float16, but their sum is not a float16.
+// A forced family need not do so.
 //
-// With a codec, messages between hosts are encoded: only schedules in which every sum has one owner are candidates
-// (verify/owners.h), which an all_reduce or a reduce_scatter on several hosts may have.
+// With a codec, messages between hosts are encoded. Then only schedules in which every sum has one owner are
+// candidates (verify/owners.h). Only an all_reduce or a reduce_scatter on several hosts can have such schedules.
 //
-// kInvalidArgument for an impossible collective or one of more ranks than the topology has nodes, negative bytes,
-// negative chunks, window < 1, shares that do not fit, an unknown name in options.algorithm, or a forced family
-// without work for aggregators, or owners for a codec, when there are any; kUnsupported when no family of the
-// collective has any.
+// kInvalidArgument for
+//   - an impossible collective, or more ranks than the topology has nodes;
+//   - negative bytes, negative chunk_bytes, window < 1, or shares that do not fit;
+//   - an unknown name in options.algorithm;
+//   - aggregators, if the forced family takes none;
+//   - a codec, if no candidate's sums have one owner each.
+// kUnsupported for aggregators, if no family of the collective takes any.
 Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                       const Topology& topology, const TunerOptions& options, ScheduleCache& cache,
                       const std::optional<Codec>& codec = std::nullopt);
@@ -73,18 +78,21 @@ class Tuner {
   // kInvalidArgument for an unknown name in options.algorithm.
   static Result<std::unique_ptr<Tuner>> create(Topology topology, TunerOptions options);
 
-  // Sizes between two powers of two share a choice, made for the larger. One look-up when it was made before.
+  // All sizes between two powers of two share a choice, which is made for the larger power. A choice that was made
+  // before costs one look-up.
   Result<std::shared_ptr<const Choice>> choose(const Collective& collective, DType dtype, ReduceOp op,
                                                int64_t bytes, const std::optional<Codec>& codec = std::nullopt);
-  // The same choice, made for the size class of `bytes`, with what all candidates would take for `exact_bytes`. So
-  // a runner-up may be cheaper than the family. The reason is that of the choice, and has the times of its class.
+  // Returns the choice for the size class of `bytes`, with the times of all candidates predicted for `exact_bytes`.
+  // So a runner-up may be cheaper than the chosen family. `reason` is the choice's own: it has the times for the
+  // size class.
   Result<Choice> explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                          int64_t exact_bytes, const std::optional<Codec>& codec = std::nullopt);
   ScheduleCache& schedules() { return cache_; }
   const Topology& topology() const { return topology_; }
 
  private:
-  // Collective, must every result be rounded once, size class, codec's kind (-1: none) and part.
+  // Collective (kind, ranks, root), whether every result must be rounded once, size class, the codec's kind (-1: no
+  // codec) and its `every`.
   using Key = std::tuple<CollectiveKind, int, Node, bool, int, int, uint32_t>;
 
   Tuner(Topology topology, TunerOptions options) : topology_(std::move(topology)), options_(std::move(options)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a chunk holds, as an expression over the ranks' inputs. Equal expressions have equal ids (each is kept
-// once), so "computed the same way" is a comparison of integers.
+// The content of a chunk as an expression over the ranks' inputs. Each expression is kept once, so equal expressions
+// have equal ids, and "computed the same way" is a comparison of integers.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ class Expressions {
 
   // The contribution of `rank` to `block`.
   Id leaf(Node rank, Block block);
-  // The operands combined in this order; two operands in any order, as addition commutes. Nothing when a rank
-  // would be counted twice. REQUIRES: all operands have the same block.
+  // The operands combined in this order. The order of two operands does not matter, because addition commutes.
+  // Returns nothing if a rank would be counted twice. REQUIRES: all operands have the same block.
   std::optional<Id> combine(std::span<const Id> operands);
 
   Block block(Id id) const { return entries_[id].block; }
-  bool is_complete(Id id) const;           // does every rank contribute?
+  bool is_complete(Id id) const;           // true if every rank contributes
   std::string contributors(Id id) const;   // "r0, r3"
-  std::string missing_ranks(Id id) const;  // the others
+  std::string missing_ranks(Id id) const;  // the ranks that do not contribute
 
  private:
   struct Entry {
@@ -49,7 +49,7 @@ class Expressions {
   int ranks_;
   size_t words_;                       // 64-bit words of one set of contributors
   std::vector<Entry> entries_;         // by id
-  std::vector<uint64_t> contributed_;  // words_ per id: who contributes
+  std::vector<uint64_t> contributed_;  // words_ per id: the set of contributors
   std::vector<Id> operands_;           // of all combinations, one after the other
   std::unordered_map<int64_t, Id> leaves_;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of all nodes as numbered cells, one per chunk. With `in_place`, the part of the output that callers
-// may pass as the same memory as the input has the input's cells.
+// The memory of all nodes as numbered cells, one per chunk. Callers may pass the same memory as input and output.
+// With `in_place`, the shared part of the output has the input's cells.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// What a chunk is a part of. Two chunks have the same size for every tensor only when they have the same block:
-// the chunk's number, or in all_to_all sender * ranks + receiver.
+// Identifies the data of a chunk: the chunk's number, or in all_to_all sender * ranks + receiver. Two chunks have the
+// same size for every tensor only if they have the same block.
 using Block = int64_t;
 
 class Memory {
@@ -25,7 +25,8 @@ class Memory {
 
   size_t size() const { return static_cast<size_t>(nodes_) * 3 * chunks_; }
   size_t cell(Node node, Buffer buffer, int chunk) const;
-  // Is this place made for that block? In all_to_all scratch t_k is for the block to k and for the one from k.
+  // True if this chunk of memory is made for that block. In all_to_all, scratch t_k is for the block to k and for the
+  // block from k.
   bool fits(Node node, Buffer buffer, int chunk, Block block) const;
   // The block that input `chunk` of `node` holds.
   Block input_block(Node node, int chunk) const;

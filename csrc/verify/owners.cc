@@ -10,8 +10,8 @@ namespace {
 
 struct Owner {
   Node node = -1;
-  size_t round = 0;  // in which the sum is completed
-  Ref target;        // with what else
+  size_t round = 0;  // of the reduce that completes the chunk
+  Ref target;        // of that reduce: the chunk, and the chunks completed with it
 };
 
 class Ownership {
@@ -22,7 +22,7 @@ class Ownership {
         hosts_(hosts),
         owners_(static_cast<size_t>(schedule_.chunks)) {}
 
-  // Rules 1 and 3.
+  // Checks rules 1 and 3 of owners.h.
   bool finds_owners() {
     for (Node node = 0; node < schedule_.nodes(); ++node) {
       const Program& program = schedule_.programs[static_cast<size_t>(node)];
@@ -39,7 +39,7 @@ class Ownership {
     return std::all_of(owners_.begin(), owners_.end(), [](const Owner& owner) { return owner.node >= 0; });
   }
 
-  // Rule 2.
+  // Checks rule 2 of owners.h.
   bool sends_only_what_it_may() const {
     const Result<Order> order = order_of(schedule_);
     if (!order.ok()) return false;

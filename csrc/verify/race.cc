@@ -9,7 +9,8 @@
 namespace braid {
 namespace {
 
-// Remembers for every cell the last round (of all nodes) that sent it and that let a message land in it.
+// Remembers for every cell the last round that sent it, and the last round in which a message landed in it. Rounds
+// are numbered over all nodes.
 class RaceCheck {
  public:
   RaceCheck(const Schedule& schedule, const Memory& memory)

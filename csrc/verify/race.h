@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of one round move in any order, so nothing may depend on that order.
+// Messages of one round move in any order, so no result may depend on that order.
 #pragma once
 
 #include "base/status.h"

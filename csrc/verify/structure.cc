@@ -40,7 +40,7 @@ Status check_header(const Schedule& schedule) {
   if (nodes > kMaxRanks) {
     return refuse(std::to_string(nodes) + " nodes, must be at most " + std::to_string(kMaxRanks));
   }
-  // The size of a block is known to those who have one.
+  // An aggregator has no block, so it would not know the size of blocks.
   if (schedule.aggregators() > 0 && !is_vector(schedule.collective.kind)) {
     return refuse("aggregators exist only in vector collectives");
   }

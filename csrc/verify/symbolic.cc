@@ -184,7 +184,7 @@ class Run {
     return {};
   }
 
-  // Empty when `id` is what output `chunk` of `node` must end with. Its block is right: store() saw to that.
+  // Returns "" if output `chunk` of `node` must end with `id`, otherwise what is wrong. store() has checked the block.
   std::string judge(Node node, int chunk, Id id) {
     if (id == kNothing) return "holds nothing";
     if (is_reduction(schedule_.collective.kind)) {
@@ -205,8 +205,8 @@ class Run {
   const Memory& memory_;
   Expressions expressions_;
   std::vector<Id> cells_;
-  std::vector<std::vector<Id>> arrived_;       // per message, while it waits for its reduce
-  std::vector<std::vector<int32_t>> waiting_;  // per node, the messages waiting in its current round
+  std::vector<std::vector<Id>> arrived_;       // per message, its content while it waits for its reduce
+  std::vector<std::vector<int32_t>> waiting_;  // per node, the messages that wait in its current round
 };
 
 }  // namespace

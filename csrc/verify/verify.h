@@ -4,12 +4,12 @@
 //
 // What is proved, for separate and for shared input and output memory alike:
 //   1. well formed: every ref exists on its node, every peer is another node of the group;
-//   2. no race: inside a round nothing that a message lands in is also sent, or landed in twice;
+//   2. no race: inside a round, memory in which a message lands is not sent, and no second message lands in it;
 //   3. matched: messages pair up in number and in content (so in size, too);
-//   4. no deadlock, even when a send cannot complete before its receiver has reached the matching round;
-//   5. result: every rank ends with what the collective promises, each contribution counted exactly once
-//      (aggregators have no input and owe nothing);
-//   6. bit-identical: where several nodes end with the same chunk, it was computed by the same expression
+//   4. no deadlock, even if a send cannot complete before its receiver has reached the matching round;
+//   5. result: every rank ends with the result that the collective promises, and each contribution counts exactly
+//      once (aggregators have no input and need no result);
+//   6. bit-identical: if several nodes end with the same chunk, all computed it by the same expression
 //      (two-operand sums may differ in order: IEEE addition is commutative).
 #pragma once
 
@@ -26,13 +26,13 @@ class VerifiedSchedule {
  public:
   const Schedule& schedule() const { return *schedule_; }
 
-  // Facts the proof yields, for one step of one node, in the schedule's order (node, round, step).
+  // Facts that the proof finds for one step of one node.
   struct StepFacts {
     // For send and recv: the number of this message among those from its sender to its receiver (0, 1, ...).
     // For reduce: one number per remote source, in order; local sources have -1.
     std::vector<int32_t> message;
-    // For reduce: its target now holds every rank's contribution (the place to divide for an average). True for
-    // all chunks of the target or for none: a reduce that completes only a part of its target is refused.
+    // For reduce: its target now holds every rank's contribution, so that an average is divided here. True for all
+    // chunks of the target or for none: verify() refuses a reduce that completes only a part of its target.
     bool completes = false;
   };
   const StepFacts& facts(Node node, size_t round, size_t step) const { return facts_[node][round][step]; }

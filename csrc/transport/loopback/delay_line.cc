@@ -38,7 +38,7 @@ void DelayLine::run() {
       const std::function<void()> deliver = std::move(under_way_.front().second);
       under_way_.pop_front();
       lock.unlock();
-      // Whoever waits for it has a timeout: this wire is for tests and rehearsals.
+      // The receiver of a lost frame has a timeout: this wire is only for tests and rehearsals.
       if (const Status lost = caught("delivering a frame", deliver); !lost.ok())
         log(LogLevel::kWarning, lost.message());
       lock.lock();

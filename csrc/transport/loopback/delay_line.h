@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency for wires that have none: what goes in comes out so much later, in the same order.
+// Adds latency to wires that have none: delivers everything after a fixed delay, in the same order.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace braid {
 class DelayLine {
  public:
   explicit DelayLine(std::chrono::microseconds delay);
-  ~DelayLine();  // what is still inside is dropped
+  ~DelayLine();  // drops everything that is not delivered yet
   DelayLine(const DelayLine&) = delete;
   DelayLine& operator=(const DelayLine&) = delete;
 

@@ -13,7 +13,7 @@ class LoopbackChannel final : public Channel {
   LoopbackChannel(LoopbackHub& hub, Node rank, Node peer, FrameSink& sink)
       : hub_(hub), out_(hub.queue(rank, peer)), in_(hub.queue(peer, rank)), peer_(peer), sink_(sink) {}
 
-  ~LoopbackChannel() override {  // the delay line may still deliver, and must not ring then
+  ~LoopbackChannel() override {  // the delay line may still deliver, and must not ring after this
     const std::lock_guard lock(in_.mutex);
     in_.reader_bell = nullptr;
   }

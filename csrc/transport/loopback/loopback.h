@@ -18,8 +18,8 @@ struct LoopbackOptions {
   size_t eager_bytes = 1024;
   size_t piece_bytes = 16 * 1024;
   bool read_peers = false;             // single copy: large messages are read out of the sender's memory
-  bool has_nic = false;                // as if it led to another host: large messages are received on credit
-  std::chrono::microseconds delay{0};  // of every frame, each way: latency; single copies have none
+  bool has_nic = false;                // as a wire to another host: large messages are received on credit
+  std::chrono::microseconds delay{0};  // latency of every frame, each way; single copies have none
 };
 
 // The switch that joins the ranks of one group. Outlives the channels.
@@ -27,9 +27,9 @@ class LoopbackHub {
  public:
   LoopbackHub(int ranks, LoopbackOptions options);
 
-  // The wire of `rank` to `peer`; `sink` and `bell` are those of `rank`.
+  // The wire of `rank` to `peer`; `sink` and `bell` belong to `rank`.
   std::unique_ptr<Channel> channel(Node rank, Node peer, FrameSink& sink, DoorbellWord& bell);
-  // As if the rank's process had died: its peers see it lost after what it had sent.
+  // Acts as if the rank's process died: its peers lose it after all frames that it had sent.
   void kill(Node rank);
 
  private:
@@ -50,7 +50,7 @@ class LoopbackHub {
   const int ranks_;
   const ChannelTraits traits_;
   std::vector<std::unique_ptr<Queue>> queues_;
-  DelayLine line_;  // after the queues, into which it delivers
+  DelayLine line_;  // declared after the queues, because it delivers into them
 };
 
 }  // namespace braid

@@ -47,10 +47,10 @@ void Board::announce(uint64_t stream, const Intent& intent) {
   uint64_t words[2];
   std::memcpy(words, &intent, sizeof words);
   posted.stream.store(kNoStream, std::memory_order_relaxed);
-  // Release and acquire on the words keep a reader from taking new words for those of the old stream.
+  // Release and acquire on the words keep a reader from taking the new words for the words of the old stream.
   posted.words[0].store(words[0], std::memory_order_release);
   posted.words[1].store(words[1], std::memory_order_release);
-  // Sequentially consistent, as are reads of it: if two ranks announce and then look, at least one sees the other.
+  // Sequentially consistent, like the reads: if two ranks announce and then look, at least one sees the other.
   posted.stream.store(stream, std::memory_order_seq_cst);
 }
 
@@ -131,7 +131,7 @@ void Board::publish(Side& s, Notice& notice) {
   const uint64_t number = ++s.posted;
   s.held[number % kNotices] = round_;
   s.stirred = true;
-  // Sequentially consistent, like the reader's count of sleepers: it sees the notice or we see it sleep.
+  // Sequentially consistent, like the reader's count of sleepers: the reader sees the notice, or we see it sleep.
   notice.number.store(number, std::memory_order_seq_cst);
 }
 

@@ -20,7 +20,7 @@
 
 namespace braid::shm {
 
-// A peer as my board sees it.
+// A peer, as this rank's board sees it.
 struct BoardPeer {
   std::byte* board = nullptr;  // the peer's
   const Link* link = nullptr;
@@ -62,17 +62,17 @@ class Board {
   // Posts the next message for `to`, at its `place` in the bounce buffer, or in the notice itself if `place` is
   // kInline. False while there is no room. Wakes nobody.
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
-  // Whether this many messages could be posted for the peer.
+  // True if this many messages could be posted for the peer.
   bool has_room(Node to, size_t messages);
-  // Posts a message that the peer will read where it lies. The message must not change until the peer has taken
+  // Posts a message that the peer reads in this rank's memory. The message must not change until the peer has taken
   // it, or the channels of the group are closed. False while there is no room. REQUIRES: fewer than 4 GiB.
   bool lend(Node to, uint64_t digest, ConstBytes bytes);
-  // Whether the peer has taken everything posted for it.
+  // True if the peer has taken everything that was posted for it.
   bool has_taken_all(Node to) const;
 
   // ---- receiving
 
-  // Whether the peer has posted its message `ahead` places after the last one taken.
+  // True if the peer has posted the message that is `ahead` places after the next one to take.
   bool has_come(Node from, size_t ahead) const {
     return incoming(from, ahead).number.load(std::memory_order_seq_cst) == side(from).taken_by_me + 1 + ahead;
   }
@@ -88,17 +88,18 @@ class Board {
   void wake();
 
  private:
-  struct Side {  // what is exchanged with one peer
+  struct Side {  // the state of the exchange with one peer
     BoardPeer peer;
-    Notice* outgoing = nullptr;              // mine, for the peer
-    const Notice* incoming = nullptr;        // the peer's, for me
-    std::atomic<uint64_t>* taken = nullptr;  // mine: what I took from the peer
+    Notice* outgoing = nullptr;              // this rank's notices for the peer
+    const Notice* incoming = nullptr;        // the peer's notices for this rank
+    std::atomic<uint64_t>* taken = nullptr;  // on this rank's board: the number of notices taken from the peer
     const std::atomic<uint64_t>* their_taken = nullptr;
     uint64_t posted = 0;
     uint64_t taken_by_me = 0;
     uint64_t taken_by_peer = 0;  // when last looked at
     bool stirred = false;        // since the last wake()
-    std::vector<uint64_t> held;  // by notice number modulo kNotices: from here on the bounce buffer is in use
+    std::vector<uint64_t>
+        held;  // by notice number modulo kNotices: the bounce buffer is in use from this count on
   };
 
   Side& side(Node peer) { return peers_[static_cast<size_t>(peer)]; }
@@ -115,7 +116,7 @@ class Board {
   const Node rank_;
   const size_t bounce_bytes_;
   std::byte* const bounce_;
-  ReservedPrefix memory_;  // of the bounce buffer
+  ReservedPrefix memory_;  // the reserved part of the bounce buffer
   Status refusal_;
   BoardHeader& header_;
   std::vector<Side> peers_;

@@ -20,8 +20,8 @@
 
 namespace braid::shm {
 
-inline constexpr size_t kNotices = 32;      // for one peer, at most so many not taken
-inline constexpr size_t kIntents = 16;      // of the last collectives
+inline constexpr size_t kNotices = 32;      // notices for one peer that are not taken yet, at most
+inline constexpr size_t kIntents = 16;      // a board has the intents of this many last collectives
 inline constexpr size_t kInlineBytes = 40;  // a message up to this size lies in its notice
 inline constexpr uint32_t kInline = ~uint32_t{0};
 inline constexpr uint32_t kLent = kInline - 1;

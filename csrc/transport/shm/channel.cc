@@ -7,7 +7,7 @@
 namespace braid::shm {
 namespace {
 
-// Kept free in every ring for the last words of close(), which cannot wait for room.
+// This part of every ring stays free for the last frames of close(), which cannot wait for room.
 constexpr size_t kReserveBytes = kSmallestRing / 4;
 
 bool is_known(FrameKind kind) { return kind >= FrameKind::kMessage && kind <= kLastFrameKind; }
@@ -39,12 +39,12 @@ void ShmChannel::post(const Frame& frame, ConstBytes payload, Request* request) 
   Queued queued{sized, payload, request, {}};
   if (request == nullptr) {
     queued.copy.assign(payload.begin(), payload.end());
-    queued.payload = queued.copy;  // which stays where it is when the vector moves
+    queued.payload = queued.copy;  // the bytes stay at their address when the vector moves
   }
   queue_.push_back(std::move(queued));
 }
 
-// True when the frame is out. The doorbell is rung for each, so that the peer copies while we write the next.
+// True if the frame is out. Rings the doorbell for each frame, so that the peer copies it while we write the next one.
 bool ShmChannel::write(const Frame& frame, ConstBytes payload, size_t reserve) {
   switch (writer_.write(frame, payload, reserve)) {
     case RingWriter::Outcome::kWritten: ring(*link_.peer_bell); return true;
@@ -54,7 +54,7 @@ bool ShmChannel::write(const Frame& frame, ConstBytes payload, size_t reserve) {
       break;
     case RingWriter::Outcome::kRefused: broken_ = writer_.refusal().within("a message to " + link_.name()); break;
   }
-  ring(*link_.my_bell);  // whoever sleeps must poll to hear of it
+  ring(*link_.my_bell);  // wakes this process, because only poll() reports the error
   return false;
 }
 
@@ -74,7 +74,7 @@ bool ShmChannel::flush() {
 
 bool ShmChannel::poll() {
   if (closed_ || lost_) return false;
-  // Asked before the drain: what the peer wrote before it ended still counts.
+  // Read before the drain: frames that the peer wrote before it ended still count.
   const bool peer_died = link_.died.load(std::memory_order_acquire);
   const bool hung_up = reader_.hung_up();
   bool moved = drain();
@@ -92,7 +92,8 @@ bool ShmChannel::poll() {
   return true;
 }
 
-// Hands over what has arrived up to now; not what arrives meanwhile, so that a busy peer cannot keep us here.
+// Hands over the frames that have arrived up to now. Frames that arrive meanwhile wait, so that a busy peer cannot keep
+// us here.
 bool ShmChannel::drain() {
   if (!reader_.refresh()) {
     give_up({Code::kPeerLost, link_.name() + " broke the ring it writes to", link_.peer});
@@ -113,7 +114,7 @@ bool ShmChannel::drain() {
 
 void ShmChannel::deliver(const Frame& frame) {
   Result<Bytes> landing = sink_.landing(link_.peer, frame);
-  if (closed_) return;  // the sink has failed over this frame
+  if (closed_) return;  // the sink failed because of this frame
   if (!landing.ok()) return give_up(landing.status());
   reader_.copy_payload(landing.value());
   // Before arrived(), which may take long: the writer can go on.
@@ -124,7 +125,7 @@ void ShmChannel::deliver(const Frame& frame) {
 Status ShmChannel::pull(uint64_t address, Bytes into) { return shm::pull(link_, address, into); }
 
 std::optional<uint64_t> ShmChannel::peer_stream() {
-  // Relaxed: the number stands for itself, nothing is read through it.
+  // Relaxed: no other memory is read because of this number.
   const uint64_t stream = link_.header->stream.load(std::memory_order_relaxed);
   return stream == kNoStream ? std::nullopt : std::optional(stream);
 }
@@ -143,7 +144,7 @@ void ShmChannel::give_up(Status why) {
   sink_.lost(link_.peer, std::move(why));
 }
 
-// Into what is left of the ring, and cut to the reserve if need be: better than none.
+// Writes the frame into the rest of the ring. Cuts the payload to the reserve if necessary: a part is better than none.
 void ShmChannel::write_last(const Queued& words) {
   if (write(words.frame, words.payload, 0)) return;
   const ConstBytes part = words.payload.first(std::min(words.payload.size(), kReserveBytes - kLineBytes));

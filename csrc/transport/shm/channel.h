@@ -28,7 +28,7 @@ class ShmChannel final : public Channel {
     Frame frame;
     ConstBytes payload;
     Request* request = nullptr;
-    std::vector<std::byte> copy;  // what `payload` refers to when there is no request
+    std::vector<std::byte> copy;  // `payload` refers to this if there is no request
   };
 
   bool write(const Frame& frame, ConstBytes payload, size_t reserve);
@@ -43,7 +43,7 @@ class ShmChannel final : public Channel {
   RingReader reader_;
   RingWriter writer_;
   std::deque<Queued> queue_;
-  uint32_t pulse_ = 0;  // the peer's, when last looked at
+  uint32_t pulse_ = 0;  // the peer's pulse at the last look
   Status broken_;       // found while posting, to be reported by the next poll()
   bool lost_ = false;
   bool closed_ = false;

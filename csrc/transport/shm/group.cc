@@ -38,7 +38,7 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   Result<Segment> board =
       Segment::create("braid-board", shm::board_bytes(ranks, shm::bounce_bytes_for(ranks, false)));
   if (!board.ok()) return board.status();
-  // What is written without asking again; rings and the bounce buffer are reserved as they fill.
+  // Reserves the parts that are written without another check. Rings and the bounce buffer are reserved as they fill.
   for (const auto& [segment, bytes] : {std::pair(&inbox.value(), shm::rings_offset(ranks)),
                                        std::pair(&board.value(), shm::bounce_offset(ranks))}) {
     if (Status refused = reserve(segment->data(), bytes); !refused.ok()) return refused;
@@ -135,7 +135,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
     if (!watched.ok()) return watched.status();
     peer.watched = watched.value();
   }
-  // Reached through the process number after the watch began: what is watched is the process that made the endpoint.
+  // Attached through the process number after the watch began, so the watched process is the one that made the endpoint.
   Result<std::unique_ptr<ShmDoorbell>> bell = ShmDoorbell::attach(endpoint.bell);
   if (!bell.ok()) return bell.status();
   if (bell.value()->owner() != link.pid) {
@@ -159,7 +159,7 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
   link.peer_bell = &peer.bell->word();
   if (link.pid != ::getpid()) link.peer_pulse = &peer.bell->pulse();
 
-  // Both sides must come to the same limits.
+  // Both sides must compute the same limits.
   const size_t largest = shm::payload_limit(std::min(options_.ring_bytes, endpoint.ring_bytes));
   link.traits.eager_bytes = std::min({options_.eager_bytes, endpoint.eager_bytes, largest});
   link.traits.piece_bytes = largest;

@@ -37,7 +37,7 @@ Result<GroupEndpoint> GroupEndpoint::parse(const std::string& text) {
   endpoint.inbox = fields[7];
   endpoint.board = fields[8];
   endpoint.bell = fields[9];
-  if (endpoint.text() != text) return refused;  // numbers have other spellings, too
+  if (endpoint.text() != text) return refused;  // rejects other spellings of the numbers
   return endpoint;
 }
 

@@ -16,14 +16,14 @@ struct GroupEndpoint {
   int ranks = 0;
   size_t ring_bytes = 0;
   size_t eager_bytes = 0;
-  uint64_t probe_address = 0;  // of `probe`, in the private memory of the process
+  uint64_t probe_address = 0;  // the address of `probe` in the private memory of the process
   Nonce probe;
   std::string inbox;  // handles of segments
   std::string board;
   std::string bell;
 
   std::string text() const;
-  // kInvalidArgument for anything that text() cannot have written.
+  // kInvalidArgument for all text that text() cannot have written.
   static Result<GroupEndpoint> parse(const std::string& text);
 };
 

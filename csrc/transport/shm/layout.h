@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's group segment looks like. The rank owns it and reads; peer p writes the ring of index p, and
-// nothing else but its side of that ring's control block.
+// The layout of a rank's group segment. The rank owns the segment and reads it. Peer p writes only to ring p, and to
+// its side of that ring's control block.
 //
 //   | GroupHeader | RingControl of peer 0 | ... of peer n-1 | to the page | ring 0 | ring 1 | ... | ring n-1 |
 //
@@ -28,7 +28,7 @@ inline constexpr uint64_t kNoStream = ~uint64_t{0};
 
 struct GroupHeader {
   std::byte segment[Segment::kReservedBytes];
-  alignas(kLineBytes) std::atomic<uint64_t> stream;  // last begun, or kNoStream
+  alignas(kLineBytes) std::atomic<uint64_t> stream;  // the stream that the rank began last, or kNoStream
 };
 
 // Counts are bytes since the beginning; the position in the ring is the count modulo its size.
@@ -38,7 +38,7 @@ struct RingControl {
   std::atomic<uint32_t> hung_up;  // the writer will never write again
   // The reader's line; the writer stores to `writer_waits` only when the ring is full.
   alignas(kLineBytes) std::atomic<uint64_t> read;
-  std::atomic<uint32_t> writer_waits;  // ring the writer's doorbell when space becomes free
+  std::atomic<uint32_t> writer_waits;  // the reader must ring the writer's doorbell when it frees space
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -57,7 +57,7 @@ inline size_t record_bytes(size_t payload_bytes) {
   return (payload_offset(payload_bytes) + payload_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-// What one record of a ring may carry, so that four always fit.
+// The largest payload of one record: four records always fit into a ring.
 inline size_t payload_limit(size_t ring_bytes) { return ring_bytes / 4 - kLineBytes; }
 
 inline bool is_ring_size(size_t bytes) {

@@ -7,11 +7,11 @@ namespace braid::shm {
 
 Status pull(const Link& link, uint64_t address, Bytes into) {
   const Status read = read_memory(link.pid, address, into);
-  // Its number may be another process's by now.
+  // Another process may have its number by now.
   if (link.died.load(std::memory_order_acquire) || read.code() == Code::kPeerLost) {
     return {Code::kPeerLost, link.name() + " died", link.peer};
   }
-  // After the read, as hang_up() comes before what the peer writes there next.
+  // Checked after the read: the peer calls hang_up() before it writes to that memory again.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (link.in.control->hung_up.load(std::memory_order_seq_cst) != 0) {
     return {Code::kPeerLost, link.name() + " has closed the group while its memory was read", link.peer};

@@ -18,20 +18,20 @@ namespace braid::shm {
 struct Link {
   Node peer = -1;
   pid_t pid = -1;
-  Ring in;                              // in my segment
-  Ring out;                             // in the peer's
-  const GroupHeader* header = nullptr;  // the peer's
+  Ring in;                              // in this rank's segment
+  Ring out;                             // in the peer's segment
+  const GroupHeader* header = nullptr;  // of the peer's segment
   DoorbellWord* my_bell = nullptr;
   DoorbellWord* peer_bell = nullptr;
-  const std::atomic<uint32_t>* peer_pulse = nullptr;  // none of this very process
-  std::atomic<bool> died{false};                      // set by the death watch, which then rings my bell
+  const std::atomic<uint32_t>* peer_pulse = nullptr;  // null if the peer is in this process
+  std::atomic<bool> died{false};                      // set by the death watch, which then rings my_bell
   ChannelTraits traits;
 
   std::string name() const { return "rank " + std::to_string(peer) + " (pid " + std::to_string(pid) + ")"; }
 };
 
-// Copies memory that the peer keeps as it is until I say that I have it. kPeerLost when it died, or hung up: a peer
-// that fails does so before it gives its memory back, so what was read then may be anything.
+// Copies memory of the peer. The peer does not change it until this rank reports that it has the copy. kPeerLost if the
+// peer died or hung up. A peer that fails hangs up before it releases its memory, so after that the copy may be wrong.
 Status pull(const Link& link, uint64_t address, Bytes into);
 
 }  // namespace braid::shm

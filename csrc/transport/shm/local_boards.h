@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boards of ranks that are threads of this process, or played by one: in private memory.
+// The boards of ranks that are threads of this process, or that one thread plays. They are in private memory.
 #pragma once
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ class LocalBoards {
   Board& operator[](Node node) { return *boards_[static_cast<size_t>(node)]; }
   std::byte* memory(Node node) { return memory_[static_cast<size_t>(node)].front().bytes; }
   DoorbellWord& bell(Node node) { return bells_[static_cast<size_t>(node)]; }
-  // As all others see it.
+  // How all other ranks see this rank from now on.
   void hang_up(Node node) { RingWriter(links_[static_cast<size_t>(node)].in).hang_up(); }
   void die(Node node) { links_[static_cast<size_t>(node)].died = true; }
 

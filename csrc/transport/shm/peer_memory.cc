@@ -22,7 +22,7 @@ bool only_parents_may_read() {
   return restricted;
 }
 
-// Refused or not, the peers' probes will tell.
+// The result is ignored: the peers find out when they try to read.
 void permit(long reader) {
   if (only_parents_may_read()) (void)::prctl(PR_SET_PTRACER, static_cast<unsigned long>(reader), 0, 0, 0);
 }
@@ -58,7 +58,7 @@ Status read_memory(pid_t pid, uint64_t address, Bytes into) {
     iovec remote{reinterpret_cast<void*>(address), into.size()};
     const ssize_t got = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
     if (got <= 0) {
-      // The call ends early where a page is missing; the next one then begins at that page and says why.
+      // The call ends early at a missing page. The next call begins at that page and returns the error.
       const int error = got < 0 ? errno : EFAULT;
       if (error == EINTR) continue;
       if (error == ESRCH) return {Code::kPeerLost, "process " + std::to_string(pid) + " is gone"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading another process's private memory, and permitting others to read this one's.
+// Reads another process's private memory, and permits other processes to read this one's memory.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +15,10 @@
 
 namespace braid::shm {
 
-// Where only parents may read a process (Yama's ptrace_scope 1), a process can name one other that may read it, with
-// all descendants of that, or permit all processes of its user. So one peer is named; for several peers all processes
-// are permitted. What nobody needs any more is taken back. A permission that the program itself gave cannot be seen,
-// and is replaced.
+// With Yama's ptrace_scope 1 only parents may read a process. But a process can name one other process, which may then
+// read it with all its descendants, or permit all processes of its user. So a single peer is named; for several peers
+// all processes are permitted. A permission that nobody needs any more is taken back. braid cannot see a permission that
+// the program itself gave, and replaces it.
 //
 // Thread safety: all functions from any thread.
 class ReadPermits {
@@ -32,12 +32,12 @@ class ReadPermits {
  private:
   std::mutex mutex_;
   const std::function<void(long)> permit_;
-  std::map<pid_t, int> readers_;  // and how many need each
+  std::map<pid_t, int> readers_;  // per process: how many groups need it as a reader
   long permitted_ = kNobody;
-  pid_t pid_ = -1;  // of the process that all this is of; a forked child has permitted nothing
+  pid_t pid_ = -1;  // the process of this state; a forked child has permitted nothing
 };
 
-// The readers that one group needs, from set() to its end.
+// The readers that one group needs, from set() to the end of this object.
 class Readers {
  public:
   Readers() = default;
@@ -45,14 +45,14 @@ class Readers {
   Readers(const Readers&) = delete;
   Readers& operator=(const Readers&) = delete;
 
-  // In the place of those set before.
+  // Replaces the readers that were set before.
   void set(std::vector<pid_t> pids);
 
  private:
   std::vector<pid_t> pids_;
 };
 
-// Fills `into` from `address` of the process. kPeerLost when there is no such process.
+// Fills `into` from `address` of the process. kPeerLost if there is no such process.
 Status read_memory(pid_t pid, uint64_t address, Bytes into);
 
 }  // namespace braid::shm

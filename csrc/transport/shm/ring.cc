@@ -12,12 +12,12 @@ RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, si
   RingControl& control = *ring_.control;
   const size_t bytes = record_bytes(payload.size());
   if (!has_room(bytes + reserve)) {
-    // Acquire: the reader has finished copying out what it counts as read, so it may be overwritten.
+    // Acquire: the reader has copied out all bytes that it counts as read, so they may be overwritten.
     read_ = control.read.load(std::memory_order_acquire);
     if (!plausible()) return Outcome::kBroken;
     if (!has_room(bytes + reserve)) {
-      // Sequentially consistent with RingReader::settle(): either we see its count or it sees that we wait. A flag
-      // that still stands has not been answered, and the answer rings our doorbell.
+      // Sequentially consistent with RingReader::settle(): either we see its count, or it sees that we wait. If the flag
+      // is still set, the reader has not answered yet, and its answer will ring our doorbell.
       if (control.writer_waits.load(std::memory_order_relaxed) == 0) {
         control.writer_waits.store(1, std::memory_order_seq_cst);
       }
@@ -33,7 +33,7 @@ RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, si
   std::memcpy(ring_.data + (written_ & (ring_.bytes - 1)), &frame, sizeof frame);
   if (!payload.empty()) copy_in(written_ + payload_offset(payload.size()), payload);
   written_ += bytes;
-  // Release: whoever sees the count sees the record.
+  // Release: a reader that sees the count also sees the record.
   control.written.store(written_, std::memory_order_release);
   return Outcome::kWritten;
 }
@@ -66,9 +66,9 @@ void RingReader::copy_payload(Bytes into) const {
 bool RingReader::pop(const Frame& frame) {
   RingControl& control = *ring_.control;
   read_ += record_bytes(frame.payload_bytes);
-  // Release: our copying is done before the writer may overwrite.
+  // Release: our copy is complete before the writer may overwrite the record.
   control.read.store(read_, std::memory_order_release);
-  // A writer is woken for a quarter of a ring, not for every record. What this look misses settle() sees.
+  // A writer is woken for a quarter of a ring, not for every record. settle() sees a writer that this check misses.
   if (read_ - noticed_ < ring_.bytes / 4 || control.writer_waits.load(std::memory_order_relaxed) == 0)
     return false;
   noticed_ = read_;
@@ -77,7 +77,7 @@ bool RingReader::pop(const Frame& frame) {
 
 bool RingReader::settle() {
   RingControl& control = *ring_.control;
-  // Once more, sequentially consistent: see RingWriter::write().
+  // Stored once more, sequentially consistent: see RingWriter::write().
   control.read.store(read_, std::memory_order_seq_cst);
   if (control.writer_waits.load(std::memory_order_seq_cst) == 0) return false;
   noticed_ = read_;

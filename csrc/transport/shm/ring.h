@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a one-way queue of frames in shared memory. Each end keeps its own count privately and believes
-// the other's only after checking it: a peer gone wild can break the ring, but not this process.
+// The two ends of a one-way queue of frames in shared memory. Each end keeps its own count in private memory, and checks
+// the other end's count before it uses it. So a faulty peer can break the ring, but not this process.
 //
 // Thread safety: none; each end is used under its group's mutex.
 #pragma once
@@ -21,13 +21,13 @@ class RingWriter {
 
   size_t payload_limit() const { return shm::payload_limit(ring_.bytes); }
 
-  // Publishes one record. With kFull the reader knows that we wait and will ring when it has made room. `reserve`
+  // Publishes one record. After kFull the reader knows that the writer waits, and rings when it has made room. `reserve`
   // bytes of the ring stay free for later. REQUIRES: payload.size() <= payload_limit().
   Outcome write(const Frame& frame, ConstBytes payload, size_t reserve);
-  // Why the machine has no memory for the ring, after kRefused.
+  // After kRefused: the error that says that the machine has no memory for the ring.
   const Status& refusal() const { return refusal_; }
 
-  // Tells the reader that nothing will follow, and that memory it may be reading (pull(), link.h) is given back.
+  // Tells the reader that nothing will follow, and that memory that it may be reading (pull(), link.h) is released.
   void hang_up() {
     ring_.control->hung_up.store(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // before anybody writes to that memory
@@ -42,33 +42,33 @@ class RingWriter {
   ReservedPrefix memory_;
   Status refusal_;
   uint64_t written_ = 0;
-  uint64_t read_ = 0;  // the reader's count when last looked at
+  uint64_t read_ = 0;  // the reader's count at the last look
 };
 
 class RingReader {
  public:
   explicit RingReader(const Ring& ring) : ring_(ring) {}
 
-  // Sees what has been published up to now. False when the writer's count makes no sense.
+  // Sees the records that have been published up to now. False if the writer's count is impossible.
   bool refresh();
-  // Nothing left of what refresh() saw.
+  // True if no record that refresh() saw is left.
   bool empty() const { return read_ == written_; }
-  // The header of the next record. False when it makes no sense. REQUIRES: !empty().
+  // The header of the next record. False if the header is impossible. REQUIRES: !empty().
   bool front(Frame* frame) const;
-  // Copies the payload of the next record, whose header front() gave. REQUIRES: into.size() == payload_bytes.
+  // Copies the payload of the next record. REQUIRES: front() returned its header; into.size() == payload_bytes.
   void copy_payload(Bytes into) const;
-  // Frees the next record's space. True when the writer waits for room and its doorbell is due.
+  // Frees the next record's space. True if the writer waits for room, so that its doorbell must be rung.
   bool pop(const Frame& frame);
-  // To be called after the last pop() of a round: true as for pop(), but misses no waiting writer.
+  // Call it after the last pop() of a round. Returns the same as pop(), but never misses a waiting writer.
   bool settle();
 
-  // What was published before is all there will ever be. To be asked before refresh().
+  // True if the writer will publish no more records. Call it before refresh().
   bool hung_up() const { return ring_.control->hung_up.load(std::memory_order_acquire) != 0; }
 
  private:
   const Ring ring_;
   uint64_t read_ = 0;
-  uint64_t written_ = 0;  // the writer's count when last looked at
+  uint64_t written_ = 0;  // the writer's count at the last look
   uint64_t noticed_ = 0;  // read_ when the writer was last told
 };
 

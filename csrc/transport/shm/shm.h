@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire between ranks of one host: a ring in shared memory per pair and direction. Large messages are read
-// straight out of the sender's memory, if the machine allows it. Nothing has a name in the file system.
+// The wire between ranks of one host: a ring in shared memory per pair and direction. The receiver reads large messages
+// directly from the sender's memory, if the machine allows it. Nothing has a name in the file system.
 //
 // Setting up: every rank makes a ShmDoorbell and a ShmGroup, and gives its endpoint to the others. It connects to
 // each peer that may be on its host, and tells the peer two results: whether it connected, and can_read(). Then
@@ -28,13 +28,13 @@
 namespace braid {
 
 struct ShmOptions {
-  size_t ring_bytes = 128 * 1024;  // of each ring that peers write to me; a power of two from 4096
+  size_t ring_bytes = 128 * 1024;  // of each ring into this rank's inbox; a power of two, at least 4096
   size_t eager_bytes = 16 * 1024;  // larger messages are never buffered; at most a quarter of a ring
-  bool single_copy = true;         // read peers' memory, and let them read mine
+  bool single_copy = true;         // read peers' memory, and let them read this process's memory
 };
 
-// This process's doorbell, in memory where peers can ring it, and its pulse, which they read. One per process, shared
-// by all groups.
+// This process's doorbell and its pulse, in shared memory: peers ring the doorbell and read the pulse. One per process,
+// shared by all groups.
 class ShmDoorbell {
  public:
   static Result<std::unique_ptr<ShmDoorbell>> create();
@@ -52,9 +52,9 @@ class ShmDoorbell {
   Segment segment_;
 };
 
-// My side of one group's shared memory on this host.
+// This rank's side of one group's shared memory on this host.
 //
-// Thread safety: by one thread at a time, while setting up.
+// Thread safety: used by one thread at a time, during the set-up.
 class ShmGroup {
  public:
   // `bell` outlives `watch`, which outlives the group.
@@ -78,16 +78,16 @@ class ShmGroup {
   // The peer's memory was read with success (never without single_copy). REQUIRES: connect() succeeded.
   bool can_read(Node peer) const;
 
-  // The wire to a peer, at most once. REQUIRES: connect() succeeded here and there; `peer_can_read_me` is what the
-  // peer's can_read() said. The channel must be closed before the group is destroyed. Its limits are the smaller
-  // of both sides' options.
+  // The wire to a peer; called at most once per peer. REQUIRES: connect() succeeded on both sides; `peer_can_read_me` is
+  // the result of the peer's can_read(). The channel must be closed before the group is destroyed. Each limit is the
+  // smaller one of both sides' options.
   std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);
 
-  // Notices on boards, for groups that are all on this host. REQUIRES: connect() succeeded with every other rank; the
-  // board is destroyed before the group; all ranks say the same of whether ranks outnumber cores.
+  // The board of this rank, for groups that are all on this host. `crowded`: ranks outnumber cores. REQUIRES: connect()
+  // succeeded with every other rank; the board is destroyed before the group; all ranks pass the same `crowded`.
   std::unique_ptr<shm::Board> board(bool crowded);
 
-  // Where the stream I am in is to be written, for peers to read without my help; for Mailbox::publish_at().
+  // The word for Mailbox::publish_at(): peers read this rank's stream there without its help.
   std::atomic<uint64_t>* stream_word();
 
  private:
@@ -105,10 +105,10 @@ class ShmGroup {
   const ShmOptions options_;
   Segment inbox_;
   Segment board_;
-  const Nonce probe_;  // in private memory: peers that can read it can read all of mine
+  const Nonce probe_;  // in private memory: peers that can read it can read all memory of this process
   std::string endpoint_;
   shm::Readers readers_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // those connected
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null if not connected
 };
 
 }  // namespace braid

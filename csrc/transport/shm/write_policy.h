@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses how to write memory that another core will read: through this core's caches, or past them.
 //
-// Through the caches is best between cores that share a cache. Other cores do not: two sockets, two dies, or a
-// virtual machine whose cores move about. Then a line that the reader read last must be fetched back before it is
+// Through the caches is best between cores that share a cache. Some cores share none: on two sockets, on two dies, or in
+// a virtual machine whose cores move. Then a line that the reader read last must be fetched back before it is
 // overwritten: 128 KiB take 60 us instead of 4. Past the caches nothing is fetched: the writer takes 5 us, and the
-// reader 11 instead of 4. The writer's own time alone shows which is better, so it finds out alone, and tries
-// again from time to time.
+// reader takes 11 us instead of 4. The writer's own time shows which way is better. So the writer decides alone, and
+// tries again from time to time.
 #pragma once
 
 #include <chrono>
@@ -45,7 +45,7 @@ class WritePolicy {
 
  private:
   static constexpr double kSlow = 0.25;  // ns per byte: 4 GB/s
-  static constexpr double kGain = 2.5;   // the other way must be this many times faster
+  static constexpr double kGain = 2.5;   // writing past the caches must be this many times faster
   static constexpr int kSlowInARow = 2;  // a single slow block may have been interrupted
   static constexpr int kPeriod = 64;     // blocks until the next trial
 

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// An IPv4 or IPv6 address and port, as sockets take it.
+// An IPv4 or IPv6 address and port, in the form that sockets take.
 class Address {
  public:
   Address() = default;
@@ -27,7 +27,7 @@ class Address {
   void set_port(uint16_t port);
 
   std::string host() const;  // "10.0.0.1", "fe80::1%eth0"
-  std::string text() const;  // as parse() takes it
+  std::string text() const;  // parse() reads it
 
  private:
   sockaddr_storage storage_{};

@@ -16,7 +16,7 @@ std::string Complaints::about(const std::string& source, const std::string& what
   ++lines_;
   if (said_.size() >= kRemembered) {
     std::erase_if(said_, [&](const auto& said) { return said.second <= now; });
-    if (said_.size() >= kRemembered) said_.clear();  // rather the same twice than nothing new for ever
+    if (said_.size() >= kRemembered) said_.clear();  // repeated lines are better than no new lines for ever
   }
   said_[{source, what}] = now + kQuiet;
   std::string line = source.empty() ? what : "closed a connection from " + source + ": " + what;

@@ -7,8 +7,8 @@ namespace braid {
 
 // A descriptor, closed by its owner.
 //
-// A forked child closes all of its copies at once. A child (a worker that loads data, say) may outlive a parent that was
-// killed. Peers see the end of a connection only when no process holds it any more.
+// A forked child closes all its copies at once. The reason: a child (for example a worker that loads data) may outlive a
+// parent that was killed, and peers see the end of a connection only when no process holds it any more.
 class Fd {
  public:
   Fd() = default;
@@ -24,12 +24,12 @@ class Fd {
 
   explicit operator bool() const { return fd_ >= 0; }
   int get() const { return fd_; }
-  // In a forked child nothing is closed: the number may be another descriptor's by now.
+  // Closes nothing in a forked child: there another descriptor may have the number by now.
   void reset();
 
  private:
   int fd_ = -1;
-  int made_under_ = 0;  // so many forks
+  int made_under_ = 0;  // the number of forks before this descriptor was made
 };
 
 }  // namespace braid

@@ -22,11 +22,11 @@ Greeting::Greeting(std::shared_ptr<Listener> listener, Fd socket, const Address&
 
 void Greeting::start() {
   GuestList& crowd = listener_->crowd();
-  // An older version waits for our challenge before it says anything. A crowd is not worth that.
+  // A peer with an older version waits for our challenge before it sends anything. In a crowd it does not get one early.
   const bool challenge_first = crowd.calm();
   place_ = crowd.enter(shared_from_this());
   in_crowd_ = true;
-  // A member's opening is here by now, as a rule; its proof cannot be.
+  // A member's opening has usually arrived by now; its proof cannot have arrived.
   if ((receive() && !proceed()) || !socket_) return;
   if (challenge_first && !challenge()) return;
   const auto watch = listener_->reactor.add(socket_.get(), EPOLLIN, shared_from_this());
@@ -56,10 +56,11 @@ void Greeting::leave_crowd() {
   if (std::exchange(in_crowd_, false)) listener_->crowd().leave(place_, was_heard_);
 }
 
-// An empty reason means that nobody needs to know.
+// An empty reason is not logged.
 void Greeting::refuse(const std::string& why) {
   const auto self = shared_from_this();
-  // So that thousands who come and go leave nothing behind in the system either. Who was told anything shall read it.
+  // An abrupt end leaves nothing behind in the system, even after thousands of strangers. A stranger that was sent
+  // something gets a normal end, so that it can read it.
   if (!challenged_) close_abruptly(socket_.get());
   close();
   leave_crowd();
@@ -98,27 +99,27 @@ void Greeting::greet() {
   listener_->complain_of_member(source_.host(), admitted.message());
 }
 
-// True when there is something new; otherwise nothing came, or the connection was refused.
+// True if something new was received. False if nothing came or the connection was refused.
 bool Greeting::receive() {
   const ssize_t got =
       ::recv(socket_.get(), received_.data() + received_bytes_, received_.size() - received_bytes_, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
-    refuse("");  // it went away; members do too, when their group ends that early
+    refuse("");  // it went away; members do so, too, if their group ends early
     return false;
   }
   received_bytes_ += static_cast<size_t>(got);
   return true;
 }
 
-// Looks at what was received so far. False when the connection was refused.
+// Handles the bytes received so far. False if the connection was refused.
 bool Greeting::proceed() {
-  // Whoever speaks another protocol need not be waited for.
+  // Do not wait for more bytes of another protocol.
   if (std::memcmp(received_.data(), kMagic.data(), std::min(received_bytes_, kMagic.size())) != 0) {
     refuse(check_greeting({}, kWireVersion));
     return false;
   }
-  // Nobody can answer a challenge that it was not sent.
+  // A stranger cannot answer a challenge before it was sent.
   if (received_bytes_ > (challenged_ ? sizeof(Claim) : sizeof(Opening))) {
     refuse("it sent more than a handshake");
     return false;
@@ -127,7 +128,8 @@ bool Greeting::proceed() {
   const Opening& opening = claim_.opening;
   const bool other_version = received_bytes_ >= offsetof(Opening, from_rank) && opening.version != kWireVersion;
   if ((received_bytes_ < sizeof opening && !other_version) || was_heard_) return true;
-  // Also to those who are refused then: another version learns ours, and a member that it should not come again.
+  // Strangers that are refused next get a challenge, too: another version learns ours, and a member learns that it
+  // should not try again.
   if (!challenge() || !check_opening()) return false;
   listener_->crowd().hear(place_);
   was_heard_ = true;
@@ -135,7 +137,7 @@ bool Greeting::proceed() {
   return true;
 }
 
-// The group that the opening names, if it may; otherwise the connection was refused.
+// Returns the group that the opening names. Returns null if the connection was refused.
 std::shared_ptr<Membership> Greeting::check_opening() {
   const Opening& opening = claim_.opening;
   if (const std::string wrong = check_greeting(opening.magic, opening.version); !wrong.empty()) {
@@ -161,7 +163,7 @@ std::shared_ptr<Membership> Greeting::check_opening() {
   return membership;
 }
 
-// False when the connection was refused.
+// False if the connection was refused.
 bool Greeting::challenge() {
   if (std::exchange(challenged_, true)) return true;
   const Result<Nonce> nonce = Nonce::random();

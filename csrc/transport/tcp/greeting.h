@@ -16,14 +16,14 @@ namespace braid {
 class Listener;
 class Membership;
 
-// A connection from somebody who has not yet proved who it is. Guarded by the listener's mutex. What is thrown on its
-// behalf costs it this one connection.
+// A connection from a stranger, who has not yet proved its membership. Guarded by the listener's mutex. An exception in
+// its code ends this one connection.
 class Greeting final : public EventHandler, public std::enable_shared_from_this<Greeting> {
  public:
   Greeting(std::shared_ptr<Listener> listener, Fd socket, const Address& source);
 
-  // All but on_events() REQUIRE the listener's mutex.
-  // Takes its place in the crowd, and what has been said already.
+  // All functions except on_events() REQUIRE the listener's mutex.
+  // Enters the guest list, and reads the bytes that have already arrived.
   void start();
   void refuse(const std::string& why);
   void close();
@@ -51,7 +51,7 @@ class Greeting final : public EventHandler, public std::enable_shared_from_this<
   bool was_heard_ = false;
   Challenge challenge_;
   Claim claim_;
-  std::array<std::byte, sizeof(Claim) + 1> received_;  // one more, to see who sends too much
+  std::array<std::byte, sizeof(Claim) + 1> received_;  // one byte more, to detect that too much was sent
   size_t received_bytes_ = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// One rest is as long as this at least: many are then accepted in one go.
+// The shortest rest. After it many connections are accepted at once.
 constexpr milliseconds kShortestRest{16};
 
 size_t quarter_of_descriptors() {

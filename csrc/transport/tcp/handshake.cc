@@ -22,7 +22,7 @@ Digest prove(const std::string& secret, std::string message, uint32_t first_vers
   return hmac_sha256(bytes_of(secret), bytes_of(message));
 }
 
-// The two directions differ in their labels, and each begins with what the other side has chosen.
+// The proofs of the two directions have different labels, and each begins with the nonce of the other side.
 Digest prove_to_connecting(const std::string& secret, const char* label, const Challenge& challenge,
                            const Opening& opening) {
   return prove(secret, label, opening.version, challenge.version, opening.nonce, challenge.nonce, opening);

@@ -16,7 +16,7 @@
 namespace braid {
 namespace {
 
-// What is wrong with a header, or "". Before anything is allocated for it.
+// Returns the error in a header, or "". Called before any memory is allocated for the frame.
 std::string check(const Frame& frame, const ChannelTraits& traits) {
   size_t limit = 0;
   switch (frame.kind) {
@@ -31,7 +31,7 @@ std::string check(const Frame& frame, const ChannelTraits& traits) {
     case FrameKind::kCredit:
     case FrameKind::kWant:
     case FrameKind::kForget: break;
-    case FrameKind::kOffer:  // no memory is read over this wire
+    case FrameKind::kOffer:  // TCP cannot read a peer's memory
     case FrameKind::kTaken:
     default: return "it sent a frame of kind " + std::to_string(int(frame.kind));
   }
@@ -78,7 +78,7 @@ void Incoming::on_events(uint32_t) {
     if (!open()) return;
     read_slice();
     if (!open() || frames_left_ > 0 || buffered_begin_ == buffered_end_) return;
-    // The socket calls again while it holds bytes, but it does not know of the bytes in our buffer.
+    // epoll calls again while the socket holds bytes, but it does not know of the bytes in our buffer.
     group_->reactor.run([self = shared_from_this()] { self->on_events(0); });
   });
 }
@@ -88,7 +88,7 @@ void Incoming::read_slice() {
   take_buffered();
   size_t bytes = 0;
   while (open() && bytes < kSliceBytes && frames_left_ > 0) {
-    // Behind a payload the next header comes along in the same call.
+    // The same call reads the payload and the next header.
     std::array<iovec, 2> parts;
     size_t count = 0, asked = 0;
     const size_t kept = buffered_end_ - buffered_begin_;  // the beginning of a header

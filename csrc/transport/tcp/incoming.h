@@ -14,20 +14,20 @@ namespace braid {
 
 class Membership;
 
-// A connection that a peer opened and has proved to own: hands its frames to the sink, on the reactor's thread.
-// Everything is guarded by the sink's mutex.
+// A connection that a peer opened and authenticated. Hands its frames to the sink, on the reactor's thread. Everything
+// is guarded by the sink's mutex.
 class Incoming final : public EventHandler, public std::enable_shared_from_this<Incoming> {
  public:
   Incoming(std::shared_ptr<Membership> group, Node peer, uint32_t index, Fd socket);
 
-  // Begins to read. The sink must know the peer's channel by now.
+  // Begins to read. REQUIRES: the sink knows the peer's channel.
   void watch();
-  // Tells the peer that this rank leaves in good order. The only byte that ever goes this way.
+  // Tells the peer that this rank leaves in good order. After the handshake this is the only byte in this direction.
   void say_farewell();
-  // Stops, and gives the socket away.
+  // Stops, and returns the socket to the caller.
   Fd close();
 
-  // No more frames will come; the link was told why.
+  // True if no more frames will come. Then the link was told the reason.
   bool ended() const { return ended_; }
   uint32_t index() const { return index_; }
   std::string source() const;  // the address it comes from
@@ -49,8 +49,8 @@ class Incoming final : public EventHandler, public std::enable_shared_from_this<
 
   Frame frame_;
   bool in_frame_ = false;
-  size_t frames_left_ = 0;  // of the current slice
-  Bytes into_;              // what is still missing of the frame's payload
+  size_t frames_left_ = 0;  // in the current slice
+  Bytes into_;              // the memory for the rest of the frame's payload
   // Reads ahead: headers, and payloads so small that a system call of their own would cost more than a copy.
   std::array<std::byte, 4096> buffer_;
   size_t buffered_begin_ = 0;

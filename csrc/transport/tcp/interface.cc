@@ -41,7 +41,7 @@ Result<std::vector<LocalAddress>> local_addresses() {
   return found;
 }
 
-// IPv4 first, as the better connected of the two; link-local addresses last, since they need a scope.
+// IPv4 first, because more peers reach it than IPv6; link-local addresses last, because they need a scope.
 int preference(const Address& address) {
   return (address.is_link_local() ? 2 : 0) + (address.family() == AF_INET ? 0 : 1);
 }
@@ -70,8 +70,8 @@ Status no_such_interface(const std::string& name, const std::vector<LocalAddress
           "no network interface or local address is named '" + name + "'; there are " + list};
 }
 
-// Nothing where there is no route. An error where the system could not even be asked: another address would do then,
-// but not the one that the peers can reach.
+// Returns nothing if there is no route. Returns an error if the system could not be asked: then braid must not choose
+// another address, because peers might not reach it.
 Result<std::optional<Address>> routed_from(const std::string& reach) {
   std::optional<Address> from;
   addrinfo hints{};
@@ -88,7 +88,7 @@ Result<std::optional<Address>> routed_from(const std::string& reach) {
   for (const addrinfo* entry = first; entry != nullptr && !from; entry = entry->ai_next) {
     const Address to(entry->ai_addr, entry->ai_addrlen);
     if (to.is_loopback() && !literal) continue;
-    // Connecting a datagram socket sends nothing; it only looks the route up.
+    // To connect a datagram socket sends nothing; it only looks up the route.
     const Fd probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!probe && errno != EAFNOSUPPORT) refused = system_error("cannot open a socket", errno);
     if (!probe || ::connect(probe.get(), to.get(), to.size()) != 0) continue;

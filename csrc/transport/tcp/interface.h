@@ -8,13 +8,13 @@
 
 namespace braid {
 
-// The local address (port 0) that peers shall use.
-// - `interface` names an interface or is a local address: that one; kInvalidArgument, listing what there is,
-//   when there is no such thing.
-// - Otherwise the address from which `reach` is routed: loopback when `reach` is "localhost" or a loopback address.
-//   (A machine's own name often resolves to 127.0.1.1 on itself; that says nothing about its peers, so another
-//   name that leads to loopback is ignored.)
-// - Otherwise the first interface that is up and not loopback; loopback when there is none.
+// Returns the local address (port 0) that peers shall use: the first of these that applies.
+// - The address of `interface`, if it is not "": the name of an interface, or a local address. kInvalidArgument, with a
+//   list of the interfaces, if it does not exist.
+// - The address from which `reach` is routed. This is loopback if `reach` is "localhost" or a loopback address. Other
+//   names that resolve to loopback are ignored: a machine's own name often resolves to 127.0.1.1 on that machine, which
+//   tells nothing about its peers.
+// - The first interface that is up and not loopback, or loopback if there is none.
 Result<Address> choose_local_address(const std::string& interface, const std::string& reach);
 
 }  // namespace braid

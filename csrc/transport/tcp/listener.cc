@@ -17,8 +17,8 @@ namespace braid {
 namespace {
 
 constexpr milliseconds kOutOfDescriptorsPause{100};
-constexpr milliseconds kHoldSilent{60'000};  // after the last time that there was a crowd
-constexpr int kAcceptedInOneGo = 64;         // then others of this thread have their turn
+constexpr milliseconds kHoldSilent{60'000};  // how long silent connections are held after a crowd
+constexpr int kAcceptedInOneGo = 64;         // then other callbacks of this thread run
 constexpr size_t kRememberedGroups = 256;
 
 }  // namespace
@@ -55,7 +55,7 @@ Status Listener::enroll(const std::shared_ptr<Membership>& membership) {
     return {Code::kInvalidArgument, "rank " + std::to_string(membership->rank) + " is in this group already"};
   }
   place = membership;
-  crowd_.hurry(Clock::now());  // its members will come now
+  crowd_.hurry(Clock::now());  // the group's members connect now
   if (pause_ == Pause::kForTime) resume();
   return {};
 }
@@ -93,15 +93,15 @@ void Listener::on_events(uint32_t) {
   }
 }
 
-// While there is a crowd the system keeps the silent; so members, who speak at once, pass them. Not at other times:
-// older versions of the protocol wait for our first word, and shall hear it.
+// While there is a crowd, the system keeps silent connections to itself. So members, which send at once, pass them. At
+// other times it does not, because peers with an older protocol wait for our first bytes.
 void Listener::mind_the_silent(Deadline now) {
   if (!crowd_.calm()) hold_until_ = now + kHoldSilent;
   const bool hold = now < hold_until_;
   if (std::exchange(holds_silent_, hold) != hold) hold_silent(socket_.get(), hold);
 }
 
-// False when nobody may be accepted for now.
+// False if no connection may be accepted for now.
 bool Listener::make_room() {
   const Deadline now = Clock::now();
   mind_the_silent(now);
@@ -136,12 +136,12 @@ bool Listener::accept_one() {
   return true;
 }
 
-// After an accept that failed: true when the next may go better.
+// Handles a failed accept. True if the next accept may succeed.
 bool Listener::bear(int error_number) {
   switch (error_number) {
     case EAGAIN: return false;
     case EINTR:
-    case ECONNABORTED:  // these tell of the connection, which is gone now
+    case ECONNABORTED:  // these errors belong to the connection, which is gone now
     case EPROTO:
     case ENETDOWN:
     case ENETUNREACH:
@@ -151,7 +151,7 @@ bool Listener::bear(int error_number) {
     case EOPNOTSUPP: return true;
     default: break;
   }
-  // Out of descriptors or memory, most likely. The connection waits in the system's queue.
+  // Most likely there are no descriptors or no memory left. The connection waits in the system's queue.
   complain("", "cannot accept connections: " + describe_loss(error_number));
   if (const auto silent = crowd_.oldest_unheard()) {
     silent->refuse("");
@@ -162,7 +162,7 @@ bool Listener::bear(int error_number) {
 }
 
 void Listener::pause_until(Deadline when, Pause why) {
-  // Without memory for the timer there is no pause: nobody would end it.
+  // Without memory for the timer there is no pause, because nothing would end it.
   const Status thrown = caught("pausing", [&] {
     pause_timer_ = reactor.at(when, [self = shared_from_this()] {
       const std::lock_guard lock(self->mutex_);
@@ -190,7 +190,7 @@ void Listener::made_room() {
 }
 
 void Listener::complain(const std::string& source, const std::string& what) {
-  // Without memory for the line nothing is said.
+  // Without memory for the line nothing is logged.
   static_cast<void>(caught("complaining", [&] {
     if (const std::string line = of_strangers_.about(source, what); !line.empty()) log(LogLevel::kWarning, line);
   }));

@@ -27,7 +27,7 @@ Membership::Membership(std::shared_ptr<Listener> listener, TcpOptions options_, 
 Membership::~Membership() = default;
 
 std::unique_lock<std::mutex> Membership::enter() {
-  // The first look keeps us off a mutex that no longer exists, the second sees a leave() that we waited for.
+  // The first check avoids a mutex that no longer exists. The second check sees a leave() that held the mutex before.
   if (!open_.load(std::memory_order_acquire)) return {};
   std::unique_lock lock(mutex_);
   if (!open_.load(std::memory_order_relaxed)) return {};
@@ -44,13 +44,13 @@ Status Membership::admit(const Challenge& challenge, const Opening& opening, Fd 
     if (admitted.ok()) {
       admitted = peer.admit(opening.index, std::move(socket), prove_accept(secret, challenge, opening));
     } else if (admitted.code() == Code::kInvalidArgument) {
-      // Of two who know the secret, the second may be the honest one: it shall know why it is not let in.
+      // Both connections know the secret, and the second may be the honest one: it learns why it is refused.
       const Digest taken = prove_taken(secret, challenge, opening);
       (void)::send(socket.get(), taken.data(), taken.size(), MSG_NOSIGNAL);
     }
   });
   if (thrown.ok()) return admitted;
-  sink_.broke(thrown);  // the peer counts on this connection
+  sink_.broke(thrown);  // the peer relies on this connection
   return thrown;
 }
 

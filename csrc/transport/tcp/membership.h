@@ -19,8 +19,8 @@
 
 namespace braid {
 
-// One rank's place in one group: what its links and connections share, and the gate between the reactor's thread
-// and a sink that may be destroyed. Kept alive by the connections' handlers.
+// One rank's membership in one group: the state that its links and connections share. It is also the gate that keeps the
+// reactor's thread from a destroyed sink. The connections' handlers keep it alive.
 class Membership : public std::enable_shared_from_this<Membership> {
  public:
   Membership(std::shared_ptr<Listener> listener, TcpOptions options, Reactor& reactor, const Digest& group,
@@ -36,27 +36,28 @@ class Membership : public std::enable_shared_from_this<Membership> {
   const int ranks;
   const ChannelTraits traits;
 
-  // REQUIRES: the gate is open and the mutex held; as for everything a link does.
+  // REQUIRES: the gate is open and the mutex is held, as for all functions of a link.
   FrameSink& sink() { return sink_; }
   TcpLink& link(Node peer) { return *links_[static_cast<size_t>(peer)]; }
   NicMeter& meter() { return meter_; }
   std::mutex& mutex() { return mutex_; }
 
-  // For callbacks: the sink's mutex, or an empty lock when the group was left and the sink may be gone.
+  // For callbacks: locks the sink's mutex. Returns an empty lock if the group was left, because the sink may be gone.
   std::unique_lock<std::mutex> enter();
-  // Runs body() in a callback under the sink's mutex, unless the group was left. What it throws fails the group.
+  // Runs body() in a callback under the sink's mutex, unless the group was left. An exception of body() fails the group.
   template <class Body>
   void guarded(const char* doing, Body&& body) {
     const auto lock = enter();
     if (!lock) return;
     if (const Status thrown = caught(doing, body); !thrown.ok()) sink_.broke(thrown);
   }
-  // On the reactor's thread: an accepted connection has proved who it is. An error says why it is not wanted.
+  // Called on the reactor's thread: takes an accepted connection that has proved its rank. An error says why it is
+  // refused.
   Status admit(const Challenge& challenge, const Opening& opening, Fd socket);
   // See TcpGroup.
   void leave();
   void wait_for_last_words(Deadline deadline);
-  // Of connections that outlive their link because something is still to be said on them. From any thread.
+  // Count the connections that outlive their link because frames are still to be sent. Called from any thread.
   void begin_farewell();
   void end_farewell();
 

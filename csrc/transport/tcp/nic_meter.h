@@ -23,7 +23,7 @@ class NicMeter {
  public:
   explicit NicMeter(Membership& group) : group_(group) {}
 
-  // Count what a connection has written or read.
+  // Count the bytes that a connection has written or read.
   void wrote(size_t bytes) { stir(bytes); }
   void read(size_t bytes) {
     read_bytes_ += bytes;

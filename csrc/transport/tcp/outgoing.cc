@@ -15,8 +15,9 @@
 namespace braid {
 namespace {
 
-// A listener with a full backlog may refuse for a moment; a dead one refuses for ever. Together about 1 s. One that
-// has too many strangers may close a connection before it says anything: then we come again until the deadline.
+// A listener with a full backlog may refuse for a moment; a dead one refuses for ever. The delays are about 1 s
+// together. A listener with too many strangers may close a connection without any bytes: then we retry until the
+// deadline.
 constexpr std::array<milliseconds, 5> kRetryDelays = {milliseconds(20), milliseconds(80), milliseconds(200),
                                                       milliseconds(300), milliseconds(400)};
 constexpr milliseconds kFarewellTime{2000};
@@ -34,7 +35,7 @@ Frame leaving() {
 Outgoing::Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index)
     : group_(std::move(group)), peer_(peer), index_(index) {}
 
-// Runs body() in the reactor's thread under the rules of this class. What it throws fails the group, if that is there.
+// Runs body() in the reactor's thread under the rules of this class. An exception fails the group, if it still exists.
 template <class Body>
 void Outgoing::guarded(Body body) {
   if (!detached_.load(std::memory_order_acquire)) {
@@ -51,7 +52,7 @@ void Outgoing::guarded(Body body) {
 // ---- connecting
 
 void Outgoing::start() {
-  // A quarter longer, so that who needs the peer says why (Mailbox::look_for_silence).
+  // A quarter longer, so that Mailbox::look_for_silence() reports a needed peer first, with the reason.
   const milliseconds limit = group_->options.peer_timeout + group_->options.peer_timeout / 4;
   if (limit.count() > 0) {
     deadline_ = group_->reactor.at(Clock::now() + limit, [self = shared_from_this(), limit] {
@@ -75,7 +76,7 @@ void Outgoing::connect() {
   limit_silence(socket_.get(), group_->options.peer_timeout);
   if (pace_bytes_per_s_ > 0) pace_socket(socket_.get(), pace_bytes_per_s_);
   received_bytes_ = 0;
-  // Edges, so that a socket that is always writable costs nothing while there is nothing to write.
+  // Edge-triggered, so that a writable socket costs nothing while there is nothing to write.
   const auto watch =
       group_->reactor.add(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, shared_from_this());
   if (watch.ok()) {
@@ -123,7 +124,7 @@ void Outgoing::proceed(uint32_t events) {
   if (state_ == State::kReady) flush();
 }
 
-// True when `wanted_bytes` of the handshake are there.
+// True if `wanted_bytes` of the handshake have arrived.
 bool Outgoing::receive(size_t wanted_bytes) {
   for (;;) {
     const ssize_t got =
@@ -141,7 +142,7 @@ bool Outgoing::receive(size_t wanted_bytes) {
   }
 }
 
-// At once: an acceptor that has too many strangers keeps those who say who they are.
+// Sent at once: an acceptor with too many strangers keeps those that have sent an opening.
 void Outgoing::send_opening() {
   const Result<Nonce> nonce = Nonce::random();
   if (!nonce.ok()) {
@@ -189,7 +190,7 @@ void Outgoing::on_proof() {
   group_->reactor.cancel(std::exchange(deadline_, {}));
 }
 
-// Nothing ever comes this way, except a farewell and the end.
+// Nothing comes in this direction except a farewell and the end.
 void Outgoing::check_for_end() {
   std::byte byte;
   ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
@@ -221,7 +222,7 @@ bool Outgoing::poll() {
   return flush_slice();
 }
 
-// One system call. True when anything moved.
+// Makes one system call. True if anything moved.
 bool Outgoing::flush_slice() {
   if (state_ != State::kReady || !writable_ || queue_.empty()) return false;
   std::vector<Request*> finished = std::exchange(finished_, {});
@@ -255,7 +256,7 @@ uint64_t Outgoing::acknowledged_bytes() const {
   return written_bytes_ - std::min<uint64_t>(written_bytes_, unacknowledged_bytes(socket_.get()));
 }
 
-// On the reactor's thread.
+// Called on the reactor's thread.
 void Outgoing::flush() {
   if (flush_slice()) flush_soon();
   if (detached_.load(std::memory_order_relaxed) && queue_.empty()) close();
@@ -302,8 +303,8 @@ void Outgoing::detach(std::vector<Fd> companions) {
   group_->reactor.at(Clock::now() + kFarewellTime, [self] { self->guarded([&] { self->close(); }); });
   group_->begin_farewell();
   detached_.store(true, std::memory_order_release);
-  // The flush may be due without any further event; a connection on its way flushes by itself. From here on only the
-  // reactor's thread may close: without memory for the task that is left to the timer.
+  // A ready connection may get no further event, so a task flushes it; a connection that is being made flushes later.
+  // From here on only the reactor's thread may close. Without memory for the task, the timer closes.
   static_cast<void>(caught("saying the last words to a peer", [&] {
     group_->reactor.run([self] {
       self->guarded([&] {

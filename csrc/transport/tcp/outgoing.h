@@ -20,27 +20,27 @@ class Membership;
 // A connection that this rank opened to a peer: connects, proves who it is, then carries frames out.
 //
 // Everything is guarded by the sink's mutex until detach(). From then on the object belongs to the reactor's thread
-// alone, touches neither sink nor link, and closes itself when its last words are out.
+// alone, touches neither sink nor link, and closes itself when its last frames are out.
 class Outgoing final : public EventHandler, public std::enable_shared_from_this<Outgoing> {
  public:
   Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index);
 
   void start();
   void post(const Frame& frame, ConstBytes payload, Request* request);
-  // Writes a slice of what is queued; true when anything moved.
+  // Writes a slice of the queue; true if anything moved.
   bool poll();
-  // No more than so many bytes per second; 0: as many as the system thinks right.
+  // Limits the rate to so many bytes per second; 0: no limit.
   void pace(double bytes_per_s);
   void close();
-  // The link is closed: forgets what has a request, sends the rest, closes `companions` after that. Who throws must be
-  // closed instead.
+  // The link is closed. Drops frames that have a request, sends the rest, and closes `companions` after that. If this
+  // throws, call close() instead.
   void detach(std::vector<Fd> companions);
 
   bool ready() const { return state_ == State::kReady; }
   size_t queued_bytes() const { return queue_.bytes(); }
-  // Since the last call.
+  // The passage since the last call.
   Passage passage();
-  // Of all that was ever written.
+  // All bytes that the peer has acknowledged so far.
   uint64_t acknowledged_bytes() const;
 
   void on_events(uint32_t events) override;
@@ -74,9 +74,9 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   Reactor::WatchId watch_ = 0;
   Reactor::Timer retry_timer_;
   Reactor::Timer deadline_;
-  size_t attempts_ = 0;       // that count against the peer
-  size_t turned_away_ = 0;    // and those that do not
-  std::string last_trouble_;  // what became of the attempt before this one
+  size_t attempts_ = 0;       // failed attempts that count against the peer
+  size_t turned_away_ = 0;    // failed attempts that do not
+  std::string last_trouble_;  // why the last attempt failed
   Opening opening_;
   std::array<std::byte, sizeof(Challenge)> received_;  // of the handshake; a proof is as long as a challenge
   size_t received_bytes_ = 0;
@@ -85,10 +85,10 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
 
   SendQueue queue_;
   double pace_bytes_per_s_ = 0;
-  bool writable_ = false;  // as far as the last write told
+  bool writable_ = false;  // as of the last write
   bool flush_queued_ = false;
   uint64_t written_bytes_ = 0;
-  uint64_t unpassed_bytes_ = 0;  // written, and not acknowledged as far as passage() has told
+  uint64_t unpassed_bytes_ = 0;  // written, and not acknowledged as of the last passage()
   size_t direct_bytes_ = 0;      // written by post() since others had the mutex
   std::vector<Request*> finished_;
   std::vector<Fd> companions_;

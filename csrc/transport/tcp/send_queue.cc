@@ -16,7 +16,7 @@ void SendQueue::push(const Frame& frame, ConstBytes payload, Request* request) {
   Entry entry{frame, payload, request, {}};
   if (request == nullptr) {
     entry.owned.assign(payload.begin(), payload.end());
-    entry.payload = entry.owned;  // which stays where it is when the vector moves
+    entry.payload = entry.owned;  // the bytes stay at their address when the vector moves
   }
   entries_.push_back(std::move(entry));
   bytes_ += sizeof frame + payload.size();
@@ -39,7 +39,8 @@ SendQueue::Outcome SendQueue::write(int socket, std::vector<Request*>& finished)
     asked += bytes.size();
   };
   const size_t frames = std::min(entries_.size(), kSliceFrames);
-  finished.reserve(finished.size() + frames);  // once bytes have gone the queue must follow
+  finished.reserve(finished.size() +
+                   frames);  // may throw, so before the write: afterwards the queue must be updated
   for (size_t i = 0; i < frames && asked < kSliceBytes; ++i) {
     add(std::as_bytes(std::span(&entries_[i].frame, 1)));
     add(entries_[i].payload);

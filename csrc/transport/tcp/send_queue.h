@@ -11,13 +11,13 @@
 
 namespace braid {
 
-// How much one hold of a group's mutex may move over one connection.
+// How much may move over one connection while a group's mutex is held once.
 inline constexpr size_t kSliceBytes = 256 * 1024;
 inline constexpr size_t kSliceFrames = 16;
 
-// What has gone to a peer, and what is still to go.
+// The bytes that have gone to a peer, and the bytes that are still to go.
 struct Passage {
-  uint64_t passed_bytes = 0;  // the peer has acknowledged them
+  uint64_t passed_bytes = 0;  // acknowledged by the peer
   size_t held_bytes = 0;      // posted, and not acknowledged yet
   Passage& operator+=(const Passage& other) {
     passed_bytes += other.passed_bytes;
@@ -35,13 +35,13 @@ class SendQueue {
     int error_number = 0;  // the connection is broken
   };
 
-  // Copies the payload when there is no request to say how long it lives.
+  // Copies the payload if there is no request, since then nothing keeps it valid.
   void push(const Frame& frame, ConstBytes payload, Request* request);
-  // One system call of at most a slice. `finished` gets the requests whose payload has left.
+  // Makes one system call of at most a slice. Appends to `finished` the requests whose payload has left.
   Outcome write(int socket, std::vector<Request*>& finished);
-  // Forgets the frames with a request, but finishes a half-written one from a copy.
+  // Drops the frames with a request, but finishes a half-written frame from a copy.
   void drop_requests();
-  // Forgets all. Takes no memory.
+  // Drops all frames. Takes no memory.
   void clear();
 
   bool empty() const { return entries_.empty(); }
@@ -52,11 +52,11 @@ class SendQueue {
     Frame frame;
     ConstBytes payload;
     Request* request = nullptr;
-    std::vector<std::byte> owned;  // where `payload` points when there is no request
+    std::vector<std::byte> owned;  // `payload` points here if there is no request
   };
 
   std::deque<Entry> entries_;
-  size_t written_ = 0;  // bytes of the first entry, header included
+  size_t written_ = 0;  // bytes of the first entry that are written, including its header
   size_t bytes_ = 0;
 };
 

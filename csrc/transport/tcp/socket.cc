@@ -17,7 +17,7 @@ namespace braid {
 namespace {
 
 constexpr milliseconds kShortestSilence{10'000};
-constexpr milliseconds kLongestSilence{32'000'000};  // the system knows no longer pause before it probes
+constexpr milliseconds kLongestSilence{32'000'000};  // the system's longest pause before it probes
 constexpr int kProbes = 3;
 
 void set_option(int socket, int level, int option, int value) {
@@ -26,7 +26,7 @@ void set_option(int socket, int level, int option, int value) {
 
 constexpr int kSilentSeconds = 8;
 
-// How the system takes newcomers although it has many connections that are not complete.
+// With SYN cookies the system accepts new connections even if many incomplete ones fill its queue.
 bool has_syn_cookies() {
   int value = 0;
   return std::ifstream("/proc/sys/net/ipv4/tcp_syncookies") >> value && value > 0;

@@ -16,30 +16,30 @@ Address local_address_of(int socket);
 Address remote_address_of(int socket);
 
 Result<Fd> listen_at(const Address& address);
-// From now on, or no longer, the system keeps connections to itself, for some seconds, on which nothing was said. No
-// change where it would refuse newcomers then for want of room.
+// With `hold`, the system keeps a new connection to itself for some seconds, until bytes have arrived on it. Without
+// `hold` it does not. Changes nothing if the system would then refuse new connections for lack of room.
 void hold_silent(int listener, bool hold);
-// The connection is on its way; the socket becomes writable when it is there or has failed.
-// The error is an errno value, in `error_number`.
+// Begins to connect. The socket becomes writable when the connection is made or has failed. On an error sets
+// `error_number` to an errno value.
 Fd begin_connect(const Address& address, int* error_number);
-// No delay for small frames; a machine that is gone is noticed within about 20 s.
+// Sends small frames without delay, and detects a machine that is gone within about 20 s.
 void tune_connection(int socket);
-// The system gives up on a peer that acknowledges nothing for a quarter longer than that, and 10 s at least; 0: never
-// on one that has nothing to acknowledge, and after some 15 minutes on one that has. Members watch each other more
-// closely (Mailbox::look_for_silence); this is for what nobody waits for.
+// The system gives up on a peer that acknowledges nothing for 1.25 * peer_timeout, and for at least 10 s. With 0 it
+// never gives up on a peer that has nothing to acknowledge, and gives up on others after some 15 minutes. Mailboxes
+// watch needed peers more closely (look_for_silence); this limit is for connections that nobody waits for.
 void limit_silence(int socket, milliseconds peer_timeout);
 
-// When this socket is closed, the other side hears of a reset, and the system forgets the connection at once.
+// When this socket is closed, the other side gets a reset, and the system forgets the connection at once.
 void close_abruptly(int socket);
 
-// TCP sends no more than so many bytes per second, and then hands hardly more to the NIC than what passes in a
-// millisecond; 0: as it thinks right.
+// Limits TCP to so many bytes per second; 0: no limit. With a limit TCP hands the NIC hardly more at a time than passes
+// in a millisecond.
 void pace_socket(int socket, double bytes_per_s);
 
-// What was written and the peer has not acknowledged yet; 0 when the system does not say.
+// The number of bytes that were written and are not acknowledged yet; 0 if the system does not tell.
 size_t unacknowledged_bytes(int socket);
 
-// What became of a connection, in words: "connection refused", "connection closed", ...
+// Why a connection ended, in words: "connection refused", "connection closed", ...
 std::string describe_loss(int error_number);
 
 }  // namespace braid

@@ -13,7 +13,7 @@ namespace {
 class TcpChannel final : public Channel {
  public:
   TcpChannel(std::shared_ptr<Membership> group, Node peer) : group_(std::move(group)), link_(group_->link(peer)) {}
-  // Channels go when their sink goes, and callbacks must not find a sink that is gone.
+  // The sink destroys its channels before it is destroyed itself. Callbacks must not use it afterwards.
   ~TcpChannel() override { group_->leave(); }
 
   const ChannelTraits& traits() const override { return group_->traits; }

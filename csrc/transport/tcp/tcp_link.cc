@@ -14,13 +14,13 @@
 namespace braid {
 namespace {
 
-// A peer that goes closes all its connections. How long those that are not yet at their end are waited for, since
-// they may hold more frames, when one of them is, and nothing arrives.
+// A peer that leaves closes all its connections. When one has ended, the others may still hold frames. They are waited
+// for, until nothing has arrived for this time.
 constexpr milliseconds kDrainTime{500};
 
-constexpr size_t kShortBytes = 4 * 1024;  // of a frame's payload
+constexpr size_t kShortBytes = 4 * 1024;  // the largest payload of a short frame
 
-// So much must have been acknowledged to say that the peer reads: the system alone acknowledges a question.
+// A peer reads only if it has acknowledged this many bytes: its system alone acknowledges a kAsk.
 constexpr uint64_t kReadBytes = 4 * 1024;
 
 }  // namespace
@@ -43,7 +43,7 @@ void TcpLink::attached() {
 // ---- out
 
 void TcpLink::prepare() {
-  // Over a connection of the peer's we would see it die just as well.
+  // A connection that the peer opened also shows its death.
   if (outgoing_.empty() && incoming_.empty()) connect();
 }
 
@@ -69,7 +69,7 @@ void TcpLink::post(const Frame& frame, ConstBytes payload, Request* request) {
     if (outgoing_.empty() || !outgoing_.front()->ready()) {
       for (const auto& incoming : incoming_) incoming->say_farewell();
     }
-    if (outgoing_.empty()) return;  // no reason to connect
+    if (outgoing_.empty()) return;  // this frame is no reason to connect
   }
   if (outgoing_.empty()) {
     connect();
@@ -78,7 +78,7 @@ void TcpLink::post(const Frame& frame, ConstBytes payload, Request* request) {
   way_for(frame).post(frame, payload, request);
 }
 
-// Short frames take the first, long ones the least busy of the others.
+// Short frames take the first connection, long frames the least busy of the others.
 Outgoing& TcpLink::way_for(const Frame& frame) {
   if (frame.payload_bytes <= kShortBytes || outgoing_.size() == 1) return *outgoing_.front();
   const auto busier = [](const auto& a, const auto& b) {
@@ -100,7 +100,7 @@ Passage TcpLink::passage() {
 }
 
 bool TcpLink::heard() {
-  // Over a slow link the answer waits behind long frames. While those pass, the peer lives.
+  // On a slow link the answer waits behind long frames. While long frames pass, the peer lives.
   uint64_t acknowledged = 0;
   for (const auto& outgoing : outgoing_) acknowledged += outgoing->acknowledged_bytes();
   const bool reads = acknowledged >= acknowledged_bytes_ + kReadBytes;
@@ -148,14 +148,14 @@ void TcpLink::fail(Status why) {
     lose_at_ = Clock::now() + kDrainTime;
     look_again();
   }
-  // Not from here: the sink may be in the middle of a post(), and what has arrived comes first.
+  // Runs as a task: the sink may be in the middle of a post(), and frames that have arrived come first.
   group_.reactor.run([group = group_.shared_from_this(), this] {
     group->guarded("losing a peer", [this] { lose_when_drained(); });
   });
 }
 
 void TcpLink::lose_connection(int error_number) {
-  // Reset or broken: the peer closed it, and had not read all.
+  // ECONNRESET and EPIPE: the peer closed the connection and had not read all bytes.
   const bool closed = error_number == 0 || error_number == ECONNRESET || error_number == EPIPE;
   hung_up_ = hung_up_ || (closed && state_ == State::kOpen);
   fail(describe_loss(error_number));
@@ -194,9 +194,8 @@ void TcpLink::end() {
 void TcpLink::close() {
   if (state_ == State::kEnded) return;
   state_ = State::kEnded;
-  // To the peer, the end of its connections to us is our death. It shall read our last words first: its sockets
-  // stay open until those are out.
-  // Without memory for that nothing is said.
+  // The peer takes the end of its connections to us as our death. It must read our last frames first, so those sockets
+  // stay open until the frames are out. Without memory for this, the last frames are not sent.
   std::vector<Fd> companions;
   static_cast<void>(caught("closing connections", [&] { companions.reserve(incoming_.size()); }));
   for (const auto& incoming : incoming_) {

@@ -26,7 +26,7 @@ class TcpLink {
   TcpLink(Membership& group, Node peer);
   ~TcpLink();
 
-  // What the channel forwards.
+  // The channel forwards these calls.
   Status set_address(const std::string& address);
   void attached();
   void post(const Frame& frame, ConstBytes payload, Request* request);
@@ -36,24 +36,25 @@ class TcpLink {
   bool connected() const { return !outgoing_.empty() || !incoming_.empty(); }
   void close();
 
-  // From connections, on any thread that holds the mutex.
-  // Is there a place for a connection of this index? kInvalidArgument: one holds it. An honest peer opens another only
-  // when the first was cut before it heard of its admission, and such a cut loses the peer anyway.
+  // Connections call these, on any thread that holds the mutex.
+  // Ok if the link has no connection of this index. kInvalidArgument if another connection holds the index. An honest
+  // peer opens a second one only if the first was cut before the peer knew of its admission. Such a cut loses the peer
+  // anyway.
   Status has_place(uint32_t index) const;
-  // A connection that the peer opened, and has proved to own. REQUIRES: has_place()
+  // Takes a connection that the peer opened and authenticated. REQUIRES: has_place() is ok.
   Status admit(uint32_t index, Fd socket, const Digest& proof);
-  // The peer is lost: reported once, from the reactor's thread, after everything that had arrived.
+  // The peer is lost. The sink is told once, from the reactor's thread, after all frames that had arrived.
   void fail(const std::string& what);
   void fail(Status why);
-  // The same for the end of a connection, 0, or an error of the system's. What the peer had sent over others before it
-  // closed them all may still be on its way.
+  // The same for the end of a connection (error_number 0) or a system error. Frames that the peer sent over other
+  // connections before it closed them all may still be under way.
   void lose_connection(int error_number);
-  // More has arrived.
+  // More bytes have arrived.
   void stirred();
 
-  // Whether anything came from the peer since the last call, or it has read what was sent.
+  // True if, since the last call, bytes came from the peer, or the peer has read bytes that were sent.
   bool heard();
-  // Of all connections to the peer, since the last call.
+  // The passage of all connections to the peer since the last call.
   Passage passage();
 
   const Address& address() const { return *address_; }
@@ -74,8 +75,8 @@ class TcpLink {
   State state_ = State::kOpen;
   Status why_;
   double pace_bytes_per_s_ = 0;
-  Deadline lose_at_ = kNoDeadline;  // while failing: even if connections are not at their end
-  bool hung_up_ = false;            // and that was not for anything wrong
+  Deadline lose_at_ = kNoDeadline;  // while failing: the peer is lost then, even if connections have not ended
+  bool hung_up_ = false;            // the peer closed a connection, without an error
   bool heard_ = false;
   uint64_t acknowledged_bytes_ = 0;  // when the peer was last seen to read
   std::vector<std::shared_ptr<Outgoing>> outgoing_;
