@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "communicator/process.h"
 

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "base/clock.h"
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 
 namespace braid::adapter {
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "c10d/callbacks.h"
 #include "c10d/open_futures.h"

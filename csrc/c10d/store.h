@@ -6,7 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 #include "base/store.h"
 
 namespace braid::adapter {

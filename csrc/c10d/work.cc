@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 #include "c10d/gil.h"
 #include "communicator/process.h"
 
@@ -37,7 +37,7 @@ Work::~Work() {
 void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicator> group) {
   started_ = std::move(started);
   group_ = std::move(group);
-  if (!settled()) {
+  if (!settle_if_done()) {
     try {
       started_->on_done([completion = completion_](const Status& status) { completion->settle(status); });
     } catch (...) {  // the tensors would be released too early, so wait for the operation to end
@@ -48,7 +48,7 @@ void Work::follow(std::shared_ptr<braid::Work> started, std::weak_ptr<Communicat
   }
 }
 
-bool Work::settled() const {
+bool Work::settle_if_done() const {
   if (!started_->done()) return false;
   // Another thread that settles now may need the GIL to copy results to a tensor of a Python subclass.
   const WithoutGil without_gil;
@@ -56,11 +56,11 @@ bool Work::settled() const {
   return true;
 }
 
-bool Work::isCompleted() { return settled(); }
+bool Work::isCompleted() { return settle_if_done(); }
 
 bool Work::isSuccess() const { return exception() == nullptr; }
 
-std::exception_ptr Work::exception() const { return settled() ? completion_->error() : nullptr; }
+std::exception_ptr Work::exception() const { return settle_if_done() ? completion_->error() : nullptr; }
 
 int Work::sourceRank() const {
   const Node source = started_->source();
@@ -82,7 +82,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     Interrupts interrupts;
     static_cast<void>(wait_looking_up(*started_, deadline_after(timeout), interrupts.give_up()));
     throw_if_any(interrupts);  // the operation goes on
-    if (!settled()) {
+    if (!settle_if_done()) {
       const std::string text = started_->what() + " has not finished within the " +
                                std::to_string(timeout.count()) +
                                " ms given to wait(); it goes on, and the group is unharmed";

@@ -41,7 +41,7 @@ class Work final : public ::c10d::Work {
 
  private:
   // True if the operation has ended. Then its results are in place.
-  bool settled() const;
+  bool settle_if_done() const;
 
   const int made_under_;  // fork_count()
   const std::shared_ptr<const Members> members_;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 
 namespace braid {
 

@@ -115,7 +115,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   const std::optional<Codec> codec = operation.lossy ? std::optional(operation.lossy->codec) : std::nullopt;
   auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes), codec);
   if (!choice.ok()) return choice.status();
-  const SharedSchedule& schedule = choice.value()->schedule;
+  const SchedulePtr& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
   const std::tuple key(schedule.get(), choice.value()->chunk_bytes, word_of(operation.lossy));
@@ -130,7 +130,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
     route.counters = &statistics_.row(name_of(operation.kind), codec ? family + " " + to_text(*codec) : family);
     if (wires_.board) {
       const Host host{wires_.board->bounce_bytes(), wires_.ranks_per_core > 1, wires_.readable};
-      route.shared = plan_shared(*schedule, host);
+      route.board = plan_for_boards(*schedule, host);
     }
     found = routes_.emplace(key, std::move(route)).first;  // last, so that an exception leaves no partial route
   }

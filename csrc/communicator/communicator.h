@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 #include "base/span.h"
 #include "base/store.h"
 #include "codec/lossy.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
+#include "base/interruptible_wait.h"
 #include "base/log.h"
-#include "base/look_up.h"
 #include "communicator/rendezvous_notice.h"
 #include "communicator/replan.h"
 #include "communicator/tasks.h"

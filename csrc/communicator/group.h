@@ -21,8 +21,8 @@
 #include "communicator/stall.h"
 #include "communicator/statistics.h"
 #include "engine/engine_impl.h"
+#include "executor/board_execution.h"
 #include "executor/execution.h"
-#include "executor/shared_execution.h"
 #include "links/link_watch.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/store_until.h"
@@ -44,15 +44,19 @@ struct PointToPoint {
 
 // How operations of some kind and size are carried.
 struct Route {
-  SharedSchedule schedule;
-  SharedPlan shared;       // used if possible: over the boards; if not, through the mailbox
+  SchedulePtr schedule;
+  BoardPlan board;         // used if possible: over the boards; if not, through the mailbox
   size_t chunk_bytes = 0;  // chunk size through the mailbox
   int plan = 0;            // the group's plan() when the route was made
   Statistics::Row* counters = nullptr;
 };
 
 // The communicator. Collectives run one at a time, in the order started. The progress thread carries the head of
-// the queue. The caller itself may carry an operation that it starts in an idle group.
+// the queue. The caller itself may carry an operation that it starts in an idle group. The thread that moves the
+// current collective is its carrier.
+//
+// Group lies in five files: launch.cc starts and queues collectives; choice.cc has the tuner and routes; group.cc has
+// life, messages and state; replan.cc changes plans; aggregator_group.cc adds up with aggregators.
 class Group final : public Communicator, public std::enable_shared_from_this<Group> {
  public:
   // `nodes`: the ranks, and after them options.aggregators.
@@ -97,7 +101,8 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // True if the doorbell has rung since the last call, and on the first call. Then the caller must poll the
   // mailbox. For the running collective only.
   bool has_rung();
-  // Tells the other ranks that this rank is now in collective `sequence`.
+  // Shows the other ranks that this rank is now in collective `sequence`: on the board if there is one, and through
+  // the mailbox if `by_mailbox`.
   void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
   // kMismatch if a rank of this host has another operation than this rank as collective `sequence`, or as one of
   // the `before` collectives before it.
@@ -159,20 +164,22 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   // True if the all_reduce is faster in `group`, the aggregator group.
   bool is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes);
   // Starts a task. Carries it in this thread if `inline_if_idle` and nothing is queued. `watched`: the caller
-  // needs its Work. An exception fails the group once the operation counts: then other ranks would wait for this
-  // one.
+  // needs its Work. An exception fails the group once the operation is counted: then other ranks would wait for
+  // this one.
   Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched);
-  Result<std::shared_ptr<CollectiveTask>> launch(Operation operation, bool inline_if_idle, bool watched,
-                                                 bool* counts);
+  // The same, but throws. Sets *is_counted before it changes counters that all ranks must agree on.
+  Result<std::shared_ptr<CollectiveTask>> launch_unguarded(Operation operation, bool inline_if_idle, bool watched,
+                                                           bool* is_counted);
   // Carries a task in this thread, for `limit` at most; then queues it. REQUIRES: the caller has set
   // inline_running_.
   void carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit);
   void inline_ended_locked();
   // The prepared form of an operation, if it can be run now; else null.
   PreparedOperation* prepared_locked(const Operation& operation);
-  // As start() if `watched`, else as run().
-  Result<std::shared_ptr<Work>> take(PreparedOperation& prepared, Operation operation, bool watched,
-                                     std::unique_lock<std::mutex> lock);
+  // Runs a prepared operation in this thread. Takes over the lock, which is held, and releases it. Returns a Work if
+  // `watched`, else null once it is done.
+  Result<std::shared_ptr<Work>> run_prepared(PreparedOperation& prepared, Operation operation, bool watched,
+                                             std::unique_lock<std::mutex> lock);
   Result<std::shared_ptr<Work>> carry_prepared(PreparedOperation& prepared, Operation operation, bool watched,
                                                uint64_t sequence);
   // Ok unless the group has failed or was shut down.

@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "communicator/intent.h"
@@ -24,7 +24,7 @@ void end(Task& task, const Status& why) {
 }
 
 // The result of run(): the task's work if it is not done, its error if it has failed, or else null.
-Result<std::shared_ptr<Work>> what_is_left(const CollectiveTask& task) {
+Result<std::shared_ptr<Work>> result_for_run(const CollectiveTask& task) {
   if (!task.outcome()) return task.work();
   if (!task.outcome()->ok()) return *task.outcome();
   return std::shared_ptr<Work>();
@@ -48,7 +48,7 @@ Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_i
   if (inline_if_idle && wires_.board) {
     std::unique_lock lock(mutex_);
     if (PreparedOperation* prepared = prepared_locked(operation)) {
-      return take(*prepared, std::move(operation), true, std::move(lock));
+      return run_prepared(*prepared, std::move(operation), true, std::move(lock));
     }
   }
   auto task = launch(std::move(operation), inline_if_idle, true);
@@ -60,29 +60,30 @@ Result<std::shared_ptr<Work>> Group::run(Operation operation) {
   if (wires_.board) {
     std::unique_lock lock(mutex_);
     if (PreparedOperation* prepared = prepared_locked(operation)) {
-      return take(*prepared, std::move(operation), false, std::move(lock));
+      return run_prepared(*prepared, std::move(operation), false, std::move(lock));
     }
   }
   auto task = launch(std::move(operation), true, false);
   if (!task.ok()) return task.status();
-  return what_is_left(*task.value());
+  return result_for_run(*task.value());
 }
 
 Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched) {
   Result<std::shared_ptr<CollectiveTask>> launched = Status();
-  bool counts = false;
-  const Status thrown = caught("starting an operation",
-                               [&] { launched = launch(std::move(operation), inline_if_idle, watched, &counts); });
+  bool is_counted = false;
+  const Status thrown = caught("starting an operation", [&] {
+    launched = launch_unguarded(std::move(operation), inline_if_idle, watched, &is_counted);
+  });
   if (thrown.ok()) return launched;
-  if (counts) {
+  if (is_counted) {
     mailbox_.fail_here(thrown);
     drain_queue(thrown);
   }
   return thrown;
 }
 
-Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool inline_if_idle, bool watched,
-                                                      bool* counts) {
+Result<std::shared_ptr<CollectiveTask>> Group::launch_unguarded(Operation operation, bool inline_if_idle,
+                                                                bool watched, bool* is_counted) {
   if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
@@ -104,7 +105,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
   const milliseconds inline_for = operation.inline_for;
   std::unique_lock lock(mutex_);
   const Deadline deadline = deadline_locked(now, operation.timeout);
-  *counts = true;
+  *is_counted = true;
   const bool replan_due = is_replan_due_locked(operation);
   const bool prepares = inline_if_idle && wires_.board && !inline_running_ && prepared_.find(operation) == nullptr;
   if (prepares) prepared_.prepare(operation, *route.value(), rank_);
@@ -169,8 +170,8 @@ PreparedOperation* Group::prepared_locked(const Operation& operation) {
   return check_overlap(operation, rank_).ok() ? prepared : nullptr;
 }
 
-Result<std::shared_ptr<Work>> Group::take(PreparedOperation& prepared, Operation operation, bool watched,
-                                          std::unique_lock<std::mutex> lock) {
+Result<std::shared_ptr<Work>> Group::run_prepared(PreparedOperation& prepared, Operation operation, bool watched,
+                                                  std::unique_lock<std::mutex> lock) {
   inline_running_ = true;  // launch() prepares, and so forgets, no operation while this is set
   const uint64_t sequence = ++sequence_;
   lock.unlock();
@@ -218,7 +219,7 @@ Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared,
   if (posted) task->set_posted();
   task->set_work(work);
   carry_inline(task, now, limit);
-  return work ? work : what_is_left(*task);
+  return work ? work : result_for_run(*task);
 }
 
 Status Group::carry_queue_locked() {

@@ -64,7 +64,7 @@ Node Matching::source_of(uint32_t tag, Status* lost) {
   Status left;
   for (int i = 0; i < ranks_; ++i) {
     const Node node = (next_source_ + i) % ranks_;
-    const Mailbox::Glance glance = mailbox_.look(node, {kPointToPoint | tag, received_[{node, tag}]});
+    const Mailbox::Glance glance = mailbox_.look_for_message(node, {kPointToPoint | tag, received_[{node, tag}]});
     if (glance.arrived) {
       next_source_ = (node + 1) % ranks_;
       return node;

@@ -45,10 +45,10 @@ PreparedOperation* PreparedOperations::find(const Operation& operation) {
 }
 
 void PreparedOperations::prepare(const Operation& operation, const Route& route, Node rank) {
-  if (!route.shared.possible || operation.lossy || operation.kind == CollectiveKind::kBarrier) return;
+  if (!route.board.possible || operation.lossy || operation.kind == CollectiveKind::kBarrier) return;
   if (memory_bytes(operation) > kMostBytes || !SingleRound::is_of(route.schedule->schedule())) return;
   const Operands operands{operation.dtype, operation.op, operation.inputs, operation.outputs, operation.bytes};
-  auto round = SingleRound::lay_out(route.schedule, route.shared, rank, operands);
+  auto round = SingleRound::lay_out(route.schedule, route.board, rank, operands);
   if (!round) return;
   known_.push_front({intent_for(operation, route), &route, sizes_of(operation.inputs), sizes_of(operation.outputs),
                      std::move(*round)});

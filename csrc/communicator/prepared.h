@@ -22,7 +22,7 @@ struct PreparedOperation {
   SingleRound round;
 };
 
-// Not thread-safe.
+// The group's mutex guards the list. The carrier uses one entry without the mutex: no entry is removed while it runs.
 class PreparedOperations {
  public:
   // The prepared operation of this kind and with blocks of these sizes, or null.

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 
 namespace braid {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "communicator/checks.h"
 #include "links/control_channel.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "communicator/intent.h"
 
 namespace braid {
@@ -59,7 +59,7 @@ Status CollectiveTask::begin() {
     operation_.inputs = {token_};
     operation_.outputs = {token_};
   }
-  group_.announce(sequence_, intent_, !route_->shared.possible);
+  group_.announce(sequence_, intent_, !route_->board.possible);
   aggregated_ = group_.aggregated_for(operation_, sequence_);
   if (aggregated_) {
     running_ = aggregated_.get();
@@ -73,10 +73,10 @@ void CollectiveTask::begin_alone() {
   Operands operands{operation_.dtype, operation_.op,   std::move(operation_.inputs), std::move(operation_.outputs),
                     operation_.bytes, operation_.lossy};
   if (operands.lossy) operands.lossy->seed += static_cast<uint32_t>(sequence_) * 0x9e3779b9u;
-  if (route_->shared.possible) {
-    running_.emplace<SharedExecution>(route_->schedule, route_->shared, group_.rank(), std::move(operands),
-                                      *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
-                                      group_.workspace(), has_posted_);
+  if (route_->board.possible) {
+    running_.emplace<BoardExecution>(route_->schedule, route_->board, group_.rank(), std::move(operands),
+                                     *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
+                                     group_.workspace(), has_posted_);
   } else {
     const ExecutionOptions options{route_->chunk_bytes, group_.options().window, group_.hosts()};
     running_.emplace<Execution>(route_->schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
@@ -86,11 +86,11 @@ void CollectiveTask::begin_alone() {
 
 Task::Step CollectiveTask::advance(bool before_sleep) {
   if (!begun()) {
-    if (group_.mailbox().has_ended()) return finish(group_.mailbox().end());
+    if (group_.mailbox().has_ended()) return finish(group_.mailbox().ending());
     if (Status bad = begin(); !bad.ok()) return finish(std::move(bad));
   }
   if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) return advance_aggregated(**aggregated);
-  if (auto* shared = std::get_if<SharedExecution>(&running_)) return advance_shared(*shared, before_sleep);
+  if (auto* shared = std::get_if<BoardExecution>(&running_)) return advance_shared(*shared, before_sleep);
   // A bell rings after every event that a mailbox can handle. So do not poll without a ring: a poll takes the
   // mutex that the network thread needs.
   const bool rung = group_.has_rung();
@@ -106,7 +106,7 @@ Task::Step CollectiveTask::advance(bool before_sleep) {
 Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
   const bool moved = group_.mailbox().poll();
   if (group_.mailbox().has_ended()) {
-    const Status why = group_.mailbox().end();
+    const Status why = group_.mailbox().ending();
     return aggregated.abandon(why) ? finish(why, missing_) : Step::kIdle;
   }
   if (!aggregated.advance()) return wait_or_give_up(moved);
@@ -118,7 +118,7 @@ Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
   return Step::kMoved;
 }
 
-Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool before_sleep) {
+Task::Step CollectiveTask::advance_shared(BoardExecution& execution, bool before_sleep) {
   // Read before advance(): messages that a peer posted before it was lost still count.
   const bool had_lost = group_.mailbox().has_lost();
   if (execution.advance()) {
@@ -130,7 +130,7 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool befor
     if (status.code() == Code::kPeerLost) {
       // A peer that takes back lent memory has sent the reason of its failure before.
       group_.mailbox().poll();
-      if (group_.mailbox().has_ended()) status = group_.mailbox().end();
+      if (group_.mailbox().has_ended()) status = group_.mailbox().ending();
     }
     return finish(std::move(status));
   }
@@ -153,12 +153,12 @@ Task::Step CollectiveTask::advance_shared(SharedExecution& execution, bool befor
   return Step::kIdle;
 }
 
-Status CollectiveTask::look_around(const SharedExecution& execution, bool had_lost) {
+Status CollectiveTask::look_around(const BoardExecution& execution, bool had_lost) {
   Mailbox& mailbox = group_.mailbox();
-  if (mailbox.has_ended()) return mailbox.end();
+  if (mailbox.has_ended()) return mailbox.ending();
   if (had_lost) {
     for (const Node peer : execution.waiting_peers()) {
-      if (Status lost = mailbox.look(peer, {}).lost; !lost.ok()) {
+      if (Status lost = mailbox.look_for_message(peer, {}).lost; !lost.ok()) {
         return {lost.code(), lost.message() + " (waiting for: " + execution.waiting_for(1) + ")", peer};
       }
     }
@@ -190,12 +190,12 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
 std::string CollectiveTask::waiting_for() const {
   if (std::holds_alternative<AggregatedAllReduce*>(running_))
     return "the aggregators and what other ranks say of them";
-  if (const auto* shared = std::get_if<SharedExecution>(&running_)) return shared->waiting_for(3);
+  if (const auto* shared = std::get_if<BoardExecution>(&running_)) return shared->waiting_for(3);
   return std::get<Execution>(running_).waiting_for(3);
 }
 
 std::vector<Node> CollectiveTask::waiting_peers() const {
-  if (const auto* shared = std::get_if<SharedExecution>(&running_)) return shared->waiting_peers();
+  if (const auto* shared = std::get_if<BoardExecution>(&running_)) return shared->waiting_peers();
   if (const auto* apart = std::get_if<Execution>(&running_)) return apart->waiting_peers();
   return {};
 }
@@ -203,7 +203,7 @@ std::vector<Node> CollectiveTask::waiting_peers() const {
 WaitView CollectiveTask::view() {
   make_work();  // the wait will be shown, and that needs a work
   const auto missing = [this](Node peer) {
-    const auto* shared = std::get_if<SharedExecution>(&running_);
+    const auto* shared = std::get_if<BoardExecution>(&running_);
     const auto* apart = std::get_if<Execution>(&running_);
     if (peer == kAnyNode || (shared == nullptr && apart == nullptr)) return "waiting for: " + waiting_for();
     return shared != nullptr ? shared->missing_with(peer) : apart->missing_with(peer);
@@ -225,7 +225,7 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
 
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   if (!status.ok()) group_.mailbox().fail(status);  // before the execution is destroyed: messages use its memory
-  if (!route_->shared.possible) group_.mailbox().end(sequence_);
+  if (!route_->board.possible) group_.mailbox().end_stream(sequence_);
   if (has_needed_) group_.mailbox().need({});
   const auto now = Clock::now();
   if (status.ok()) record(now);

@@ -12,7 +12,7 @@
 #include "communicator/aggregated_all_reduce.h"
 #include "communicator/group.h"
 #include "engine/progress.h"
-#include "executor/shared_execution.h"
+#include "executor/board_execution.h"
 
 namespace braid {
 
@@ -47,9 +47,9 @@ class CollectiveTask final : public Task {
   void begin_alone();
   Step advance_aggregated(AggregatedAllReduce& aggregated);
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
-  Step advance_shared(SharedExecution& execution, bool before_sleep);
+  Step advance_shared(BoardExecution& execution, bool before_sleep);
   // After an advance over the boards that moved nothing: checks what the boards do not show.
-  Status look_around(const SharedExecution& execution, bool had_lost);
+  Status look_around(const BoardExecution& execution, bool had_lost);
   Step wait_or_give_up(bool moved);
   std::string waiting_for() const;
   // The facts for a notice.
@@ -72,7 +72,7 @@ class CollectiveTask final : public Task {
   const Clock::time_point started_;
   const Deadline deadline_;
   std::unique_ptr<AggregatedAllReduce> aggregated_;  // running, or failed; after a failure it still owns the input
-  std::variant<std::monostate, AggregatedAllReduce*, Execution, SharedExecution> running_;
+  std::variant<std::monostate, AggregatedAllReduce*, Execution, BoardExecution> running_;
   bool has_posted_ = false;
   bool has_needed_ = false;                 // told the mailbox which peers it needs, over the boards
   unsigned idle_ = 0;                       // advances in a row that moved nothing

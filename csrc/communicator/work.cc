@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 
 namespace braid {

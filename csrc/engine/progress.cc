@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 
 namespace braid {
 

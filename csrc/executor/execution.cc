@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/copy.h"
 #include "reduce/reduce.h"
 #include "schedule/text.h"

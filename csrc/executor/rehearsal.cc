@@ -5,8 +5,8 @@
 #include <future>
 #include <thread>
 
-#include "base/barrier.h"
-#include "executor/shared_execution.h"
+#include "base/caught.h"
+#include "executor/board_execution.h"
 #include "transport/shm/local_boards.h"
 
 namespace braid {
@@ -28,7 +28,7 @@ Status run_node(Node node, Execution& execution, Mailbox& mailbox, DoorbellWord&
   }
 }
 
-Status run_shared(Node node, SharedExecution& execution, DoorbellWord& bell, Deadline deadline) {
+Status run_shared(Node node, BoardExecution& execution, DoorbellWord& bell, Deadline deadline) {
   Waiter waiter(bell);
   while (!execution.advance()) {
     if (execution.moved()) {
@@ -117,7 +117,7 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
   const int nodes = schedule->schedule().nodes();
   const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
   const bool lends = lend_from != Layout::kNever;
-  SharedPlan plan = plan_shared(*schedule, {bounce_bytes, lends, lends});  // a crowded host lends more
+  BoardPlan plan = plan_for_boards(*schedule, {bounce_bytes, lends, lends});  // a crowded host lends more
   if (plan.lend_from != Layout::kNever) plan.lend_from = lend_from;
   if (!plan.possible)
     return {Code::kUnsupported, "too much for a bounce buffer of " + std::to_string(bounce_bytes) + " bytes"};
@@ -127,7 +127,7 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
     const auto i = static_cast<size_t>(node);
     Pool pool(0);
     SharedWorkspace workspace;
-    SharedExecution execution(schedule, plan, node, all[i], boards[node], 1, pool, workspace);
+    BoardExecution execution(schedule, plan, node, all[i], boards[node], 1, pool, workspace);
     return run_shared(node, execution, boards.bell(node), deadline);
   });
 }

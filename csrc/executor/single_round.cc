@@ -15,7 +15,7 @@ bool SingleRound::is_of(const Schedule& schedule) {
 }
 
 std::optional<SingleRound> SingleRound::lay_out(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                                                const SharedPlan& plan, Node node, const Operands& operands) {
+                                                const BoardPlan& plan, Node node, const Operands& operands) {
   if (!is_of(schedule->schedule())) return std::nullopt;
   const Program& program = schedule->schedule().programs[static_cast<size_t>(node)];
   const Layout layout(schedule->schedule(), operands, plan.chunk_bytes, plan.lend_from);

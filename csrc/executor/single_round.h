@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A schedule of one round, run in one segment, laid out once for operands of given sizes. Small operations often
-// repeat. A SharedExecution would spend most of their time on a layout that does not change.
+// repeat. A BoardExecution would spend most of their time on a layout that does not change.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/board_plan.h"
 #include "executor/layout.h"
-#include "executor/shared_plan.h"
 #include "transport/shm/board.h"
 #include "verify/verify.h"
 
@@ -25,7 +25,7 @@ class SingleRound {
   // None unless is_of(schedule), the operands are one segment, and this node has something to do.
   // REQUIRES: a possible plan of this schedule; operands that match its collective on `node`, too small to be lent.
   static std::optional<SingleRound> lay_out(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                                            const SharedPlan& plan, Node node, const Operands& operands);
+                                            const BoardPlan& plan, Node node, const Operands& operands);
 
   // The memory of one run. REQUIRES for post() and complete(): the same number and sizes of blocks as in
   // lay_out().
@@ -37,7 +37,7 @@ class SingleRound {
   // Posts the messages of this node. If the board has no room, posts nothing and returns false.
   bool post(const Memory& memory, shm::Board& board, uint64_t digest);
   // Looks for the messages of the peers, `looks` times at most. Completes the operation if all of them are there.
-  // False if a message is missing or wrong: then a SharedExecution with `has_posted` goes on, and names the error.
+  // False if a message is missing or wrong: then a BoardExecution with `has_posted` goes on, and names the error.
   bool complete(const Memory& memory, shm::Board& board, uint64_t digest, int looks);
 
  private:

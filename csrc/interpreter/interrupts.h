@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 
 namespace braid {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/clock.h"
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 #include "base/status.h"
 #include "transport/mailbox.h"
 
@@ -66,12 +66,12 @@ class ControlChannel {
   Status wait(Done done, Node on = kAnyNode) {
     Waiter waiter(bell_);
     while (!done()) {
-      if (mailbox_.has_ended()) return mailbox_.end();
+      if (mailbox_.has_ended()) return mailbox_.ending();
       if (Status bad = end_of_patience(on); !bad.ok()) {
         // The requests are on the callers' stack, so they must end before an exception leaves.
         const Status thrown = caught("giving up on ranks", [&] { mailbox_.fail(bad); });
         if (!thrown.ok()) mailbox_.fail_here(thrown);
-        return mailbox_.end();
+        return mailbox_.ending();
       }
       mailbox_.poll() ? waiter.moved() : waiter.idle(Clock::now() + milliseconds(1), true);
     }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 #include "base/status.h"
 #include "schedule/collective.h"
 #include "topology/topology.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/look_up.h"
+#include "base/interruptible_wait.h"
 #include "base/status.h"
 #include "base/store.h"
 #include "options/stated_links.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/barrier.h"
-#include "base/look_up.h"
+#include "base/caught.h"
+#include "base/interruptible_wait.h"
 #include "interpreter/interrupts.h"
 #include "python/array_communicator.h"
 

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 
 namespace braid {

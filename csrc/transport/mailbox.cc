@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 
 namespace braid {
 namespace {
@@ -116,7 +116,7 @@ void Mailbox::watch_all() {
   }
 }
 
-Mailbox::Glance Mailbox::look(Node from, const Tag& tag) {
+Mailbox::Glance Mailbox::look_for_message(Node from, const Tag& tag) {
   const std::lock_guard lock(mutex_);
   if (closed_) return {false, {Code::kAborted, "the group was shut down"}, false};
   const Peer& p = peer(from);
@@ -202,7 +202,7 @@ void Mailbox::begin(uint64_t stream, const Intent& intent) {
   }
 }
 
-void Mailbox::end(uint64_t stream) {
+void Mailbox::end_stream(uint64_t stream) {
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;

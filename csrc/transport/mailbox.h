@@ -25,7 +25,12 @@
 // and every request is finished. send(), recv(), poll() and all endings throw nothing. At any moment every request is
 // in one of the tables, so none is forgotten. Failing needs no memory.
 //
-// Thread safety: all public functions may be called from any thread. Nothing blocks.
+// Thread safety: any thread may call the public functions. Callers of FrameSink and of private functions hold mutex();
+// callers of all others must not. Nothing blocks.
+//
+// Mailbox lies in several files: mailbox.cc starts messages; mailbox_arrivals.cc takes frames; mailbox_credit.cc and
+// mailbox_window.cc bound the bytes under way; mailbox_waits.cc, mailbox_silence.cc and mailbox_endings.cc tell who is
+// awaited, silent or gone.
 #pragma once
 
 #include <deque>
@@ -59,7 +64,7 @@ class Mailbox final : public FrameSink {
   void send(Node to, Tag tag, ConstBytes bytes, Request* request);
   void recv(Node from, Tag tag, Bytes bytes, Request* request);
 
-  // For a receive from any peer. watch_all() makes the mailbox notice every peer's death. look() tells whether the
+  // For a receive from any peer. watch_all() makes the mailbox notice every peer's death. look_for_message() tells whether the
   // peer's message with this tag has arrived early, and if not, whether it can still come.
   struct Glance {
     bool arrived = false;
@@ -67,7 +72,7 @@ class Mailbox final : public FrameSink {
     bool left = false;  // in good order
   };
   void watch_all();
-  Glance look(Node from, const Tag& tag);
+  Glance look_for_message(Node from, const Tag& tag);
 
   // What one peer may send before the receiver asks. All ranks of a group have the same limits.
   struct Limits {
@@ -104,7 +109,7 @@ class Mailbox final : public FrameSink {
 
   // Says that this rank is now in collective `stream`. Messages of peers in this stream must carry the same intent.
   void begin(uint64_t stream, const Intent& intent);
-  void end(uint64_t stream);
+  void end_stream(uint64_t stream);
 
   // Moves all messages that can move. True if anything moved.
   bool poll();
@@ -117,7 +122,7 @@ class Mailbox final : public FrameSink {
   void close();
   Status failure() const;
   // failure(), or kAborted if the mailbox is closed; ok before both.
-  Status end() const;
+  Status ending() const;
   // For callers that poll; need no lock. has_ended(): end() is not ok. has_lost(): a peer is lost or has left.
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
   bool has_lost() const { return has_lost_.load(std::memory_order_acquire); }

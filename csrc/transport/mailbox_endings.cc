@@ -3,7 +3,7 @@
 // are in.
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "transport/mailbox.h"
 
 namespace braid {
@@ -116,7 +116,7 @@ void Mailbox::drop_all(const Status& why) {
   ring(bell_);
 }
 
-Status Mailbox::end() const {
+Status Mailbox::ending() const {
   const std::lock_guard lock(mutex_);
   return closed_ && failure_.ok() ? was_closed() : failure_;
 }

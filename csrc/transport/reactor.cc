@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 
 namespace braid {

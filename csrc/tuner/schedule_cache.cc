@@ -5,8 +5,8 @@
 
 namespace braid {
 
-Result<SharedSchedule> ScheduleCache::get(const Collective& collective, std::string_view family,
-                                          const PlanOptions& options) {
+Result<SchedulePtr> ScheduleCache::get(const Collective& collective, std::string_view family,
+                                       const PlanOptions& options) {
   Key key{collective.kind, collective.ranks, collective.root, std::string(family), options};
   {
     std::lock_guard lock(mutex_);

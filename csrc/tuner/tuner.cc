@@ -60,7 +60,7 @@ int64_t segments_by(int64_t chunk_bytes, const Schedule& schedule, int64_t bytes
 
 struct Priced {
   Candidate candidate;
-  SharedSchedule schedule;
+  SchedulePtr schedule;
   int64_t chunk_bytes = 0;
   std::vector<uint64_t> shares;
 };
@@ -164,7 +164,7 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
   Priced best;
   const int aggregators = topology.nodes() - collective.ranks;
   for (std::vector<uint64_t>& shares : shares_to_try(family, topology, aggregators, options.shares)) {
-    Result<SharedSchedule> schedule =
+    Result<SchedulePtr> schedule =
         cache.get(collective, family.name, {shares, topology.numbered_hosts(), aggregators});
     if (!schedule.ok()) return schedule.status();
     if (!demands.met_by(*schedule.value(), topology)) continue;

@@ -46,7 +46,7 @@ struct Choice {
   std::vector<Candidate> runners_up;  // cheapest first
   std::vector<uint64_t> shares;       // one per owner, see PlanOptions; empty: equal
   std::string reason;  // one line: "all_reduce of 1 MiB on 4 ranks: direct 1.9 ms, then ring 2.1 ms"
-  SharedSchedule schedule;
+  SchedulePtr schedule;
   int64_t chunk_bytes = 0;  // the size to aim at for a chunk of one segment; 0: do not cut the operation
 };
 

@@ -359,7 +359,7 @@ void MailboxWorld::end(Reader& reader) {
   if (open_.empty()) return;
   const auto which = open_.begin() + static_cast<ptrdiff_t>(reader.one_of(open_.size()));
   if (has_pending(which->first)) return;
-  mailbox_->end(which->first);
+  mailbox_->end_stream(which->first);
   open_.erase(which);
 }
 

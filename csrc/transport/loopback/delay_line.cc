@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/loopback/delay_line.h"
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 
 namespace braid {

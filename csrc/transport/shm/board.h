@@ -3,7 +3,7 @@
 // memory; the receiver reads it there. Messages have an order but no tags. So ranks must know which message comes
 // next, as the ranks of a verified schedule do.
 //
-// Thread safety: used by one thread at a time.
+// Thread safety: only the carrier of the group's current collective uses it.
 #pragma once
 
 #include <cstdint>

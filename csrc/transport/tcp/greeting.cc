@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/random.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/membership.h"

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "transport/tcp/greeting.h"
 #include "transport/tcp/membership.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/clock.h"
 #include "transport/reactor.h"
 #include "transport/tcp/handshake.h"

@@ -5,6 +5,9 @@
 // The peer's frames come on the connections that the peer opened. First both sides prove that they know the group's
 // secret. The frames afterwards are neither encrypted nor signed. Connections without a valid proof are closed and
 // logged, and affect no group.
+//
+// The way out: TcpChannel (tcp.cc), TcpLink, Outgoing, SendQueue. The way in: Listener, Greeting, Membership, TcpLink,
+// Incoming, then landing() and arrived() of the sink.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "aggregator/aggregator.h"
-#include "base/barrier.h"
+#include "base/caught.h"
 
 namespace braid::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "executor/shared_execution.h"
+#include "executor/board_execution.h"
 #include "support/blocks.h"
 #include "support/every_family.h"
 #include "transport/shm/local_boards.h"
@@ -19,7 +19,7 @@ class Host {
  public:
   Host(const Family& family, const Collective& collective, size_t count, bool in_place)
       : schedule_(planned(family, collective)),
-        plan_(plan_shared(*schedule_, {kBounceBytes})),
+        plan_(plan_for_boards(*schedule_, {kBounceBytes})),
         boards_(collective.ranks, kBounceBytes),
         workspaces_(schedule_->schedule().programs.size()) {
     const int ranks = collective.ranks;
@@ -38,9 +38,9 @@ class Host {
   bool complete(Node node, uint64_t digest = 1) {
     return rounds_[at(node)]->complete(memory_of(node), boards_[node], digest, 0);
   }
-  std::unique_ptr<SharedExecution> execution(Node node, bool has_posted) {
-    return std::make_unique<SharedExecution>(schedule_, plan_, node, operands_[at(node)], boards_[node], 1, pool_,
-                                             workspaces_[at(node)], has_posted);
+  std::unique_ptr<BoardExecution> execution(Node node, bool has_posted) {
+    return std::make_unique<BoardExecution>(schedule_, plan_, node, operands_[at(node)], boards_[node], 1, pool_,
+                                            workspaces_[at(node)], has_posted);
   }
   ::testing::AssertionResult right(Node node) const { return blocks_[at(node)]->right(); }
   const Schedule& schedule() const { return schedule_->schedule(); }
@@ -54,7 +54,7 @@ class Host {
   }
 
   const std::shared_ptr<const VerifiedSchedule> schedule_;
-  const SharedPlan plan_;
+  const BoardPlan plan_;
   shm::LocalBoards boards_;
   std::vector<std::unique_ptr<Blocks>> blocks_;
   std::vector<Operands> operands_;
@@ -104,7 +104,7 @@ TEST(SingleRound, MoreRoundsOrSegmentsAreNone) {
 }
 
 // Whoever has waited too long goes on with all that is needed to wait; the others need not know.
-TEST(SingleRound, GoesOnAsASharedExecution) {
+TEST(SingleRound, GoesOnAsABoardExecution) {
   for (const size_t count : {3, 500}) {
     Host host(gather_all(), kSum, count, true);
     ASSERT_TRUE(host.post(0));
@@ -147,7 +147,7 @@ TEST(SingleRound, AnotherOperationIsNotTakenForThisOne) {
 TEST(SingleRound, AveragesOnce) {
   const auto schedule = planned(gather_all(), kSum);
   constexpr size_t kBounceBytes = 64 * 1024;
-  const SharedPlan plan = plan_shared(*schedule, {kBounceBytes});
+  const BoardPlan plan = plan_for_boards(*schedule, {kBounceBytes});
   shm::LocalBoards boards(3, kBounceBytes);
   std::vector<std::optional<SingleRound>> rounds;
   std::vector<std::vector<float>> data = {{1, 2}, {2, 4}, {6, 9}};

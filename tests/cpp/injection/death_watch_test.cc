@@ -10,7 +10,7 @@
 #include <atomic>
 #include <thread>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "injection/faults.h"

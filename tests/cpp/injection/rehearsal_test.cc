@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "base/barrier.h"
+#include "base/caught.h"
 #include "injection/faults.h"
 #include "support/every_family.h"
 

@@ -48,7 +48,7 @@ TEST_F(MailboxTest, ALargeMessageAnnouncedBeforeASmallReceiveIsAMismatch) {
 
 TEST_F(MailboxTest, AMessageForAnOperationThatHasEndedIsAMismatch) {
   boxes_[1]->begin(1, intent(CollectiveKind::kAllReduce, 0));
-  boxes_[1]->end(1);
+  boxes_[1]->end_stream(1);
   Request send;
   boxes_[0]->begin(1, intent(CollectiveKind::kAllReduce, small_.size()));
   boxes_[0]->send(1, {1, 0}, small_, &send);
@@ -59,7 +59,7 @@ TEST_F(MailboxTest, AMessageForAnOperationThatHasEndedIsAMismatch) {
 
 TEST_F(MailboxTest, AnAnnouncementForAnOperationThatHasEndedOtherwiseIsAMismatch) {
   boxes_[1]->begin(1, intent(CollectiveKind::kAllReduce, 0));
-  boxes_[1]->end(1);
+  boxes_[1]->end_stream(1);
   Request send;
   boxes_[0]->begin(1, intent(CollectiveKind::kAllReduce, large_.size()));
   boxes_[0]->send(1, {1, 0}, large_, &send);

@@ -176,8 +176,8 @@ TEST_P(WindowTest, ARankRunsAheadOfSlowOnesByThousandsOfOperations) {
   for (Sent& m : messages_) {
     boxes_[1]->begin(m.tag.stream, intent);
     ASSERT_NO_FATAL_FAILURE(receive(m));
-    boxes_[1]->end(m.tag.stream);
-    boxes_[0]->end(m.tag.stream);
+    boxes_[1]->end_stream(m.tag.stream);
+    boxes_[0]->end_stream(m.tag.stream);
   }
   EXPECT_TRUE(boxes_[1]->failure().ok()) << boxes_[1]->failure().message();
 }

@@ -12,7 +12,7 @@ constexpr Collective kFour{CollectiveKind::kAllReduce, 4, 0};
 
 TEST(ScheduleCache, DrawsOnce) {
   ScheduleCache cache;
-  SharedSchedule first = cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value();
+  SchedulePtr first = cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value();
   EXPECT_EQ(cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value(), first);
   EXPECT_NE(cache.get(kFour, "direct", {{4, 3, 2, 1}, {}}).value(), first);
   EXPECT_NE(cache.get(kFour, "ring").value(), first);
@@ -32,13 +32,13 @@ TEST(ScheduleCache, PassesErrorsOn) {
 
 TEST(ScheduleCache, GivesAllThreadsTheSame) {
   ScheduleCache cache;
-  std::vector<SharedSchedule> seen(8);
+  std::vector<SchedulePtr> seen(8);
   std::vector<std::thread> threads;
-  for (SharedSchedule& mine : seen) {
+  for (SchedulePtr& mine : seen) {
     threads.emplace_back([&] { mine = cache.get({CollectiveKind::kAllReduce, 16, 0}, "ring").value(); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const SharedSchedule& mine : seen) EXPECT_EQ(mine, seen[0]);
+  for (const SchedulePtr& mine : seen) EXPECT_EQ(mine, seen[0]);
 }
 
 }  // namespace

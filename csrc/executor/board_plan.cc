@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/shared_plan.h"
+#include "executor/board_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -125,11 +125,11 @@ bool gains_by_lending(const Schedule& schedule, bool crowded) {
 
 }  // namespace
 
-SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host) {
+BoardPlan plan_for_boards(const VerifiedSchedule& verified, const Host& host) {
   const Schedule& schedule = verified.schedule();
   Traffic most;
   size_t rounds = 1;
-  SharedPlan plan;
+  BoardPlan plan;
   for (const Program& program : schedule.programs) {
     rounds = std::max(rounds, program.size());
     plan.uses_scratch |= uses_scratch(program);

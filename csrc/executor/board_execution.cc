@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/shared_execution.h"
+#include "executor/board_execution.h"
 
 #include <algorithm>
 #include <utility>
@@ -20,9 +20,9 @@ constexpr size_t kReadAtOnce = size_t{8} << 20;
 
 }  // namespace
 
-SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan,
-                                 Node node, Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
-                                 SharedWorkspace& workspace, bool has_posted)
+BoardExecution::BoardExecution(std::shared_ptr<const VerifiedSchedule> schedule, const BoardPlan& plan, Node node,
+                               Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
+                               SharedWorkspace& workspace, bool has_posted)
     : verified_(std::move(schedule)),
       plan_(plan),
       node_(node),
@@ -52,20 +52,20 @@ SharedExecution::SharedExecution(std::shared_ptr<const VerifiedSchedule> schedul
   board_.begin_round();
 }
 
-int64_t SharedExecution::oldest() const {
+int64_t BoardExecution::oldest() const {
   const auto rounds = static_cast<int64_t>(program_.size());
   return turn_ < rounds ? 0 : (turn_ - rounds) / plan_.stride + 1;
 }
 
-int64_t SharedExecution::newest() const { return std::min(turn_ / plan_.stride, layout_.segments() - 1); }
+int64_t BoardExecution::newest() const { return std::min(turn_ / plan_.stride, layout_.segments() - 1); }
 
-const Round& SharedExecution::round_of(int64_t segment) const { return program_[round_index(segment)]; }
+const Round& BoardExecution::round_of(int64_t segment) const { return program_[round_index(segment)]; }
 
-std::byte* SharedExecution::scratch_of(int64_t segment) const {
+std::byte* BoardExecution::scratch_of(int64_t segment) const {
   return scratch_.empty() ? nullptr : scratch_[static_cast<size_t>(segment) % scratch_.size()].data();
 }
 
-bool SharedExecution::advance() {
+bool BoardExecution::advance() {
   moved_ = false;
   while (turn_ < turns_ && status_.ok()) {
     if (posting_ ? !post_turn() : !receive_turn()) break;
@@ -87,7 +87,7 @@ bool SharedExecution::advance() {
   return ended;
 }
 
-bool SharedExecution::settled() const {
+bool BoardExecution::settled() const {
   for (Node node = 0; lent_ && node < board_.ranks(); ++node) {
     if (node != node_ && !board_.has_taken_all(node)) return false;
   }
@@ -96,7 +96,7 @@ bool SharedExecution::settled() const {
 
 // ---- Posting messages
 
-bool SharedExecution::post_turn() {
+bool BoardExecution::post_turn() {
   for (; segment_ <= newest(); ++segment_, step_ = 0, bounced_.clear()) {
     const Round& round = round_of(segment_);
     for (; step_ < round.size(); ++step_) {
@@ -106,7 +106,7 @@ bool SharedExecution::post_turn() {
   return true;
 }
 
-bool SharedExecution::post(const Step& step) {
+bool BoardExecution::post(const Step& step) {
   const ConstBytes bytes = layout_.read(step.target, segment_, scratch_of(segment_));
   if (bytes.empty()) return true;
   if (lends() && bytes.size() > plan_.chunk_bytes && layout_.is_whole(step.target)) {
@@ -137,7 +137,7 @@ bool SharedExecution::post(const Step& step) {
 
 // ---- Receiving messages
 
-bool SharedExecution::receive_turn() {
+bool BoardExecution::receive_turn() {
   for (; segment_ <= newest(); ++segment_) {
     if (!awaiting_) await_round();
     if (!collect()) return false;
@@ -151,7 +151,7 @@ bool SharedExecution::receive_turn() {
 }
 
 // Lists the round's messages in the order of the steps. Their senders post them in the same order.
-void SharedExecution::await_round() {
+void BoardExecution::await_round() {
   awaited_.clear();
   collected_ = 0;
   read_ = 0;
@@ -172,7 +172,7 @@ void SharedExecution::await_round() {
   }
 }
 
-bool SharedExecution::collect() {
+bool BoardExecution::collect() {
   for (; collected_ < awaited_.size(); ++collected_) {
     Awaited& message = awaited_[collected_];
     bool has_come = board_.has_come(message.from, message.ahead);
@@ -197,7 +197,7 @@ bool SharedExecution::collect() {
   return true;
 }
 
-bool SharedExecution::read_lent() {
+bool BoardExecution::read_lent() {
   size_t left = kReadAtOnce;
   for (; read_ < awaited_.size(); ++read_, read_bytes_ = 0) {
     const Awaited& message = awaited_[read_];
@@ -215,7 +215,7 @@ bool SharedExecution::read_lent() {
 }
 
 // Takes received messages first, then runs the local steps: the order within a round.
-void SharedExecution::run_round() {
+void BoardExecution::run_round() {
   for (const Awaited& message : awaited_) {
     if (message.step->op != Op::kRecv) continue;
     const Bytes target = layout_.write(message.step->target, segment_, scratch_of(segment_));
@@ -235,11 +235,11 @@ void SharedExecution::run_round() {
   }
 }
 
-void SharedExecution::copy(Bytes target, const std::byte* source) const {
+void BoardExecution::copy(Bytes target, const std::byte* source) const {
   (streams_ ? stream_bytes : copy_bytes)(target.data(), source, target.size());
 }
 
-void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_message) {
+void BoardExecution::run_reduce(const Step& step, size_t index, size_t& next_message) {
   const Bytes target = layout_.write(step.target, segment_, scratch_of(segment_));
   if (target.empty()) return;
   sources_.clear();
@@ -259,7 +259,7 @@ void SharedExecution::run_reduce(const Step& step, size_t index, size_t& next_me
 
 // ---- Describing waits
 
-std::string SharedExecution::waiting_for(size_t most) const {
+std::string BoardExecution::waiting_for(size_t most) const {
   if (turn_ == turns_) {
     std::string ranks;
     for (const Node peer : waiting_peers()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(peer);
@@ -275,7 +275,7 @@ std::string SharedExecution::waiting_for(size_t most) const {
   return text;
 }
 
-std::vector<Node> SharedExecution::waiting_peers() const {
+std::vector<Node> BoardExecution::waiting_peers() const {
   std::vector<Node> peers;
   if (posting_) {
     for (Node node = 0; node < board_.ranks(); ++node) {
@@ -291,7 +291,7 @@ std::vector<Node> SharedExecution::waiting_peers() const {
   return peers;
 }
 
-std::string SharedExecution::missing_with(Node peer) const {
+std::string BoardExecution::missing_with(Node peer) const {
   if (posting_ || turn_ == turns_) {
     return board_.has_taken_all(peer) ? "" : "it has not taken all that was posted for it";
   }

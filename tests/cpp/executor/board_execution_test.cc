@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/shared_execution.h"
+#include "executor/board_execution.h"
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ void expect_right_on_boards(const Family& family, const Collective& collective, 
   for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name << " on " << collective.ranks;
 }
 
-TEST(SharedExecution, EveryFamilyInNoneOneAndManySegments) {
+TEST(BoardExecution, EveryFamilyInNoneOneAndManySegments) {
   for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
     if (!family.supports(collective)) return;
     for (const size_t count : {0, 1, 7, 20'011}) {
@@ -41,7 +41,7 @@ TEST(SharedExecution, EveryFamilyInNoneOneAndManySegments) {
   });
 }
 
-TEST(SharedExecution, EveryFamilyOnEightRanks) {
+TEST(BoardExecution, EveryFamilyOnEightRanks) {
   for_every_family({8}, [&](const Family& family, const Collective& collective) {
     if (!family.supports(collective) || collective.root > 0) return;
     expect_right_on_boards(family, collective, 100'003, true, size_t{1} << 20);
@@ -49,7 +49,7 @@ TEST(SharedExecution, EveryFamilyOnEightRanks) {
 }
 
 // Blocks just above and below what is lent, and much larger.
-TEST(SharedExecution, EveryFamilyLendsWhatItMay) {
+TEST(BoardExecution, EveryFamilyLendsWhatItMay) {
   for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
     if (!family.supports(collective)) return;
     for (const size_t count : {0, 16'383, 16'384, 20'011}) {
@@ -62,30 +62,30 @@ TEST(SharedExecution, EveryFamilyLendsWhatItMay) {
 }
 
 // Two full chunks, which segments of whole cache lines make a line larger.
-TEST(SharedExecution, NothingSmallerThanThatIsLent) {
+TEST(BoardExecution, NothingSmallerThanThatIsLent) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
   constexpr size_t kBounceBytes = 128 * 1024;
-  SharedPlan plan = plan_shared(*schedule, {kBounceBytes, true, true});
+  BoardPlan plan = plan_for_boards(*schedule, {kBounceBytes, true, true});
   Pool pool(0);
   SharedWorkspace workspace;
   std::vector<std::byte> sent(2 * plan.chunk_bytes);
   for (const bool lends : {false, true}) {
     plan.lend_from = lends ? sent.size() : sent.size() + 1;
     shm::LocalBoards boards(2, kBounceBytes);
-    SharedExecution root(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1, pool,
-                         workspace);
+    BoardExecution root(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1, pool,
+                        workspace);
     EXPECT_EQ(root.advance(), !lends);  // what is in the bounce buffer needs no reader to end
   }
 }
 
-TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
+TEST(BoardPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
   bool crowded = true;
   const auto lends = [&](CollectiveKind kind, const char* family) {
     const Collective collective{kind, 4, 0};
     const auto schedule = planned(*find_family(kind, family), collective);
-    EXPECT_EQ(plan_shared(*schedule, {size_t{1} << 20, crowded, false}).lend_from, Layout::kNever);
-    return plan_shared(*schedule, {size_t{1} << 20, crowded, true}).lend_from != Layout::kNever;
+    EXPECT_EQ(plan_for_boards(*schedule, {size_t{1} << 20, crowded, false}).lend_from, Layout::kNever);
+    return plan_for_boards(*schedule, {size_t{1} << 20, crowded, true}).lend_from != Layout::kNever;
   };
   EXPECT_TRUE(lends(CollectiveKind::kBroadcast, "direct"));
   EXPECT_TRUE(lends(CollectiveKind::kAllGather, "ring"));
@@ -103,43 +103,43 @@ TEST(SharedPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
 }
 
 // They are written past the caches, which nobody can see from here.
-TEST(SharedExecution, BlocksLargerThanTheCacheArriveWhole) {
+TEST(BoardExecution, BlocksLargerThanTheCacheArriveWhole) {
   const Collective collective{CollectiveKind::kAllGather, 2, 0};
   const size_t count = shared_cache_bytes() / 4 / sizeof(uint32_t) + 5;  // of two blocks, on two ranks
   expect_right_on_boards(*find_family(collective.kind, "direct"), collective, count, false, size_t{1} << 20);
 }
 
-TEST(SharedPlan, OnlySchedulesThatKeepStepOverlap) {
+TEST(BoardPlan, OnlySchedulesThatKeepStepOverlap) {
   const Collective all_reduce{CollectiveKind::kAllReduce, 4, 0};
   const auto stride = [&](const char* family, const Collective& collective) {
-    return plan_shared(*planned(*find_family(collective.kind, family), collective), {size_t{1} << 20}).stride;
+    return plan_for_boards(*planned(*find_family(collective.kind, family), collective), {size_t{1} << 20}).stride;
   };
   EXPECT_EQ(stride("direct", all_reduce), 1);
   EXPECT_EQ(stride("gather_all", all_reduce), 1);
   EXPECT_EQ(stride("ring", all_reduce), 6);
 }
 
-TEST(SharedPlan, ATurnFitsHalfABounceBuffer) {
+TEST(BoardPlan, ATurnFitsHalfABounceBuffer) {
   for_every_family({2, 5, 8}, [&](const Family& family, const Collective& collective) {
-    const SharedPlan plan = plan_shared(*planned(family, collective), {size_t{1} << 20});
+    const BoardPlan plan = plan_for_boards(*planned(family, collective), {size_t{1} << 20});
     ASSERT_TRUE(plan.possible) << family.name;
     EXPECT_EQ(plan.chunk_bytes % 64, 0u);
     EXPECT_GE(plan.chunk_bytes, 64u);
   });
   const Collective large{CollectiveKind::kAllReduce, 8, 0};
-  EXPECT_FALSE(plan_shared(*planned(*find_family(large.kind, "direct"), large), {4096}).possible);
+  EXPECT_FALSE(plan_for_boards(*planned(*find_family(large.kind, "direct"), large), {4096}).possible);
 }
 
 // One rank of a pair, whose peer is played by the test.
 class Pair : public ::testing::Test {
  protected:
-  Pair() { plan_ = plan_shared(*schedule_, {kBounceBytes}); }
+  Pair() { plan_ = plan_for_boards(*schedule_, {kBounceBytes}); }
 
-  std::unique_ptr<SharedExecution> start(Node node, uint64_t digest) {
+  std::unique_ptr<BoardExecution> start(Node node, uint64_t digest) {
     auto& block = data_[node];
-    return std::make_unique<SharedExecution>(schedule_, plan_, node,
-                                             Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
-                                             boards_[node], digest, pool_, workspaces_[node]);
+    return std::make_unique<BoardExecution>(schedule_, plan_, node,
+                                            Operands{DType::kUInt8, ReduceOp::kSum, {block}, {block}},
+                                            boards_[node], digest, pool_, workspaces_[node]);
   }
 
   static constexpr size_t kBounceBytes = 64 * 1024;
@@ -150,7 +150,7 @@ class Pair : public ::testing::Test {
   shm::LocalBoards boards_{2, kBounceBytes};
   std::shared_ptr<const VerifiedSchedule> schedule_ =
       planned(*find_family(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
-  SharedPlan plan_;
+  BoardPlan plan_;
 };
 
 TEST_F(Pair, SaysWhatItWaitsFor) {
@@ -188,26 +188,26 @@ TEST_F(Pair, AnotherOperationIsSeen) {
 }
 
 // It would be read after its owner has got it back.
-TEST(SharedExecution, WhatIsGivenUpIsNotUsed) {
+TEST(BoardExecution, WhatIsGivenUpIsNotUsed) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
   const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
   constexpr size_t kBounceBytes = 64 * 1024;
-  SharedPlan plan = plan_shared(*schedule, {kBounceBytes, false, true});
+  BoardPlan plan = plan_for_boards(*schedule, {kBounceBytes, false, true});
   plan.lend_from = 65'536;
   shm::LocalBoards boards(2, kBounceBytes);
   Pool pool(0);
   SharedWorkspace workspaces[2];
   std::vector<std::byte> sent(100'000, std::byte{7}), got(sent.size());
   {
-    SharedExecution gives_up(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1,
-                             pool, workspaces[0]);
+    BoardExecution gives_up(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1, pool,
+                            workspaces[0]);
     EXPECT_FALSE(gives_up.advance());
     EXPECT_EQ(gives_up.waiting_peers(), std::vector<Node>{1});
     EXPECT_NE(gives_up.waiting_for(1).find("lent"), std::string::npos);
     boards.hang_up(0);  // as a group that fails does first
   }
-  SharedExecution late(schedule, plan, 1, {DType::kUInt8, ReduceOp::kSum, {}, {got}}, boards[1], 1, pool,
-                       workspaces[1]);
+  BoardExecution late(schedule, plan, 1, {DType::kUInt8, ReduceOp::kSum, {}, {got}}, boards[1], 1, pool,
+                      workspaces[1]);
   EXPECT_TRUE(late.advance());
   EXPECT_EQ(late.status().code(), Code::kPeerLost);
   EXPECT_EQ(late.status().rank(), 0);

@@ -16,7 +16,7 @@ namespace braid {
 // waits for the messages of the other nodes. With a stride of 1, a segment sends its inputs while the segment
 // before sends its results. Long schedules run one segment at a time, because overlap would put too many messages
 // in flight.
-struct SharedPlan {
+struct BoardPlan {
   bool possible = false;   // the messages of a turn fit on a board
   size_t chunk_bytes = 0;  // largest chunk of one segment; a multiple of 64
   int64_t stride = 1;      // turns from one segment to the next
@@ -35,6 +35,6 @@ struct Host {
 };
 
 // A pure function of its arguments.
-SharedPlan plan_shared(const VerifiedSchedule& verified, const Host& host);
+BoardPlan plan_for_boards(const VerifiedSchedule& verified, const Host& host);
 
 }  // namespace braid

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "executor/board_plan.h"
 #include "executor/layout.h"
-#include "executor/shared_plan.h"
 #include "memory/pool.h"
 #include "transport/shm/board.h"
 #include "verify/verify.h"
@@ -36,16 +36,16 @@ struct SharedWorkspace {
 // Not thread safe. The operands' memory, the board, the pool and the workspace must outlive it. Once it is done,
 // no peer reads the operands' memory. After an early destruction this holds if the group's channels were closed
 // before.
-class SharedExecution {
+class BoardExecution {
  public:
   // `digest` identifies the operation: ranks with different digests run different operations. `has_posted`: a
   // SingleRound has already posted the messages of this node.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
-  SharedExecution(std::shared_ptr<const VerifiedSchedule> schedule, const SharedPlan& plan, Node node,
-                  Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace,
-                  bool has_posted = false);
-  SharedExecution(const SharedExecution&) = delete;
-  SharedExecution& operator=(const SharedExecution&) = delete;
+  BoardExecution(std::shared_ptr<const VerifiedSchedule> schedule, const BoardPlan& plan, Node node,
+                 Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace,
+                 bool has_posted = false);
+  BoardExecution(const BoardExecution&) = delete;
+  BoardExecution& operator=(const BoardExecution&) = delete;
 
   // Moves what can move. Returns true when the operation is done or has failed.
   bool advance();
@@ -84,7 +84,7 @@ class SharedExecution {
   std::byte* scratch_of(int64_t segment) const;
 
   const std::shared_ptr<const VerifiedSchedule> verified_;
-  const SharedPlan& plan_;
+  const BoardPlan& plan_;
   const Node node_;
   const Program& program_;
   const Operands operands_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/barrier.h"
+#include "base/caught.h"
 
 #include <gtest/gtest.h>
 
