@@ -12,11 +12,11 @@
 
 namespace braid {
 
-// Asked in the thread that waits, while no lock is held. True: it waits no more. Empty: nobody is asked.
+// Called in the thread that waits, while no lock is held. Returns true to end the wait. Empty: never called.
 using GiveUp = std::function<bool()>;
 
-// How often it is asked, so that Ctrl-C is answered this late. Also how long a collective stays in the thread of a
-// caller who wants to look up: what takes longer is handed to the progress thread.
+// The time between two calls of GiveUp, so Ctrl-C is answered this late at most. Also how long a collective stays in the
+// thread of a caller with a GiveUp: a longer collective is handed to the progress thread.
 inline constexpr milliseconds kLookUpEvery{50};
 
 enum class Waited { kDone, kLate, kGivenUp };

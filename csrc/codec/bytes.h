@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codecs with a scale: a byte an element, or half of one. Included once by each kernels_<instruction set>.cc;
-// base/vectors.h says what that asks.
+// The codecs with a scale: one byte or half a byte per element. Included once by each kernels_<instruction set>.cc;
+// base/vectors.h has the rules for such files.
 #pragma once
 
 #include "codec/tiles.h"
@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-// A Code says: kMost, the largest; rounded(values, inverse, positions, seed), the code in the low byte;
-// value(code), what it stands for but for the scale; kSigned, how the bytes of memory become such codes again.
+// A Code defines: kMost, the largest code; rounded(values, inverse, positions, seed), the code in the low byte;
+// value(code), its value without the scale; kSigned, whether the bytes in memory are signed codes.
 
 struct Int8 {
   static constexpr bool kSigned = true;
@@ -38,7 +38,7 @@ struct Float8 {
   static Floats value(Ints code) { return float_of_float8_bits<Format, Floats>((Bits)code); }
 };
 
-// What a block's elements are, and its scale.
+// The elements of a block, and its scale.
 struct Block {
   alignas(BRAID_VECTOR_BYTES) float values[kBlock];
   Scale scale;
@@ -56,7 +56,7 @@ void begin_block(const Terms& terms, float most, Block& block) {
   block.scale = scale_of(largest_lane((largest[1] > largest[0]) ? largest[1] : largest[0]), most);
 }
 
-// All codes are 0: of nothing, or of what is not finite.
+// For a block whose codes are all 0: its elements are too small, or some are not finite.
 void leave_all(const Block& block, float* left) {
   if (left == nullptr) return;
   for (size_t i = 0; i < kBlock; i += kStep) {
@@ -84,7 +84,7 @@ struct ByteBlock {
       const Bits positions = lane_numbers() + position + static_cast<uint32_t>(i);
       const Rounded<Floats> code = Code::rounded(value, scale.inverse, positions, seed);
       store_bytes(codes + i, code.code);
-      // Under a finite scale all that is decoded is finite.
+      // With a finite scale all decoded elements are finite.
       if (left != nullptr) store_floats(left + i, value - code.value * scale.scale);
     }
   }
@@ -131,7 +131,7 @@ struct Int4Block {
     float scale;
     __builtin_memcpy(&scale, scales + index * sizeof(float), sizeof(float));
     const std::byte* codes = data + index * kHalf;
-    // One half after the other: memory is written fastest in order.
+    // One half after the other, because memory is written fastest in order.
     for (size_t i = 0; i < kHalf; i += kStep) {
       Into::to(out + i, value_of<Floats>((load_bytes<false>(codes + i) & 15) - 8, scale));
     }

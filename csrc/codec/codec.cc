@@ -34,7 +34,7 @@ std::string known_names() {
   return names;
 }
 
-// With a point, whatever the locale says.
+// The text has a decimal point in every locale.
 std::string part_text(double part) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, part, std::chars_format::general, 8);
@@ -95,7 +95,7 @@ void encode(const Codec& codec, const float* values, size_t elements, float scal
 
 namespace {
 
-// Calls read(decoder, begin, n) for each tile of a message that is what it should be.
+// Calls read(decoder, begin, n) for each tile of a valid message.
 template <class Read>
 Status read_tiles(const Codec& codec, ConstBytes message, size_t elements, const Read& read) {
   auto decoder = Decoder::open(codec, message, elements);

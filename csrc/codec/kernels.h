@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files built for one instruction set each give to stream.cc: a table of kernels over one tile, which
-// begins with a block. Memory may lie at any alignment.
+// The table of kernels that each kernels_<instruction set>.cc gives to stream.cc. A kernel works on one tile, which
+// begins with a block. Memory may have any alignment.
 #pragma once
 
 #include "codec/codec.h"
@@ -46,7 +46,7 @@ extern const CodecKernels kBaselineCodecKernels;
 extern const CodecKernels kAvx2CodecKernels;    // x86-64 only
 extern const CodecKernels kAvx512CodecKernels;  // x86-64 only
 
-// Of the instruction set that the process uses.
+// The kernels for the instruction set that the process uses.
 const CodecKernels& codec_kernels();
 
 }  // namespace braid

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-// Of one block, in bytes.
+// The data of one block, in bytes.
 size_t block_data_bytes(CodecKind kind) {
   switch (kind) {
     case CodecKind::kFloat8E4M3:

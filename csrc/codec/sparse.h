@@ -11,8 +11,8 @@
 
 namespace braid {
 
-// Finds the elements of the largest magnitude in one pass, which may come in parts. Of equal ones the first are
-// taken; a NaN is larger than all numbers, and all NaNs are equal.
+// Finds the elements of the largest magnitude in one pass, which may come in parts. Takes the first of equal elements. A
+// NaN is larger than all numbers, and all NaNs are equal.
 //
 // It keeps candidates: all elements at first, and as often as there are too many of them the `wanted` largest,
 // after which only what is larger than the least of these can still be wanted. In any order but an ascending one

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-// By InstructionSet.
+// Indexed by InstructionSet.
 constexpr const CodecKernels* kKernels[kInstructionSetCount] = {
     &kBaselineCodecKernels,
 #if defined(__x86_64__)
@@ -24,7 +24,7 @@ constexpr const CodecKernels* kKernels[kInstructionSetCount] = {
 
 const DenseKernels& dense_kernels(CodecKind kind) { return codec_kernels().of[static_cast<size_t>(kind)]; }
 
-// Where the tile that begins at element `first` has its part of a plane.
+// The offset in the plane of scales of the tile that begins at element `first`.
 size_t scale_offset(const Codec& codec, size_t first) {
   return first / static_cast<size_t>(traits(codec.kind).block_elements) * sizeof(float);
 }

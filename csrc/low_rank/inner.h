@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of products along rows. Included once by each kernels_<instruction set>.cc; base/vectors.h says what that
-// asks.
+// Sums of products along rows. Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such
+// files.
 //
 // The order of a sum, on all CPUs: lane l of kSumLanes adds the products at l, l + kSumLanes, ... of a tile, then
 // lane l takes what lane l + 8 has, then l + 4, 2, 1; tiles are added in order. A narrow CPU goes through a tile
@@ -18,8 +18,8 @@ using Floats = Vector<float>;
 constexpr size_t kStep = kLanes<float>;
 constexpr size_t kSumLanes = 16;
 constexpr size_t kTileColumns = 1024;  // 4 rows of a tile are half of a first-level cache
-constexpr size_t kGroupRows = 4;       // rows that share what is read of a factor
-// Rows whose sums are in registers at once, of 4 components each: there are 32 registers, or 16.
+constexpr size_t kGroupRows = 4;       // rows for which a part of a factor is read once
+// Rows whose sums are in registers at the same time, for 4 components each: there are 32 registers, or 16.
 constexpr size_t kDotRows = BRAID_VECTOR_BYTES == 64 ? 4 : 2;
 
 template <class V = Floats>
@@ -78,7 +78,7 @@ void dot_tile(const float* rows, size_t row_stride, const float* components, siz
   }
 }
 
-// The same, of up to kGroupRows rows and any number of components.
+// The same for up to kGroupRows rows and any number of components.
 template <size_t kRows>
 void dot_some(const float* rows, size_t row_stride, const float* components, size_t stride, size_t rank, size_t n,
               float* sums) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files built for one instruction set each give to low_rank.cc and orthonormal.cc.
+// The table of kernels that each kernels_<instruction set>.cc gives to low_rank.cc and orthonormal.cc.
 #pragma once
 
 #include "low_rank/low_rank.h"
@@ -21,7 +21,7 @@ extern const LowRankKernels kBaselineLowRankKernels;
 extern const LowRankKernels kAvx2LowRankKernels;    // x86-64 only
 extern const LowRankKernels kAvx512LowRankKernels;  // x86-64 only
 
-// Of the instruction set that the process uses.
+// The kernels for the instruction set that the process uses.
 const LowRankKernels& low_rank_kernels();
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The products of low_rank.h and the table of all kernels. Included once by each kernels_<instruction set>.cc;
-// base/vectors.h says what that asks.
+// base/vectors.h has the rules for such files.
 #pragma once
 
 #include "low_rank/outer.h"
@@ -38,7 +38,7 @@ void project(const LowRankShape& shape, const float* gradient, float* matrix, co
 }
 
 void gather(const LowRankShape& shape, const float* matrix, const float* p, LowRankRange columns, float* q) {
-  // So many that a tile of q is read from the first-level cache for all but the first rows.
+  // With so many rows, a tile of q is read from the first-level cache for all but the first rows.
   constexpr size_t kBlockRows = 8 * kGroupRows;
   for (size_t k = 0; k < shape.rank; ++k) {
     for (size_t j = columns.begin; j < columns.end; ++j) q[k * shape.columns + j] = 0;
@@ -73,7 +73,7 @@ void scale(float factor, size_t n, float* values) {
 }
 
 uint32_t largest(const float* values, size_t n) {
-  int32_t most = 0;  // signed, which every CPU compares in vectors; magnitudes have no sign
+  int32_t most = 0;  // signed, because every CPU compares signed vectors; magnitudes have no sign
   for (size_t i = 0; i < n; ++i) {
     const int32_t bits = __builtin_bit_cast(int32_t, values[i]) & 0x7fffffff;
     most = bits > most ? bits : most;

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// By InstructionSet.
+// Indexed by InstructionSet.
 constexpr const LowRankKernels* kLowRankKernels[kInstructionSetCount] = {
     &kBaselineLowRankKernels,
 #if defined(__x86_64__)

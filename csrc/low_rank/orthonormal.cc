@@ -13,19 +13,19 @@ constexpr uint32_t exponent_bits(int exponent) { return static_cast<uint32_t>(ex
 
 constexpr uint32_t kTooLarge = exponent_bits(120);  // from here on products might overflow
 constexpr uint32_t kAsZero = exponent_bits(-120);   // below this a component counts as zeros
-constexpr int kDraws = 4;                           // of directions for a component that has none
-constexpr int kPasses = 3;                          // over the components before it
+constexpr int kDraws = 4;                           // random directions to try for a component without one
+constexpr int kPasses = 3;                          // repeated passes over the earlier components
 
 class Basis {
  public:
   Basis(float* p, size_t rows) : p_(p), rows_(rows), kernels_(low_rank_kernels()) {}
 
-  // Makes component k a unit vector at right angles to those before it; false if nothing is left of it.
+  // Makes component k a unit vector orthogonal to the earlier components. False if nothing is left of it.
   bool add(size_t k) {
     float* const own = component(k);
     const uint32_t largest = kernels_.largest(own, rows_);
     if (largest < kAsZero) return false;
-    // A power of two, so that squares neither overflow nor vanish, and nothing is rounded.
+    // Scales by a power of two, so that squares neither overflow nor vanish, and nothing is rounded.
     kernels_.scale(std::bit_cast<float>(exponent_bits(0) * 2 - (largest & 0x7f800000u)), rows_, own);
     float before = kernels_.dot(own, own, rows_);
     for (int pass = 0; k > 0 && pass <= kPasses; ++pass) {
@@ -35,7 +35,7 @@ class Basis {
       }
       const float after = kernels_.dot(own, own, rows_);
       if (!(after > 0)) return false;
-      // Where half of it is left, what rounding left of the others is small (W. Kahan, "twice is enough").
+      // If half of the length is left, the rounded rest of the other components is small (W. Kahan, "twice is enough").
       const bool is_kept = after > 0.25f * before;
       before = after;
       if (is_kept) break;

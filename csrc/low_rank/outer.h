@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of components, each times a number per row. Included once by each kernels_<instruction set>.cc;
-// base/vectors.h says what that asks. Every element of P Q^T is the sum over the components in order.
+// Sums of components, each times a number per row. Every element of P Q^T is the sum over the components in order.
+// Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such files.
 #pragma once
 
 #include "low_rank/inner.h"
@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// What is made of an element of P Q^T.
+// How an element of P Q^T is used.
 struct Replace {
   template <class V>
   static void at(V product, const float*, float* out) {
@@ -75,7 +75,7 @@ void outer_rows(const float* factors, const float* q, size_t q_stride, size_t ra
     outer_at<float, 1, kRows, Use>(factors, q + j, q_stride, rank, added + j, out + j, row_stride);
 }
 
-// Of up to kGroupRows rows, n columns.
+// For up to kGroupRows rows and n columns.
 template <class Use>
 void outer_group(const GroupFactors& factors, const float* q, size_t q_stride, size_t rank, const float* added,
                  float* out, size_t row_stride, size_t count, size_t n) {

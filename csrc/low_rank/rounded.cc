@@ -12,10 +12,10 @@
 namespace braid {
 namespace {
 
-constexpr size_t kBlockElements = 1 << 14;  // as floats they are still in a second-level cache after another pass
-constexpr size_t kLeastRows = 4;            // that the kernels go through together
+constexpr size_t kBlockElements = 1 << 14;  // as floats, they stay in a second-level cache during another pass
+constexpr size_t kLeastRows = 4;            // rows that the kernels process together
 
-// Some rows after another, as a matrix of their own: bits do not depend on how rows are cut.
+// Cuts rows into blocks, each of which is a matrix of its own. The bits do not depend on the cut.
 class Blocks {
  public:
   Blocks(const LowRankShape& shape, LowRankRange rows)
@@ -26,7 +26,7 @@ class Blocks {
 
   size_t most_elements() const { return std::min(most_, rows_.end - rows_.begin) * shape_.columns; }
 
-  // call(shape of the block, its first row, its first element).
+  // Calls call(shape, first row, first element) for each block.
   template <class Call>
   void each(const Call& call) {
     for (size_t row = rows_.begin; row < rows_.end; row += most_) {
@@ -52,7 +52,7 @@ class Blocks {
   std::vector<float> p_;
 };
 
-// Subtracts from a block what rebuild() gives to everybody for it.
+// Subtracts from a block the rounded product that rebuild() writes for it on all ranks.
 class Subtraction {
  public:
   Subtraction(DType dtype, size_t most_elements)

@@ -16,7 +16,7 @@ namespace braid {
 // ops ignore `divisor`. Floats of 16 and 8 bits are combined in float32 and rounded once per call (to nearest even).
 // float8_e4m3fn has no infinity: a number that it cannot hold becomes its largest number with the same sign, as in torch
 // since 2.12. The other floats become infinite. Integers wrap around modulo 2^bits. An integer average truncates toward
-// zero. bool: SUM, MAX, BOR and AVG ("any") are OR; PRODUCT, MIN and BAND are AND. Every non-zero byte counts as true;
+// zero. bool: SUM, MAX, BOR and AVG ("any") are OR; PRODUCT, MIN and BAND are AND; BXOR is XOR. Every non-zero byte counts as true;
 // results are 0 or 1. MIN and MAX give NaN if any source is NaN, in any position, and treat -0 as less than +0. Every
 // NaN result is the quiet NaN without sign and payload (0x7f in 8 bits), so the order of two sources never shows in the
 // bits. Both parts of a complex number are treated as floats.
