@@ -54,7 +54,7 @@ struct CodecTraits {
   bool is_linear = false;    // decoding the sum of two messages of one seed gives the sum of the decoded messages
   int block_elements = 1;    // the number of elements that share a scale
   // Dense codecs: the largest error of a decoded element, apart from the rounding of floats. For fp16 and bf16 it is a
-  // part of the element's own magnitude, in the format's normal range. For the others it is a part of the largest
+  // part of the element's own magnitude, in the format's normal range. For fp8, int8, int4 and qsgd it is a part of the largest
   // magnitude of the block, if that is 2^-100 or more; smaller blocks become zeros. For sign it is 1.
   double error_bound = 0;
   // Seconds per byte of the floats that a core takes to encode, and about as many to decode, if they are not measured.

@@ -21,9 +21,10 @@ class LargestSelection {
  public:
   explicit LargestSelection(size_t wanted);
 
-  // The next n elements, and what they leave behind if they are not sent. REQUIRES: at most 2^31 elements in all.
+  // Adds the next n elements, and writes to `left` their residual if they are not sent. REQUIRES: at most 2^31 elements
+  // in all.
   void put(const Terms& terms, size_t n, float* left);
-  // After the last: the `wanted` largest, or all if there were fewer, in order of their positions.
+  // Called after the last put(). Returns the `wanted` largest elements, or all if there are fewer, by position.
   std::span<const TopKCandidate> finish();
 
  private:
