@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of each dense codec for one element and for one block. It is written once for the host and for CUDA, so
-// that both give the same bytes. It uses only single IEEE operations, in a fixed order. So the compiler must not contract
-// a product and a sum into one operation (-ffp-contract=off, --fmad=false), and must not flush subnormal numbers.
+// The arithmetic of each dense codec for one element and for one block. It is written once for the host and for
+// CUDA, so that both give the same bytes. It uses only single IEEE operations, in a fixed order. So the compiler
+// must not contract a product and a sum into one operation (-ffp-contract=off, --fmad=false), and must not flush
+// subnormal numbers.
 //
-// Functions of elements take a float, or a vector of floats in the compiler's vector types. So they use selects instead
-// of branches. Functions of a block take a float.
+// Functions of elements take a float, or a vector of floats in the compiler's vector types. So they use selects
+// instead of branches. Functions of a block take a float.
 //
-// A block of kBlock elements shares a scale. If an element is infinite or a NaN, the scale is a NaN. Then the whole block
-// decodes to NaN, as a loss scaler expects, and leaves no residual.
+// A block of kBlock elements shares a scale. If an element is infinite or a NaN, the scale is a NaN. Then the
+// whole block decodes to NaN, as a loss scaler expects, and leaves no residual.
 //
 // The sign and payload of a NaN result differ among CPUs, so no codec sends them.
 #pragma once

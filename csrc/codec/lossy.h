@@ -17,8 +17,8 @@ struct Lossy {
   // from the result alike, so it stays right when another plan gives the sums to other ranks: what was kept where
   // this rank now gives exactly what it has, to another of its host, goes along.
   //
-  // It belongs to the operation until the operation has ended. After a failed operation its content is neither the old
-  // nor the new residual: begin with zeros in a new group.
+  // It belongs to the operation until the operation has ended. After a failed operation its content is neither the
+  // old nor the new residual: begin with zeros in a new group.
   float* residual = nullptr;
   uint32_t seed = 0;  // for the random choices; equal on all ranks
 };

@@ -22,7 +22,8 @@ using SharedSchedule = std::shared_ptr<const VerifiedSchedule>;
 // Thread-safe. A schedule that it returned stays valid after the cache is destroyed.
 class ScheduleCache {
  public:
-  // Returns errors of the planner and the verifier, and does not keep them. kInvalidArgument for an unknown family.
+  // Returns errors of the planner and the verifier, and does not keep them. kInvalidArgument for an unknown
+  // family.
   Result<SharedSchedule> get(const Collective& collective, std::string_view family,
                              const PlanOptions& options = {});
 
