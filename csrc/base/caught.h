@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns exceptions into a Status, which then fails the group that it belongs to. Used at the bottom of braid's threads,
-// and in all places where an exception would leave others waiting.
+// Turns exceptions into a Status, which then fails the group that it belongs to. Used at the bottom of braid's
+// threads, and in all places where an exception would leave others waiting.
 #pragma once
 
 #include <cxxabi.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// memcpy for large blocks, at a steady speed. glibc's memcpy copies large blocks with `rep movsb`. On Zen 3 this falls to
-// a tenth of its speed if source and target differ by a few bytes modulo a page: 2 GB/s instead of 30. This happens
-// whenever one is a NumPy array, which begins 16 bytes into a page, and the other is page-aligned memory of braid.
+// memcpy for large blocks, at a steady speed. glibc's memcpy copies large blocks with `rep movsb`. On Zen 3 this
+// falls to a tenth of its speed if source and target differ by a few bytes modulo a page: 2 GB/s instead of 30.
+// This happens whenever one is a NumPy array, which begins 16 bytes into a page, and the other is page-aligned
+// memory of braid.
 #pragma once
 
 #if defined(__SSE2__)
@@ -37,8 +38,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
 }
 
-// The same, past the caches: for a target larger than the caches, whose old content nobody reads. Saves reading its
-// lines before they are overwritten. Other threads see the bytes after end_of_stream().
+// The same, past the caches: for a target larger than the caches, whose old content nobody reads. Saves reading
+// its lines before they are overwritten. Other threads see the bytes after end_of_stream().
 inline void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 #if defined(__SSE2__)
   const size_t odd = (16 - reinterpret_cast<uintptr_t>(to) % 16) % 16;

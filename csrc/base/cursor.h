@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads tokens from one line of text. Keeps the first failure: the token that was expected, and the text found instead.
+// Reads tokens from one line of text. Keeps the first failure: the token that was expected, and the text found
+// instead.
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,8 @@ std::string_view name_of(ReduceOp op);  // "sum", ...
 std::optional<DType> dtype_from_name(std::string_view name);
 std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 
-// True if `op` is defined for `dtype`. Complex numbers have only sums and averages. Bitwise operators are for integers
-// and bool. All other operators are for every real dtype. No undefined pair may reach reduce().
+// True if `op` is defined for `dtype`. Complex numbers have only sums and averages. Bitwise operators are for
+// integers and bool. All other operators are for every real dtype. No undefined pair may reach reduce().
 bool is_defined(DType dtype, ReduceOp op);
 // The error text for an undefined pair; it names the possible operators.
 std::string undefined_text(DType dtype, ReduceOp op);

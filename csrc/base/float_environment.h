@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processor's settings for floats belong to a thread, and other code changes them: torch.set_flush_denormal(),
-// libraries built with -Ofast. Results that must have the same bits everywhere are computed under a PlainFloats object.
+// libraries built with -Ofast. Results that must have the same bits everywhere are computed under a PlainFloats
+// object.
 #pragma once
 
 #include <cstdint>

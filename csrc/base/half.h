@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 and bfloat16 to and from float, one element at a time, in plain integer arithmetic. The bits equal the results
-// of the F16C instructions: rounded to nearest even; a NaN stays a NaN, keeps its sign and leading payload, and becomes
-// quiet. A thread that flushes subnormal floats to zero gets the same bits.
+// float16 and bfloat16 to and from float, one element at a time, in plain integer arithmetic. The bits equal the
+// results of the F16C instructions: rounded to nearest even; a NaN stays a NaN, keeps its sign and leading
+// payload, and becomes quiet. A thread that flushes subnormal floats to zero gets the same bits.
 #pragma once
 
 #include <cstdint>
 
 namespace braid {
 
-// Always inlined, and without std functions: files built for a wider instruction set use these functions, too, and the
-// linker must never keep an out-of-line copy from such a file.
+// Always inlined, and without std functions: files built for a wider instruction set use these functions, too, and
+// the linker must never keep an out-of-line copy from such a file.
 #define BRAID_HALF_INLINE [[gnu::always_inline]] constexpr
 
 BRAID_HALF_INLINE float float_from_float16(uint16_t half) {

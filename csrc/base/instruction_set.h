@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector instructions that the kernels of this process use: the widest of this CPU, unless another set is forced.
+// The vector instructions that the kernels of this process use: the widest of this CPU, unless another set is
+// forced.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits that can be given up. The waiting thread asks from time to time whether to go on: Python runs a signal handler
-// only when its main thread checks for signals.
+// Waits that can be given up. The waiting thread asks from time to time whether to go on: Python runs a signal
+// handler only when its main thread checks for signals.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace braid {
 // Called in the thread that waits, while no lock is held. Returns true to end the wait. Empty: never called.
 using GiveUp = std::function<bool()>;
 
-// The time between two calls of GiveUp, so Ctrl-C is answered this late at most. Also how long a collective stays in the
-// thread of a caller with a GiveUp: a longer collective is handed to the progress thread.
+// The time between two calls of GiveUp, so Ctrl-C is answered this late at most. Also how long a collective stays
+// in the thread of a caller with a GiveUp: a longer collective is handed to the progress thread.
 inline constexpr milliseconds kLookUpEvery{50};
 
 enum class Waited { kDone, kLate, kGivenUp };

@@ -11,7 +11,8 @@
 
 namespace braid {
 
-// A value that one rank leaves in a store for the others: endpoints, tokens, places. An endpoint has some hundred bytes.
+// A value that one rank leaves in a store for the others: endpoints, tokens, places. An endpoint has some hundred
+// bytes.
 inline constexpr size_t kMostStoreValueBytes = size_t{1} << 20;
 // A text that the first rank tells the others: for example a topology, with a line for each host.
 inline constexpr size_t kMostToldBytes = size_t{16} << 20;

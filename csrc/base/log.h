@@ -8,7 +8,8 @@ namespace braid {
 
 enum class LogLevel { kInfo, kWarning };
 
-// Called from any thread. The default sink writes warnings to standard error, one line each, and drops other levels.
+// Called from any thread. The default sink writes warnings to standard error, one line each, and drops other
+// levels.
 using LogSink = void (*)(LogLevel level, const char* line);
 void set_log_sink(LogSink sink);
 

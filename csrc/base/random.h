@@ -14,8 +14,8 @@ namespace braid {
 // Fills `into` with random bytes from the operating system. They are good enough for secrets.
 Status fill_random(Bytes into);
 
-// 128 random bits. Memory that holds them is certainly the memory that is meant, not other memory at its address. A proof
-// over them was certainly made for this handshake. Travels in messages as it lies in memory.
+// 128 random bits. Memory that holds them is certainly the memory that is meant, not other memory at its address.
+// A proof over them was certainly made for this handshake. Travels in messages as it lies in memory.
 struct Nonce {
   uint64_t high = 0;
   uint64_t low = 0;

@@ -35,7 +35,8 @@ Digest hmac_sha256(ConstBytes key, ConstBytes message);
 // Two lower-case digits per byte.
 std::string hex(ConstBytes bytes);
 
-// Takes the same time for every position of the first difference, so that an attacker learns nothing from the time.
+// Takes the same time for every position of the first difference, so that an attacker learns nothing from the
+// time.
 bool equal_in_constant_time(ConstBytes a, ConstBytes b);
 
 inline ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as values. Errors from outside (a lost peer, a timeout, wrong arguments) travel as a Status by value, across
-// threads. They become exceptions only in the Python and torch bindings.
+// Errors as values. Errors from outside (a lost peer, a timeout, wrong arguments) travel as a Status by value,
+// across threads. They become exceptions only in the Python and torch bindings.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // Vector registers in the compiler's own types, so that the same source serves every width.
 //
 // Included once by each kernels_<instruction set>.cc, which defines BRAID_VECTOR_BYTES. Everything is in the
-// anonymous namespace and nothing calls an inline function of the standard library: the linker must not keep code for
-// a wide CPU as the only copy for all CPUs.
+// anonymous namespace and nothing calls an inline function of the standard library: the linker must not keep code
+// for a wide CPU as the only copy for all CPUs.
 #pragma once
 
 #include <cstddef>

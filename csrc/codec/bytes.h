@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codecs with a scale: one byte or half a byte per element. Included once by each kernels_<instruction set>.cc;
-// base/vectors.h has the rules for such files.
+// The codecs with a scale: one byte or half a byte per element. Included once by each kernels_<instruction
+// set>.cc; base/vectors.h has the rules for such files.
 #pragma once
 
 #include "codec/tiles.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lossy codecs: they encode a run of floats in fewer bytes. They also return the loss, which the caller adds next time
-// (error feedback: Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*; docs/codecs.md has a
-// full dump of each kind.
+// Lossy codecs: they encode a run of floats in fewer bytes. They also return the loss, which the caller adds next
+// time (error feedback: Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*;
+// docs/codecs.md has a full dump of each kind.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ inline constexpr uint32_t kMostEvery = 1u << 20;
 inline constexpr size_t kMostEncodedElements = size_t{1} << 31;  // in one message
 
 // "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "qsgd", "sign"; "top_k:0.001" and "random_k:0.01" with
-// the part of the elements that is sent; 1/part is rounded to a whole number (4 to 2^20). kInvalidArgument lists the
-// codecs.
+// the part of the elements that is sent; 1/part is rounded to a whole number (4 to 2^20). kInvalidArgument lists
+// the codecs.
 Result<Codec> codec_from_text(std::string_view text);
 std::string to_text(const Codec& codec);
 
@@ -53,18 +53,21 @@ struct CodecTraits {
   bool is_unbiased = false;  // the expected value of a decoded element is the encoded element
   bool is_linear = false;    // decoding the sum of two messages of one seed gives the sum of the decoded messages
   int block_elements = 1;    // the number of elements that share a scale
-  // Dense codecs: the largest error of a decoded element, apart from the rounding of floats. For fp16 and bf16 it is a
-  // part of the element's own magnitude, in the format's normal range. For the others it is a part of the largest
-  // magnitude of the block, if that is 2^-100 or more; smaller blocks become zeros. For sign it is 1.
+  // Dense codecs: the largest error of a decoded element, apart from the rounding of floats. For fp16 and bf16 it
+  // is a part of the element's own magnitude, in the format's normal range. For fp8, int8, int4 and qsgd it is a
+  // part of the largest magnitude of the block, if that is 2^-100 or more; smaller blocks become zeros. For sign
+  // it is 1.
   double error_bound = 0;
-  // Seconds per byte of the floats that a core takes to encode, and about as many to decode, if they are not measured.
+  // Seconds per byte of the floats that a core takes to encode, and about as many to decode, if they are not
+  // measured.
   double coding_s_per_byte = 2e-10;
 };
 const CodecTraits& traits(CodecKind kind);
 
 // The size of a message. REQUIRES: elements <= kMostEncodedElements.
 size_t encoded_bytes(const Codec& codec, size_t elements);
-// The bytes of a message divided by the bytes of its floats; by default for a long message. REQUIRES: elements > 0.
+// The bytes of a message divided by the bytes of its floats; by default for a long message. REQUIRES: elements >
+// 0.
 double ratio(const Codec& codec, size_t elements = size_t{1} << 24);
 
 // Encodes values[i] * scale + residual[i], and leaves in residual[i] what the message lacks of it: exactly the
@@ -73,11 +76,11 @@ double ratio(const Codec& codec, size_t elements = size_t{1} << 24);
 // top-k, in so far as that sends it; random-k sends a NaN in its place if it is not the one of its stretch that is
 // chosen. A finite element decodes to a finite one, unless the sum of a block of sign overflows.
 //
-// `seed` determines the random choices of qsgd and random_k; other codecs ignore it. Messages of random_k with the same
-// seed are linear.
+// `seed` determines the random choices of qsgd and random_k; other codecs ignore it. Messages of random_k with the
+// same seed are linear.
 //
-// The bytes and the residual are the same on every host and device. They do not depend on how the calling thread treats
-// subnormal floats.
+// The bytes and the residual are the same on every host and device. They do not depend on how the calling thread
+// treats subnormal floats.
 //
 // REQUIRES: elements <= kMostEncodedElements; out.size() == encoded_bytes(codec, elements); residual null or
 // `elements` floats that overlap neither.

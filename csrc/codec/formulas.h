@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each dense codec does to one element and to one block, written once for the host and for CUDA, so that both
-// give the same bytes. Only single IEEE operations, in a fixed order: whoever compiles this must not contract a
-// product and a sum into one (-ffp-contract=off, --fmad=false), nor flush subnormal numbers.
+// The arithmetic of each dense codec for one element and for one block. It is written once for the host and for
+// CUDA, so that both give the same bytes. It uses only single IEEE operations, in a fixed order. So the compiler
+// must not contract a product and a sum into one operation (-ffp-contract=off, --fmad=false), and must not flush
+// subnormal numbers.
 //
-// What is done to elements takes a float, or a vector of them in the compiler's vector types: hence selects in the
-// place of branches. What is done to a block takes a float.
+// Functions of elements take a float, or a vector of floats in the compiler's vector types. So they use selects
+// instead of branches. Functions of a block take a float.
 //
-// A block of kBlock elements shares a scale. Where an element of it is infinite or no number, the scale is a NaN:
-// the whole block decodes to NaN, as a loss scaler expects, and nothing of it stays behind as a residual.
+// A block of kBlock elements shares a scale. If an element is infinite or a NaN, the scale is a NaN. Then the
+// whole block decodes to NaN, as a loss scaler expects, and leaves no residual.
 //
-// Which sign and payload the NaN of an operation has differs among CPUs, so no codec sends them.
+// The sign and payload of a NaN result differ among CPUs, so no codec sends them.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of kernels that each kernels_<instruction set>.cc gives to stream.cc. A kernel works on one tile, which
-// begins with a block. Memory may have any alignment.
+// The table of kernels that each kernels_<instruction set>.cc gives to stream.cc. A kernel works on one tile,
+// which begins with a block. Memory may have any alignment.
 #pragma once
 
 #include "codec/codec.h"

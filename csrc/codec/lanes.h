@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Floats and their integers in vectors, and how bytes, halves and bits become lanes and go back to memory.
-// Included once by each kernels_<instruction set>.cc; base/vectors.h says what that asks.
+// Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such files.
 #pragma once
 
 #include <cstdint>

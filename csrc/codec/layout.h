@@ -37,7 +37,7 @@ struct MessageLayout {
 MessageLayout message_layout(const Codec& codec, size_t elements);
 
 MessageHeader header_for(const Codec& codec, size_t elements, uint32_t seed);
-// kInvalidArgument unless `message` has the size and the header of this codec and so many elements.
+// kInvalidArgument unless `message` has the size and the header for this codec and this number of elements.
 Result<MessageHeader> read_header(const Codec& codec, ConstBytes message, size_t elements);
 
 }  // namespace braid

@@ -56,7 +56,7 @@ void decode_halves(const std::byte*, const std::byte* data, size_t n, float* out
 }
 
 size_t sift(const Terms& terms, size_t n, int32_t threshold, uint32_t position, TopKCandidate* out, float* left) {
-  constexpr size_t kGroup = 4 * kStep;  // few are found, so most of the time a whole group is passed over
+  constexpr size_t kGroup = 4 * kStep;  // few elements are found, so most groups are skipped as a whole
   size_t count = 0, i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     alignas(BRAID_VECTOR_BYTES) float group[kGroup];

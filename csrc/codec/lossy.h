@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// How an all_reduce or a reduce_scatter may lose precision for fewer bytes between hosts.
+// How an all_reduce or a reduce_scatter may lose precision to send fewer bytes between hosts.
 struct Lossy {
   Codec codec;
   // One float per element of the input, in units of the result, or null. Where this rank sends to another host,
@@ -17,14 +17,14 @@ struct Lossy {
   // from the result alike, so it stays right when another plan gives the sums to other ranks: what was kept where
   // this rank now gives exactly what it has, to another of its host, goes along.
   //
-  // It is the operation's until that has ended. A failed operation leaves in it neither what it had nor what it
-  // would have had: who goes on in a new group should begin with zeros.
+  // It belongs to the operation until the operation has ended. After a failed operation its content is neither the
+  // old nor the new residual: begin with zeros in a new group.
   float* residual = nullptr;
-  uint32_t seed = 0;  // of the random choices; the same on all ranks
+  uint32_t seed = 0;  // for the random choices; equal on all ranks
 };
 
-// A number for every codec, and 0 for none, in 26 bits; and the codec's text again, or nothing where the number
-// makes no sense.
+// A number of 26 bits for every codec, 0 for no codec. The reverse gives the codec's text, or nothing for a number
+// without a codec.
 inline int32_t word_of(const std::optional<Lossy>& lossy) {
   if (!lossy) return 0;
   return static_cast<int32_t>(lossy->codec.every << 5) | (static_cast<int32_t>(lossy->codec.kind) + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sign codec: a bit an element. Included once by each kernels_<instruction set>.cc; base/vectors.h says what
-// that asks.
+// The sign codec: one bit per element. Included once by each kernels_<instruction set>.cc; base/vectors.h has the
+// rules for such files.
 #pragma once
 
 #include "codec/tiles.h"
@@ -12,7 +12,7 @@ struct SignBlock {
   static constexpr size_t kElements = kSignBlock;
   static constexpr size_t kVectors = kSignLanes / kStep;  // of a row
 
-  // Keeps the elements.
+  // Stores the elements in `values`, too.
   static float sum_of_magnitudes(const Terms& terms, float* values) {
     Floats sums[kVectors] = {};
     for (size_t row = 0; row < kSignRows; ++row) {

@@ -11,8 +11,8 @@
 
 namespace braid {
 
-// Finds the elements of the largest magnitude in one pass, which may come in parts. Takes the first of equal elements. A
-// NaN is larger than all numbers, and all NaNs are equal.
+// Finds the elements of the largest magnitude in one pass, which may come in parts. Takes the first of equal
+// elements. A NaN is larger than all numbers, and all NaNs are equal.
 //
 // It keeps candidates: all elements at first, and as often as there are too many of them the `wanted` largest,
 // after which only what is larger than the least of these can still be wanted. In any order but an ascending one
@@ -21,9 +21,10 @@ class LargestSelection {
  public:
   explicit LargestSelection(size_t wanted);
 
-  // The next n elements, and what they leave behind if they are not sent. REQUIRES: at most 2^31 elements in all.
+  // Adds the next n elements, and writes to `left` their residual if they are not sent. REQUIRES: at most 2^31
+  // elements in all.
   void put(const Terms& terms, size_t n, float* left);
-  // After the last: the `wanted` largest, or all if there were fewer, in order of their positions.
+  // Called after the last put(). Returns the `wanted` largest elements, or all if there are fewer, by position.
   std::span<const TopKCandidate> finish();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// A whole number of blocks of every codec, small enough for the first-level cache.
+// A multiple of every codec's block, small enough for the first-level cache.
 inline constexpr size_t kTileElements = 4096;
 
 class Encoder {
@@ -18,11 +18,11 @@ class Encoder {
   // As encode(); `left` is null or gets what the message lacks, `elements` floats.
   Encoder(const Codec& codec, size_t elements, uint32_t seed, float* left, Bytes out);
 
-  // The next n values: kTileElements, but for the last tile. `values` may be where their `left` is.
+  // Adds the next n values: kTileElements, except in the last tile. `values` may be the memory of their `left`.
   void put(const float* values, size_t n) { put_sums(values, 1, nullptr, n); }
   // The next n are values[i] * scale + addend[i]; each may be where their `left` is, and `addend` null.
   void put_sums(const float* values, float scale, const float* addend, size_t n);
-  // After the last; only now is what top-k sends, and leaves, complete.
+  // Called after the last put. Only then the message and `left` of top-k are complete.
   void finish();
 
  private:
@@ -45,7 +45,7 @@ class Decoder {
   // kInvalidArgument as decode().
   static Result<Decoder> open(const Codec& codec, ConstBytes message, size_t elements);
 
-  // The next n values: kTileElements, but for the last tile. take() stores, add() adds them.
+  // The next n values: kTileElements, except in the last tile. take() stores them, add() adds them.
   void take(float* out, size_t n);
   void add(float* into, size_t n);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop over the blocks of a tile. Included once by each kernels_<instruction set>.cc; base/vectors.h says what
-// that asks.
+// The loop over the blocks of a tile. Included once by each kernels_<instruction set>.cc; base/vectors.h has the
+// rules for such files.
 //
-// Blocks come whole: the last one of a message is padded with zeros, which change nothing, and of what comes out
-// as many floats are stored as there are.
+// Blocks are whole: the last block of a message is padded with zeros, which change nothing. Only as many decoded
+// floats are stored as the message has elements.
 #pragma once
 
 #include "codec/kernels.h"

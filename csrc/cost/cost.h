@@ -3,9 +3,9 @@
 // Thakur, Rabenseifner, Gropp 2005). Each message has a cost, too: the "o" of LogP (Culler et al. 1993).
 //
 // A node has a port out and a port in. Each port has two parts: the memory, for messages inside the host, and a
-// share of the host's NIC, for messages to other hosts. A node's share of the NIC is its fraction of the bytes that
-// the host sends (or receives) over the NIC in this schedule. So a leader that sends alone has the whole NIC. Four
-// nodes that send equally much have a quarter each, even in rounds in which some of them are silent.
+// share of the host's NIC, for messages to other hosts. A node's share of the NIC is its fraction of the bytes
+// that the host sends (or receives) over the NIC in this schedule. So a leader that sends alone has the whole NIC.
+// Four nodes that send equally much have a quarter each, even in rounds in which some of them are silent.
 //
 // The messages of one round of a node share the port:
 //   busy = overheads of all messages + max over memory and NIC of
@@ -19,14 +19,15 @@
 // bytes takes reduce_s_per_byte.
 //
 // If `sharers` ranks share each core, a node's processor also works for the other ranks. Messages over NICs cost
-// processor time. The average of this time per rank is added sharers - 1 times (Graham's bound for a list schedule,
-// 1969). It is not added if there are several segments: then it passes while the NICs move other segments.
+// processor time. The average of this time per rank is added sharers - 1 times (Graham's bound for a list
+// schedule, 1969). It is not added if there are several segments: then it passes while the NICs move other
+// segments.
 //
 // A chunk with share 0 is not sent and takes no time. In the first segment NICs pass the first bytes, as many as
 // the topology's burst, in no time, out and in. The nodes of a host have equal parts of the burst.
 //
-// A schedule that runs in Q segments, W of them in flight, takes the time of one segment, plus Q-1 times the longer
-// of
+// A schedule that runs in Q segments, W of them in flight, takes the time of one segment, plus Q-1 times the
+// longer of
 //   - the time for which one segment occupies the busiest memory, NIC, special link, or node's local steps: a
 //     segment goes out while the one before it comes back;
 //   - a W-th of the time of one segment: no more than W segments are in flight.

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// Returns the size in bytes to aim at for a chunk of one segment, when `window` segments are in flight. The size is
-// a multiple of 64. These limits hold:
+// Returns the size in bytes to aim at for a chunk of one segment, when `window` segments are in flight. The size
+// is a multiple of 64. These limits hold:
 //   - The bytes under way to a NIC fit its queue. They are the messages that its nodes receive in one round, of
 //     every segment in the window. The queue holds the bytes that the NIC receives in 10 ms, at least 256 KiB and
 //     at most 4 MiB.
@@ -19,8 +19,8 @@ namespace braid {
 //   - At most 256 KiB: this is enough to hide the cost of a message. It is the size if no message leaves a host.
 //   - At least 4 KiB.
 //
-// `ratio` is the size of a message divided by the size of its chunk. A ratio below 1 makes chunks larger by 1/ratio,
-// up to 1 MiB. REQUIRES: verify() accepts the schedule, topology.nodes() == schedule.nodes(), window > 0.
+// `ratio` is the size of a message divided by the size of its chunk. A ratio below 1 makes chunks larger by
+// 1/ratio, up to 1 MiB. REQUIRES: verify() accepts the schedule, topology.nodes() == schedule.nodes(), window > 0.
 int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int window, double ratio = 1);
 
 }  // namespace braid

@@ -29,8 +29,8 @@ std::vector<int> members(const Topology& topology, const Owners& owners, bool al
   return counts;
 }
 
-// How long the NIC of each host is busy, by the host's share; g of the n contributing owners are on that host. With
-// g = 0 the formula gives n X each way, which is right for a host with aggregators only.
+// How long the NIC of each host is busy, by the host's share; g of the n contributing owners are on that host.
+// With g = 0 the formula gives n X each way, which is right for a host with aggregators only.
 std::vector<OwnerUse> uses_of(const Topology& topology, const Owners& owners) {
   const double n = owners.contributing;
   const std::vector<int> contributing = members(topology, owners, false);

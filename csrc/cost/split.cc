@@ -9,7 +9,8 @@
 namespace braid {
 namespace {
 
-// How often the first guess is halved. A double has 53 bits; the rest is for rates that differ by many powers of 2.
+// How often the first guess is halved. A double has 53 bits; the rest is for rates that differ by many powers of
+// 2.
 constexpr int kHalvings = 200;
 
 // The shares with which an owner is done in time. They are not limited to 1: the sum of all shares does that. So

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of a vector each owner should own in a direct all-reduce, computed from rates alone. Every rank sends
-// its contributions to the owners; the owners add them and send the sums back. csrc/cost/shares.h applies this to a
-// topology.
+// its contributions to the owners; the owners add them and send the sums back. csrc/cost/shares.h applies this to
+// a topology.
 #pragma once
 
 #include <span>

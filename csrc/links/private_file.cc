@@ -51,7 +51,8 @@ bool write_all(int fd, const std::string& text) {
 void make_folder(const std::filesystem::path& folder) {
   std::error_code ignored;  // if the folder cannot be made, opening the file fails
   if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), ignored);
-  // Compiled code is kept in this folder, too. It is trusted only if nobody else can write here, whatever the umask.
+  // Compiled code is kept in this folder, too. It is trusted only if nobody else can write here, whatever the
+  // umask.
   ::mkdir(folder.c_str(), S_IRWXU);
 }
 

@@ -19,8 +19,8 @@ bool has_board(const Topology& topology) {
 
 }  // namespace
 
-// Ranks that share a core run one after another. A round needs all ranks, and each rank waits for the others of its
-// core. That alpha grows with the square is fitted to measurements with two and four ranks per core.
+// Ranks that share a core run one after another. A round needs all ranks, and each rank waits for the others of
+// its core. That alpha grows with the square is fitted to measurements with two and four ranks per core.
 Link link_inside(const Inside& inside) {
   if (!inside.board) return kWithinHost;
   const double sharers = std::max(inside.ranks_per_core, 1.0);

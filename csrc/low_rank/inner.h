@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of products along rows. Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such
-// files.
+// Sums of products along rows. Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules
+// for such files.
 //
 // The order of a sum, on all CPUs: lane l of kSumLanes adds the products at l, l + kSumLanes, ... of a tile, then
 // lane l takes what lane l + 8 has, then l + 4, 2, 1; tiles are added in order. A narrow CPU goes through a tile

@@ -35,7 +35,8 @@ class Basis {
       }
       const float after = kernels_.dot(own, own, rows_);
       if (!(after > 0)) return false;
-      // If half of the length is left, the rounded rest of the other components is small (W. Kahan, "twice is enough").
+      // If half of the length is left, the rounded rest of the other components is small (W. Kahan, "twice is
+      // enough").
       const bool is_kept = after > 0.25f * before;
       before = after;
       if (is_kept) break;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of low_rank.h for gradients of 16 bits. Gradients are read in 16 bits; all other data is float32. The result
-// is P Q^T, rounded to 16 bits once. The same rounded product is subtracted, so the error contains the rounding loss.
+// The passes of low_rank.h for gradients of 16 bits. Gradients are read in 16 bits; all other data is float32. The
+// result is P Q^T, rounded to 16 bits once. The same rounded product is subtracted, so the error contains the
+// rounding loss.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@
 
 namespace braid {
 
-// REQUIRES, here and below: dtype is float16 or bfloat16; memory does not overlap. 16-bit data may have any alignment.
+// REQUIRES, here and below: dtype is float16 or bfloat16; memory does not overlap. 16-bit data may have any
+// alignment.
 void low_rank_project_rounded(DType dtype, const LowRankShape& shape, const std::byte* gradient, float* matrix,
                               const float* sent, const float* q, LowRankRange rows, float* p);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system allocates shared memory page by page, when a page is first touched. If the machine then has no memory left
-// (strict overcommit, a broken page), the process ends with SIGBUS. A process that reserves the pages before gets an
-// error instead.
+// The system allocates shared memory page by page, when a page is first touched. If the machine then has no memory
+// left (strict overcommit, a broken page), the process ends with SIGBUS. A process that reserves the pages before
+// gets an error instead.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace braid {
 
-// Allocates the pages of these bytes, if they are not allocated yet. Keeps their content. kSystem if the machine has no
-// memory left. On kernels before 5.14 the result is always ok. If the kernel ends processes that reach a limit, as it
-// may for a control group, this call ends the process, too, and returns no error.
+// Allocates the pages of these bytes, if they are not allocated yet. Keeps their content. kSystem if the machine
+// has no memory left. On kernels before 5.14 the result is always ok. If the kernel ends processes that reach a
+// limit, as it may for a control group, this call ends the process, too, and returns no error.
 Status reserve(std::byte* begin, size_t bytes);
 
 // A block of memory whose first part is reserved. The part can grow.
@@ -32,7 +32,8 @@ class ReservedPrefix {
   size_t reserved_ = 0;
 };
 
-// For tests: reserve() calls `populate` instead of the system. It returns 0 or an errno value. Null: the system again.
+// For tests: reserve() calls `populate` instead of the system. It returns 0 or an errno value. Null: the system
+// again.
 void reserve_by(int (*populate)(void* begin, size_t bytes));
 
 }  // namespace braid

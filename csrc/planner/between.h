@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a family for ranks into a family for hosts. The schedule between hosts has one rank per host. One real rank
-// of each host, the carrier, runs the host's part.
+// Makes a family for ranks into a family for hosts. The schedule between hosts has one rank per host. One real
+// rank of each host, the carrier, runs the host's part.
 #pragma once
 
 #include <vector>
@@ -17,9 +17,9 @@ struct Between {
 
 size_t most_rounds(const Schedule& schedule);  // the number of rounds of the longest program
 
-// Adds the steps of `host` (or of an aggregator) in round `round` to the open round of its carrier. Adds nothing if
-// the program has fewer rounds. `inputs` is the carrier's memory that the schedule reads as its input. A copy of
-// memory onto itself is left out.
+// Adds the steps of `host` (or of an aggregator) in round `round` to the open round of its carrier. Adds nothing
+// if the program has fewer rounds. `inputs` is the carrier's memory that the schedule reads as its input. A copy
+// of memory onto itself is left out.
 void add_round(Builder& builder, const Between& between, int host, size_t round, Buffer inputs);
 
 }  // namespace braid

@@ -5,8 +5,8 @@
 //              round 1:  0 -> 2   1 -> 3          round 1:  2 -> 0
 //
 // In round k of a broadcast the first 2^k positions have the vector. Each position p sends it to position p + 2^k.
-// In round k of a reduce, each position p that is an odd multiple of 2^k sends its partial sum to position p - 2^k.
-// Ranks other than the root keep partial sums in scratch, because they must not write to their input.
+// In round k of a reduce, each position p that is an odd multiple of 2^k sends its partial sum to position p -
+// 2^k. Ranks other than the root keep partial sums in scratch, because they must not write to their input.
 // Rounds: ceil(log2 n). Sent by the root of a broadcast: S log2 n. One chunk.
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "planner/alone.h"

@@ -7,8 +7,8 @@
 //   round 1:  r0 -> all: sum 0                r1 -> all: sum 1                ...
 //
 // Rounds: 2. Sent by rank j with share x_j: (1 + (n-2) x_j) S. So a rank behind a slow link can get a small share,
-// or 0, which makes its chunk empty. Sent by an aggregator: n x_j S. Equal shares without aggregators: 2(n-1)/n S. A
-// sum is rounded once. A chunk per node.
+// or 0, which makes its chunk empty. Sent by an aggregator: n x_j S. Equal shares without aggregators: 2(n-1)/n S.
+// A sum is rounded once. A chunk per node.
 // Jiang et al., "A unified architecture for accelerating distributed DNN training" (BytePS), 2020.
 #include <string>
 

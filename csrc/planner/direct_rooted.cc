@@ -4,8 +4,9 @@
 //   root 0:  r0 <-> r1, r0 <-> r2, r0 <-> r3
 //
 // Rounds: 1. Sent or received by the root: (n-1) S; by every other rank: S. In reduce the root adds all n
-// contributions in one pass in the order of ranks, so the sum is rounded once. Best for few ranks or small tensors.
-// Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", 2007.
+// contributions in one pass in the order of ranks, so the sum is rounded once. Best for few ranks or small
+// tensors. Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and
+// experience", 2007.
 #include "planner/alone.h"
 #include "planner/shapes.h"
 

@@ -6,12 +6,12 @@
 //                       1     4                  0     3
 //                      0 2                      4 1
 //
-// The positions of a tree are 1..n from left to right. Odd positions are leaves. Even positions are inner nodes; the
-// number of trailing zero bits is the number of levels below. In the second tree the ranks are mirrored if n is even,
-// and moved on by one if n is odd. So a rank at an even position of one tree has an odd position in the other. Ranks
-// are placed host by host, so most edges stay inside a host. A parent adds in the order left, own, right. Level k of
-// both trees moves in the same round. So every message is sent and received in the same round, and no node waits for
-// a message of a later round.
+// The positions of a tree are 1..n from left to right. Odd positions are leaves. Even positions are inner nodes;
+// the number of trailing zero bits is the number of levels below. In the second tree the ranks are mirrored if n
+// is even, and moved on by one if n is odd. So a rank at an even position of one tree has an odd position in the
+// other. Ranks are placed host by host, so most edges stay inside a host. A parent adds in the order left, own,
+// right. Level k of both trees moves in the same round. So every message is sent and received in the same round,
+// and no node waits for a message of a later round.
 // Rounds: 2 floor(log2 n). Sent per rank: at most 2 S. Two chunks.
 // Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 #include <bit>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces any number of ranks to a power of two. Among the first 2 * extra ranks, each even rank sends its vector to
-// its odd neighbour, sits out, and gets the result back at the end (Thakur, Rabenseifner, Gropp 2005).
+// Reduces any number of ranks to a power of two. Among the first 2 * extra ranks, each even rank sends its vector
+// to its odd neighbour, sits out, and gets the result back at the end (Thakur, Rabenseifner, Gropp 2005).
 //
 //   5 ranks:  0 -> 1   2   3   4        active: 1 2 3 4, known as 0 1 2 3
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce in one shot: every rank sends its whole vector to every other rank. All ranks add the n vectors in one
-// pass, in the order of ranks.
+// All-reduce in one shot: every rank sends its whole vector to every other rank. All ranks add the n vectors in
+// one pass, in the order of ranks.
 //
 //   r0 -> r1, r2, r3    r1 -> r2, r3, r0    r2 -> r3, r0, r1    r3 -> r0, r1, r2
 //

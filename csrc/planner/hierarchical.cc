@@ -7,12 +7,12 @@
 //                 then:        0 <-> 2   1 <-> 3   all_reduce of each piece between the hosts
 //                 last round:  0 <-> 1   2 <-> 3   a host's ranks swap the pieces, now final
 //
-// There are as many pieces as ranks on the largest host. On a host with g ranks, piece p of P belongs to local rank
-// floor(p g / P). So every rank carries a run of pieces, and runs the same round of all of them as one round. A host
-// with one rank runs the schedule between hosts on its input. With one rank per host there are no other rounds.
-// Rounds: 2 more than the schedule between hosts. Sent out of a host: as much as its node sends in the schedule
-// between hosts, in equal parts by all its ranks. Sent inside: 2(g-1)/g S per rank. Chunks: P times those of the
-// schedule between hosts. Its aggregators exchange messages with the ranks that carry the pieces.
+// There are as many pieces as ranks on the largest host. On a host with g ranks, piece p of P belongs to local
+// rank floor(p g / P). So every rank carries a run of pieces, and runs the same round of all of them as one round.
+// A host with one rank runs the schedule between hosts on its input. With one rank per host there are no other
+// rounds. Rounds: 2 more than the schedule between hosts. Sent out of a host: as much as its node sends in the
+// schedule between hosts, in equal parts by all its ranks. Sent inside: 2(g-1)/g S per rank. Chunks: P times those
+// of the schedule between hosts. Its aggregators exchange messages with the ranks that carry the pieces.
 // Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy", 2019.
 #include "planner/hierarchical.h"
 

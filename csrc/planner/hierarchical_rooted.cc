@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast and reduce over hosts: a binomial tree between the leaders of the hosts; every leader exchanges messages
-// with each other rank of its host. The root leads its own host. The first rank leads any other host.
+// Broadcast and reduce over hosts: a binomial tree between the leaders of the hosts; every leader exchanges
+// messages with each other rank of its host. The root leads its own host. The first rank leads any other host.
 //
 //   broadcast from 0, hosts {0, 1} and {2, 3}:  round 0:  0 -> 2
 //                                               round 1:  0 -> 1   2 -> 3
-//   reduce is the reverse. Ranks other than the root keep partial sums in scratch: they must not write to their input.
+//   reduce is the reverse. Ranks other than the root keep partial sums in scratch: they must not write to their
+//   input.
 //
 // Rounds: ceil(log2 H) + 1 with H hosts. The vector crosses H-1 times from host to host. One chunk.
 // Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation

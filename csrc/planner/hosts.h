@@ -11,8 +11,8 @@ namespace braid {
 // Which ranks share a host. Hosts are renumbered by first appearance.
 class Hosts {
  public:
-  // `hosts` has the host of every rank; empty: each rank has a host of its own. The hosts of aggregators are ignored.
-  // REQUIRES: check_hosts() accepted `hosts`.
+  // `hosts` has the host of every rank; empty: each rank has a host of its own. The hosts of aggregators are
+  // ignored. REQUIRES: check_hosts() accepted `hosts`.
   explicit Hosts(int ranks, const std::vector<int>& hosts = {});
 
   int count() const { return static_cast<int>(ranks_.size()); }

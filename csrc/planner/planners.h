@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of all families: for a collective and a name, the function that draws the schedule. Planners are pure:
-// no clock, no randomness, no environment, so all ranks draw the same schedule. A new family is one file and one row.
+// no clock, no randomness, no environment, so all ranks draw the same schedule. A new family is one file and one
+// row.
 #pragma once
 
 #include <compare>
@@ -19,8 +20,8 @@ struct PlanOptions {
   // `takes_shares` accept weights. The first owners are the ranks; in a hierarchical family they are the hosts of
   // ranks, in order of first appearance. Then comes each aggregator.
   std::vector<uint64_t> shares;
-  // The host of every rank, numbered by first appearance, and then of every aggregator. Empty: each node has a host
-  // of its own. All families accept hosts.
+  // The host of every rank, numbered by first appearance, and then of every aggregator. Empty: each node has a
+  // host of its own. All families accept hosts.
   std::vector<int> hosts;
   // The number of aggregators. Only families with `takes_aggregators` accept more than 0.
   int aggregators = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two halves of the ring all-reduce, as collectives of their own.
 //
-//   reduce_scatter, 4 ranks: block 3 starts at r0; r1, r2 and r3 add their contributions in turn; r3 keeps the sum.
+//   reduce_scatter, 4 ranks: block 3 starts at r0; r1, r2 and r3 add their contributions in turn; r3 keeps the
+//   sum.
 //     Partial sums stay in scratch, because the caller gets only the last sum.
 //   all_gather, 4 ranks: block 0 goes 0 -> 1 -> 2 -> 3, and the other blocks likewise.
 //

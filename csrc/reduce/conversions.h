@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of convert.h. Included once by each kernels_<instruction set>.cc; base/vectors.h says why nothing here may
-// leave its file. The compiler turns the plain loops into vectors; float16 needs the instructions of lanes.h where
-// there are any.
+// The loops of convert.h. Included once by each kernels_<instruction set>.cc; base/vectors.h says why nothing here
+// may leave its file. The compiler turns the plain loops into vectors; float16 needs the instructions of lanes.h
+// where there are any.
 #pragma once
 
 #include "base/half.h"

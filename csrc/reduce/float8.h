@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-// Formats with sign, exponent and kMantissa bits. kLargest is the largest result of rounding. Codes from kSpecial on are
-// infinity and NaN.
+// Formats with sign, exponent and kMantissa bits. kLargest is the largest result of rounding. Codes from kSpecial
+// on are infinity and NaN.
 struct E4M3Fn {
   static constexpr int kMantissa = 3, kBias = 7, kLargest = 0x7e, kSpecial = 0x7f;
 };

@@ -8,7 +8,8 @@
 
 namespace braid {
 
-// Does the same as reduce(): k sources of `count` elements into target. Only averages use `divisor`, which is then > 1.
+// Does the same as reduce(): k sources of `count` elements into target. Only averages use `divisor`, which is then
+// > 1.
 using ReduceKernel = void (*)(std::byte* target, const std::byte* const* sources, size_t k, size_t count,
                               int divisor);
 
@@ -21,8 +22,8 @@ struct Conversions {
   NarrowKernel narrow;
 };
 
-// An entry is null if is_defined() or is_convertible() is false. Reductions of complex numbers are null, too, because
-// reduce() treats them as twice as many floats.
+// An entry is null if is_defined() or is_convertible() is false. Reductions of complex numbers are null, too,
+// because reduce() treats them as twice as many floats.
 struct ReduceKernels {
   ReduceKernel of[kDTypeCount][kReduceOpCount];
   Conversions conversions[kDTypeCount];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads elements of each dtype into vector registers, and stores them. Only float16 needs instructions for which there
-// is no operator. Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such files.
+// Loads elements of each dtype into vector registers, and stores them. Only float16 needs instructions for which
+// there is no operator. Included once by each kernels_<instruction set>.cc; base/vectors.h has the rules for such
+// files.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@
 namespace braid {
 namespace {
 
-// One turn of the loop works on two vectors. This hides some of the loop's own cost, and lets 16-bit elements fill a
-// whole register when they are loaded and stored.
+// One turn of the loop works on two vectors. This hides some of the loop's own cost, and lets 16-bit elements fill
+// a whole register when they are loaded and stored.
 template <class T>
 struct Pair {
   Vector<T> first, second;
 };
 
-// An element kind defines Value, the type of the computation; kElementBytes, the size in memory; and how a block of
-// kBlock elements is loaded and stored.
+// An element kind defines Value, the type of the computation; kElementBytes, the size in memory; and how a block
+// of kBlock elements is loaded and stored.
 template <class T>
 struct Plain {
   using Value = T;
@@ -46,9 +47,9 @@ struct Bool : Plain<uint8_t> {
   }
 };
 
-// Two bfloat16 share a 32-bit lane: the first vector of the pair takes the low one, the second the high one. So loads
-// and stores need no shuffle. The only NaN that can be stored is the NaN that finish() makes: its rounding cannot
-// overflow.
+// Two bfloat16 share a 32-bit lane: the first vector of the pair takes the low one, the second the high one. So
+// loads and stores need no shuffle. The only NaN that can be stored is the NaN that finish() makes: its rounding
+// cannot overflow.
 struct BFloat16 {
   using Value = float;
   static constexpr size_t kElementBytes = 2;
@@ -93,8 +94,8 @@ struct Float16 {
   }
 };
 #else
-// The conversions of base/half.h with selects instead of branches, and two elements per 32-bit lane, as for bfloat16. It
-// compares signed lanes, because SSE2 can.
+// The conversions of base/half.h with selects instead of branches, and two elements per 32-bit lane, as for
+// bfloat16. It compares signed lanes, because SSE2 can.
 struct Float16 {
   using Value = float;
   using Bits = Vector<int32_t>;

@@ -49,8 +49,8 @@ struct Xor {
     return a ^ b;
   }
 };
-// For floats, the minimum and maximum of IEEE 754-2019. If a == b, only the sign of a zero can differ; OR or AND of the
-// bits picks it.
+// For floats, the minimum and maximum of IEEE 754-2019. If a == b, only the sign of a zero can differ; OR or AND
+// of the bits picks it.
 struct Min {
   template <class T>
   static Vector<T> of(Vector<T> a, Vector<T> b) {
@@ -112,9 +112,9 @@ template <class Element>
   __builtin_memcpy(to, padded, count * Element::kElementBytes);
 }
 
-// Reads all sources block by block, and keeps the result in registers until it is stored: one pass for any number of
-// sources. There are kSources sources if kSources is not 0, otherwise k. A block is read from every source before it is
-// written, so the target may be one of the sources. The rest at the end is padded to a block.
+// Reads all sources block by block, and keeps the result in registers until it is stored: one pass for any number
+// of sources. There are kSources sources if kSources is not 0, otherwise k. A block is read from every source
+// before it is written, so the target may be one of the sources. The rest at the end is padded to a block.
 template <class Element, class Op, bool kAverage, size_t kSources>
 void combine(std::byte* target, const std::byte* const* sources, size_t k, size_t count, int divisor) {
   using T = typename Element::Value;
@@ -154,7 +154,8 @@ void dispatch(std::byte* target, const std::byte* const* sources, size_t k, size
   }
 }
 
-// Sums, products and bitwise results of integers are computed unsigned: they wrap, with the same bits as signed ones.
+// Sums, products and bitwise results of integers are computed unsigned: they wrap, with the same bits as signed
+// ones.
 template <class Element, class Wrapping = Element>
 constexpr void fill_row(ReduceKernels& kernels, DType dtype) {
   auto& row = kernels.of[static_cast<size_t>(dtype)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planners draw schedules with a Builder. Steps are added to the open round of a node; end_round() closes the round
-// on all nodes.
+// Planners draw schedules with a Builder. Steps are added to the open round of a node; end_round() closes the
+// round on all nodes.
 #pragma once
 
 #include <vector>

@@ -70,8 +70,8 @@ Result<std::vector<Message>> pair_up(const Schedule& schedule) {
   return messages;
 }
 
-// Lets every node go as far as it can. A message that can move can also move later. So the order of trying does not
-// change how far the nodes get.
+// Lets every node go as far as it can. A message that can move can also move later. So the order of trying does
+// not change how far the nodes get.
 class Walk {
  public:
   Walk(const Schedule& schedule, Order* order) : schedule_(schedule), order_(*order) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a schedule, paired up, and one order in which everything can happen. The verifier, the cost model
-// and simulations walk this order, so the rules of rounds and messages are written down once.
+// The messages of a schedule, paired up, and one order in which everything can happen. The verifier, the cost
+// model and simulations walk this order, so the rules of rounds and messages are written down once.
 #pragma once
 
 #include <cstdint>

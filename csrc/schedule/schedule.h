@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The central idea of braid: a collective algorithm is data. A Schedule holds a short program for every node, made of
-// four operations on chunks. Planners draw it, the verifier proves it, the cost model prices it, the executor runs
-// one node's part of it. Nothing else in the tree lists operations. See docs/schedule.md for one full dump.
+// The central idea of braid: a collective algorithm is data. A Schedule holds a short program for every node, made
+// of four operations on chunks. Planners draw it, the verifier proves it, the cost model prices it, the executor
+// runs one node's part of it. Nothing else in the tree lists operations. See docs/schedule.md for one full dump.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +61,8 @@ using Round = std::vector<Step>;
 using Program = std::vector<Round>;  // one node's part
 
 // The first collective.ranks nodes are the ranks. The nodes after them are aggregators, which are lightweight
-// parameter servers: they contribute nothing and need no result. They have scratch only, add up the messages of the
-// ranks, and send the sums back. Only vector collectives may have aggregators.
+// parameter servers: they contribute nothing and need no result. They have scratch only, add up the messages of
+// the ranks, and send the sums back. Only vector collectives may have aggregators.
 struct Schedule {
   Collective collective;
   std::string family;  // the planner's name: "ring", "direct", ...
@@ -78,9 +78,10 @@ struct Schedule {
 inline constexpr int kMaxChunks = 1 << 16;            // chunks of a schedule
 inline constexpr int kMaxChunksOfAllNodes = 1 << 24;  // chunks times nodes
 
-// Cuts `count` elements into the schedule's chunks by its shares. Returns chunks + 1 offsets; the first is 0 and the
-// last is `count`. Uses integer arithmetic only, so all ranks agree. Chunks with equal shares differ by at most one
-// element. REQUIRES: count >= 0; shares are empty, or one per chunk with a sum below 2^63 (verify() checks this).
+// Cuts `count` elements into the schedule's chunks by its shares. Returns chunks + 1 offsets; the first is 0 and
+// the last is `count`. Uses integer arithmetic only, so all ranks agree. Chunks with equal shares differ by at
+// most one element. REQUIRES: count >= 0; shares are empty, or one per chunk with a sum below 2^63 (verify()
+// checks this).
 std::vector<int64_t> chunk_offsets(const Schedule& schedule, int64_t count);
 
 }  // namespace braid

@@ -22,8 +22,8 @@ Segments cut_vector(size_t bytes, size_t aimed_bytes);
 // REQUIRES: chunk_bytes % 64 == 0.
 Segments cut_blocks(size_t longest_bytes, size_t chunk_bytes);
 
-// Returns the number of segments of an operation, at least 1, if `chunk_bytes` is the size to aim at for a chunk of a
-// segment. `bytes` is the size of the vector, or of all ranks' blocks, which are taken as equally large.
+// Returns the number of segments of an operation, at least 1, if `chunk_bytes` is the size to aim at for a chunk
+// of a segment. `bytes` is the size of the vector, or of all ranks' blocks, which are taken as equally large.
 // REQUIRES: bytes >= 0, chunk_bytes > 0.
 int64_t segments_of(const Schedule& schedule, int64_t bytes, int64_t chunk_bytes);
 

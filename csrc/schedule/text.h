@@ -7,8 +7,8 @@
 //     1: send o2 -> r1; reduce o1 = i1 + r2
 //     ...
 //
-// After ranks= come aggregators=, if there are any, and root=, if the collective has a root. Unequal shares end the
-// first line: shares=3,1,1. The other two steps read "recv o1 <- r2" and "copy o0 = i0". An aggregator is
+// After ranks= come aggregators=, if there are any, and root=, if the collective has a root. Unequal shares end
+// the first line: shares=3,1,1. The other two steps read "recv o1 <- r2" and "copy o0 = i0". An aggregator is
 // written as a rank after the last one. Rounds are numbered per node. Blanks and empty lines are ignored.
 #pragma once
 

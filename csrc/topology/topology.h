@@ -70,8 +70,8 @@ class Topology {
   const std::map<std::pair<int, int>, Link>& special_links() const { return special_; }
 
   // Seconds per byte that the slowest processor takes for a kind of work; `assumed` if the rate is not known. The
-  // name is one word: "reduce", a codec's name, or a sparse codec's name with "_1000" appended. REQUIRES (set_work):
-  // the seconds are finite, and not negative.
+  // name is one word: "reduce", a codec's name, or a sparse codec's name with "_1000" appended. REQUIRES
+  // (set_work): the seconds are finite, and not negative.
   double work_s_per_byte(std::string_view name, double assumed) const {
     const auto found = work_.find(name);
     return found == work_.end() ? assumed : found->second;
@@ -83,8 +83,8 @@ class Topology {
   // The first `nodes` nodes alone, with their NICs and links. REQUIRES: 0 < nodes <= this->nodes().
   Topology first(int nodes) const;
 
-  // The topology as it looks if messages between hosts have `ratio` times their bytes: NICs and links between hosts
-  // look faster by 1/ratio, and the burst larger. REQUIRES: ratio > 0.
+  // The topology as it looks if messages between hosts have `ratio` times their bytes: NICs and links between
+  // hosts look faster by 1/ratio, and the burst larger. REQUIRES: ratio > 0.
   Topology with_messages_of(double ratio) const;
 
   bool operator==(const Topology&) const = default;

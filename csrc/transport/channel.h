@@ -45,10 +45,10 @@ class FrameSink {
 
   // One lock for the whole group: channels, their queues and the mailbox.
   virtual std::mutex& mutex() = 0;
-  // Returns the memory for the payload of an arriving frame: exactly frame.payload_bytes. It is valid until arrived(),
-  // or until the mutex is released and taken again and the mailbox has failed meanwhile. No other frame gets the same
-  // memory in that time, even if a channel with several connections has several frames arriving. An error means that
-  // the frame breaks the protocol: the channel must report the peer lost.
+  // Returns the memory for the payload of an arriving frame: exactly frame.payload_bytes. It is valid until
+  // arrived(), or until the mutex is released and taken again and the mailbox has failed meanwhile. No other frame
+  // gets the same memory in that time, even if a channel with several connections has several frames arriving. An
+  // error means that the frame breaks the protocol: the channel must report the peer lost.
   virtual Result<Bytes> landing(Node from, const Frame& frame) = 0;
   // The frame is complete and its payload in place.
   virtual void arrived(Node from, const Frame& frame) = 0;
@@ -79,12 +79,13 @@ class Channel {
   // All calls below REQUIRE the sink's mutex to be held. The sink may call post() and close() of this very channel
   // from inside landing(), arrived() and lost().
 
-  // The sink knows this channel now, so frames may be handed to the sink. Called once, before all other calls. Frames
-  // that the peer sent earlier wait until then.
+  // The sink knows this channel now, so frames may be handed to the sink. Called once, before all other calls.
+  // Frames that the peer sent earlier wait until then.
   virtual void attached() {}
-  // Sends one frame, after all frames posted before it. Writes at once as much as fits and queues the rest. `payload`
-  // stays valid until sink.written(request) is called (from inside post() if the frame fits). Without a request the
-  // payload is copied. A wire with several connections keeps the order only among frames without a payload.
+  // Sends one frame, after all frames posted before it. Writes at once as much as fits and queues the rest.
+  // `payload` stays valid until sink.written(request) is called (from inside post() if the frame fits). Without a
+  // request the payload is copied. A wire with several connections keeps the order only among frames without a
+  // payload.
   virtual void post(const Frame& frame, ConstBytes payload, Request* request) = 0;
   // Moves queued frames out and hands arrived frames to the sink, without blocking. True if anything moved.
   virtual bool poll() = 0;
@@ -93,7 +94,8 @@ class Channel {
   // A message to or from this peer has been started. A wire that connects late begins to connect here, so that a
   // receive from a dead peer fails soon.
   virtual void prepare() {}
-  // True if there is a connection in either direction. Then the peer may wait for us, even if we have not heard so.
+  // True if there is a connection in either direction. Then the peer may wait for us, even if we have not heard
+  // so.
   virtual bool connected() { return true; }
   // From now on sends at most this many bytes of large messages per second, so that they do not queue up in this
   // host before urgent frames. 0: no limit. Wires without a NIC need no limit.
@@ -103,9 +105,9 @@ class Channel {
   // True if the peer has shown since the last call that its process runs. A peer behind a NIC shows it when a kAsk
   // asks; other peers show it unasked. Wires that cannot tell return true.
   virtual bool heard() { return true; }
-  // Stops, even without memory. Drops queued frames that have a request. Touches no payload and not the sink after it
-  // returns. Finishes a half-written frame from a copy. Queued frames without a request (a kFail, a kLeave) still go
-  // out after it if the wire can send them without blocking.
+  // Stops, even without memory. Drops queued frames that have a request. Touches no payload and not the sink after
+  // it returns. Finishes a half-written frame from a copy. Queued frames without a request (a kFail, a kLeave)
+  // still go out after it if the wire can send them without blocking.
   virtual void close() = 0;
 };
 

@@ -52,15 +52,16 @@ size_t character_bytes(unsigned char first) {
   return first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
 }
 
-// True if `second` may follow `first` in a character: rejects overlong encodings and code points that do not exist.
+// True if `second` may follow `first` in a character: rejects overlong encodings and code points that do not
+// exist.
 bool may_follow(unsigned char first, unsigned char second) {
   const unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   return least <= second && second <= most;
 }
 
-// Returns the text in valid UTF-8, which Python requires. Drops the last character if the sender had to cut it. Replaces
-// a byte that belongs to no character by a question mark.
+// Returns the text in valid UTF-8, which Python requires. Drops the last character if the sender had to cut it.
+// Replaces a byte that belongs to no character by a question mark.
 std::string readable(std::string_view text) {
   std::string whole;
   while (!text.empty()) {

@@ -294,15 +294,16 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
   Channel& channel = *peer(from).channel;
   const Status pulled = into.empty() ? Status() : channel.pull(offer.offset, into);
   if (!pulled.ok()) {
-    // A peer that fails takes its memory away, and sends the reason right before. The reason may come after this offer.
+    // A peer that fails takes its memory away, and sends the reason right before. The reason may come after this
+    // offer.
     peer(from).unreadable = pulled;
     peer(from).receives[offer.tag] = {into, request};
     writing_.erase(request);
     ring(bell_);
     return;
   }
-  // The receive ends when this frame is out, not before. Afterwards this rank may stop polling, and then the sender
-  // would wait for the frame.
+  // The receive ends when this frame is out, not before. Afterwards this rank may stop polling, and then the
+  // sender would wait for the frame.
   Frame taken;
   taken.kind = FrameKind::kTaken;
   taken.tag = offer.tag;

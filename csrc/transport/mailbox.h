@@ -5,13 +5,17 @@
 // eager_bytes are ever kept for a receiver that has not asked for them.
 //
 // Limits bound the memory of a receiver, so that no sender can fill it. Both ends know the limits:
-// 1. Small messages count from when they are sent until the receiver reports that receives have got them (kCredit). One
+// 1. Small messages count from when they are sent until the receiver reports that receives have got them
+//   (kCredit). One
 //    that would exceed early_bytes is announced (kRequestToSend), and waits at the sender like a large one.
-// 2. At most `announced` messages are announced (or offered) and unanswered, and at most `small_announced` small ones.
+// 2. At most `announced` messages are announced (or offered) and unanswered, and at most `small_announced` small
+//   ones.
 //    Further messages wait at the sender in order. Small ones go whole once the receiver has reported.
-// 3. A receiver with this many announcements names the messages it has posted memory for (kWant). These are announced
+// 3. A receiver with this many announcements names the messages it has posted memory for (kWant). These are
+//   announced
 //    in addition. So receives may be posted in any order, up to `announced` of one peer.
-// 4. At most `announced` kClearToSend go before their announcements. After them a receiver waits for announcements.
+// 4. At most `announced` kClearToSend go before their announcements. After them a receiver waits for
+//   announcements.
 // A peer that exceeds the limits has broken the protocol and is lost. This is checked before anything is
 // allocated.
 //
@@ -21,9 +25,9 @@
 // come and give it back. The oldest message goes first. A little more is given in advance, which saves the first
 // messages a round trip.
 //
-// If memory runs out, or anything else is thrown while messages are started or moved, the group fails with this error
-// and every request is finished. send(), recv(), poll() and all endings throw nothing. At any moment every request is
-// in one of the tables, so none is forgotten. Failing needs no memory.
+// If memory runs out, or anything else is thrown while messages are started or moved, the group fails with this
+// error and every request is finished. send(), recv(), poll() and all endings throw nothing. At any moment every
+// request is in one of the tables, so none is forgotten. Failing needs no memory.
 //
 // Thread safety: any thread may call the public functions. Callers of FrameSink and of private functions hold mutex();
 // callers of all others must not. Nothing blocks.
@@ -59,8 +63,9 @@ class Mailbox final : public FrameSink {
   // Sets the wire to `peer`. Once per peer, before the first message to it.
   void attach(Node peer, std::unique_ptr<Channel> channel);
 
-  // Start a message. The memory must stay valid and, for send, unchanged until the request is done. After a failure of
-  // the group, requests finish at once with this failure. Both sizes must agree, or the group fails with kMismatch.
+  // Start a message. The memory must stay valid and, for send, unchanged until the request is done. After a
+  // failure of the group, requests finish at once with this failure. Both sizes must agree, or the group fails
+  // with kMismatch.
   void send(Node to, Tag tag, ConstBytes bytes, Request* request);
   void recv(Node from, Tag tag, Bytes bytes, Request* request);
 
@@ -90,24 +95,25 @@ class Mailbox final : public FrameSink {
   // Calls Channel::pace() of the peer's channel.
   void pace(Node peer, double bytes_per_s);
 
-  // ---- Peers that are silent (mailbox_silence.cc). A peer is needed while messages to or from it are pending. These
-  // two functions add needed peers: peers that somebody waits for on a board (`elsewhere`), or all peers, for a
-  // receive from any rank.
+  // ---- Peers that are silent (mailbox_silence.cc). A peer is needed while messages to or from it are pending.
+  // These two functions add needed peers: peers that somebody waits for on a board (`elsewhere`), or all peers,
+  // for a receive from any rank.
   void need(std::vector<Node> elsewhere);
   void need_all(bool yes);
   // Sets the name of the peer in the error if it is lost for its silence: "rank 3 (host n1, pid 4711)".
   void set_name(Node peer, std::string name);
-  // From now on a needed peer that is silent for `after` is lost. The mailbox calls `start`, with mutex() held, when a
-  // peer may be needed. Then calls of look_for_silence() must begin.
+  // From now on a needed peer that is silent for `after` is lost. The mailbox calls `start`, with mutex() held,
+  // when a peer may be needed. Then calls of look_for_silence() must begin.
   void lose_silent(milliseconds after, std::function<void()> start);
-  // One look; `step` has passed since the last look. Returns false if no peer was needed in the last few looks. Then no
-  // more looks are needed until the next `start`.
+  // One look; `step` has passed since the last look. Returns false if no peer was needed in the last few looks.
+  // Then no more looks are needed until the next `start`.
   bool look_for_silence(milliseconds step);
 
   // begin() also writes the stream to `word`, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
 
-  // Says that this rank is now in collective `stream`. Messages of peers in this stream must carry the same intent.
+  // Says that this rank is now in collective `stream`. Messages of peers in this stream must carry the same
+  // intent.
   void begin(uint64_t stream, const Intent& intent);
   void end_stream(uint64_t stream);
 
@@ -127,11 +133,12 @@ class Mailbox final : public FrameSink {
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
   bool has_lost() const { return has_lost_.load(std::memory_order_acquire); }
 
-  // For the error message of a timeout. ask() asks all peers which stream they are in. peer_streams(), called later,
-  // returns per peer the last stream that it began, or -1 if it is not known.
+  // For the error message of a timeout. ask() asks all peers which stream they are in. peer_streams(), called
+  // later, returns per peer the last stream that it began, or -1 if it is not known.
   void ask();
   std::vector<int64_t> peer_streams();
-  // For a notice, which must not open needless connections: asks these nodes, and all other peers that are connected.
+  // For a notice, which must not open needless connections: asks these nodes, and all other peers that are
+  // connected.
   void ask(const std::vector<Node>& nodes);
   // Why a message has not come or gone yet, as far as this rank knows; "" if it knows nothing.
   std::string missing_of(const Request* request) const;

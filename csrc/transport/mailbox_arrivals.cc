@@ -233,8 +233,8 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
     fail_locked(disagree(stream, rank_, mine->second, from, frame.intent));
     return false;
   }
-  // An operation ends on this rank when all its messages have come and gone. A further message means that the peer is
-  // in another operation. This rank's operation may have had no bytes.
+  // An operation ends on this rank when all its messages have come and gone. A further message means that the peer
+  // is in another operation. This rank's operation may have had no bytes.
   const auto ended =
       std::find_if(ended_.begin(), ended_.end(), [&](const Ended& e) { return e.stream == stream; });
   if (ended == ended_.end()) return true;

@@ -34,8 +34,8 @@ void Mailbox::grant_waiting() {
     const auto [tag, from] = *waiting_.begin();
     PostedReceive& receive = peer(from).receives[tag];
     const size_t bytes = receive.bytes.size();
-    // Only half of the message must fit. The parts of a vector differ by a cache line, and two parts of half the credit
-    // should go together.
+    // Only half of the message must fit. The parts of a vector differ by a cache line, and two parts of half the
+    // credit should go together.
     if (granted_bytes_ > 0 && granted_bytes_ + bytes / 2 > credit_bytes_) return;
     waiting_.erase(waiting_.begin());
     receive.credit = Credit::kGranted;

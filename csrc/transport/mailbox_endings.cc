@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a mailbox ends: finishes requests, loses peers, tells peers about failures, and reports which streams the peers
-// are in.
+// How a mailbox ends: finishes requests, loses peers, tells peers about failures, and reports which streams the
+// peers are in.
 #include <utility>
 
 #include "base/caught.h"
@@ -78,7 +78,8 @@ void Mailbox::close() {
   if (closed_) return;
   for (size_t i = 0; i < peers_.size(); ++i) {
     const Peer& p = peers_[i];
-    // Tells also peers with which no frames were exchanged: they may ask about this rank, in a receive from any rank.
+    // Tells also peers with which no frames were exchanged: they may ask about this rank, in a receive from any
+    // rank.
     if (failure_.ok() && p.channel && p.channel->connected() && p.lost.ok()) {
       static_cast<void>(
           caught("taking leave of a peer", [&] { post_control(static_cast<Node>(i), FrameKind::kLeave, {}, 0); }));

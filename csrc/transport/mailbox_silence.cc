@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects peers that are connected and silent: their process is stopped, or the network is cut. The system reports this
-// only after a long time, so a mailbox looks from time to time at the peers that this rank needs.
+// Detects peers that are connected and silent: their process is stopped, or the network is cut. The system reports
+// this only after a long time, so a mailbox looks from time to time at the peers that this rank needs.
 //
-// Silence is counted in looks, not by the clock: there are no looks while this process is itself stopped, or its machine
-// suspended. A peer that computes or waits is not silent, because braid's own threads send the pulse and the answers.
+// Silence is counted in looks, not by the clock: there are no looks while this process is itself stopped, or its
+// machine suspended. A peer that computes or waits is not silent, because braid's own threads send the pulse and
+// the answers.
 #include <algorithm>
 #include <utility>
 

@@ -15,7 +15,8 @@ constexpr size_t kWindowsTogether = 64 * 1024 * 1024;
 constexpr size_t kSmallestWindow = 256 * 1024;
 constexpr size_t kLargestWindow = 4 * 1024 * 1024;
 constexpr size_t kMostAnnounced = 65536;
-// A small announced message costs three frames, and its receiver waits for two. Later messages come whole, in time.
+// A small announced message costs three frames, and its receiver waits for two. Later messages come whole, in
+// time.
 constexpr size_t kMostSmallAnnounced = 16;
 
 size_t cost_of(size_t bytes) { return bytes + kMessageCost; }

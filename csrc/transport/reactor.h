@@ -8,15 +8,17 @@
 // The rules of removal. Callers hold a group's mutex when they remove a descriptor, and the callback takes the
 // same mutex. So remove() cannot wait for the callback. Therefore:
 // 1. After remove() or cancel() no new call begins; a call that has begun may still be running.
-// 2. A callback keeps the objects that it uses alive (handlers are shared_ptr). When it has the mutex, it first checks
+// 2. A callback keeps the objects that it uses alive (handlers are shared_ptr). When it has the mutex, it first
+//   checks
 //    a flag that says whether its object was closed. The closing thread sets this flag under the same mutex.
-// 3. The owner of the mutex (a sink) must, before it destroys the mutex, set an atomic flag that callbacks read before
+// 3. The owner of the mutex (a sink) must, before it destroys the mutex, set an atomic flag that callbacks read
+//   before
 //    they touch the mutex. Then it calls quiesce(), and holds no lock that a callback may want.
 //
 // Exceptions in callbacks. Handlers and tasks catch their exceptions and turn them into a failure of a group
-// (Membership::guarded) or of one stranger's connection (Greeting), because only they know who waits. If an exception
-// leaves a callback nevertheless, it is logged, and the thread goes on with the next callback. The thread itself takes
-// no memory between callbacks, so it cannot fail there.
+// (Membership::guarded) or of one stranger's connection (Greeting), because only they know who waits. If an
+// exception leaves a callback nevertheless, it is logged, and the thread goes on with the next callback. The
+// thread itself takes no memory between callbacks, so it cannot fail there.
 #pragma once
 
 #include <sys/types.h>
@@ -66,18 +68,18 @@ class Reactor {
   Status modify(WatchId watch, uint32_t events);
   void remove(WatchId watch);
 
-  // Runs `task` on the thread, soon, in the order of the calls. run(), at() and add() throw if there is no memory; then
-  // nothing was registered.
+  // Runs `task` on the thread, soon, in the order of the calls. run(), at() and add() throw if there is no memory;
+  // then nothing was registered.
   void run(Task task);
   Timer at(Deadline when, Task task);
   void cancel(const Timer& timer);
 
-  // Waits until the callback that is running now, if any, has ended and its captures are destroyed. Returns at once on
-  // the reactor's own thread.
+  // Waits until the callback that is running now, if any, has ended and its captures are destroyed. Returns at
+  // once on the reactor's own thread.
   void quiesce();
 
-  // True in a child that was forked after the thread started. Sockets shared with the parent then belong to the parent
-  // alone.
+  // True in a child that was forked after the thread started. Sockets shared with the parent then belong to the
+  // parent alone.
   bool forked() const;
 
  private:

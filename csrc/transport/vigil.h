@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a mailbox look for silent peers, on the network thread. It looks from time to time while a peer is needed, and
-// not at all while none is.
+// Makes a mailbox look for silent peers, on the network thread. It looks from time to time while a peer is needed,
+// and not at all while none is.
 #pragma once
 
 #include <atomic>

@@ -18,8 +18,8 @@ Result<SchedulePtr> ScheduleCache::get(const Collective& collective, std::string
     return Status(Code::kInvalidArgument,
                   std::string(name_of(collective.kind)) + " has no family \"" + std::string(family) + "\"");
   }
-  // The lock is not held here: other threads may need a schedule that exists. If two threads draw the same schedule,
-  // the first one is kept.
+  // The lock is not held here: other threads may need a schedule that exists. If two threads draw the same
+  // schedule, the first one is kept.
   Result<Schedule> drawn = planner->plan(collective, options);
   if (!drawn.ok()) return drawn.status();
   Result<VerifiedSchedule> verified = verify(std::move(drawn).value());

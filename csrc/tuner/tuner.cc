@@ -110,8 +110,8 @@ struct Demands {
   double part(size_t elements) const { return ratio(*codec, elements) * floats_per_byte(); }
 };
 
-// A sparse codec takes time to read all floats, and time for the floats that it sends. The sum was measured with one
-// float in a hundred sent, and with one in a thousand.
+// A sparse codec takes time to read all floats, and time for the floats that it sends. The sum was measured with
+// one float in a hundred sent, and with one in a thousand.
 double coding_s_per_byte(const Topology& topology, const Codec& codec) {
   const CodecTraits& row = traits(codec.kind);
   const double of_100 = topology.work_s_per_byte(row.name, row.coding_s_per_byte);
@@ -136,12 +136,13 @@ Result<double> predict(const Schedule& schedule, int64_t bytes, const Topology& 
   return predict_s(schedule, bytes, topology.with_messages_of(part), rates, pipeline);
 }
 
-// Finer chunks must be predicted to save this fraction of the time: more messages may cost more than the model knows.
+// Finer chunks must be predicted to save this fraction of the time: more messages may cost more than the model
+// knows.
 constexpr double kFinerGain = 0.05;
 constexpr int64_t kFinestChunk = 4 * 1024;
 
-// Tries smaller chunks than chunk_bytes_for() chose, which are as large as the NICs can take. A vector that fits one
-// such chunk is not cut. On slow links it may take less time in segments: one goes out while another comes in.
+// Tries smaller chunks than chunk_bytes_for() chose, which are as large as the NICs can take. A vector that fits
+// one such chunk is not cut. On slow links it may take less time in segments: one goes out while another comes in.
 Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology& topology,
                          const TunerOptions& options, const Demands& demands, int64_t* chunk_bytes) {
   Result<double> best_s = predict(schedule, bytes, topology, options, *chunk_bytes, demands);

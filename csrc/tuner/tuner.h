@@ -33,9 +33,9 @@ struct TunerOptions {
   // that suits the NICs (cost/flight.h); none: the operation is not cut. window: how many segments are in flight.
   std::optional<int64_t> chunk_bytes;
   int window = 4;
-  // The table of families is read from the top; its first family is sound for any size. A later family replaces the
-  // family chosen so far only if its predicted time is shorter by this fraction (0.1: ten per cent). Costs that the
-  // model does not know may be that large.
+  // The table of families is read from the top; its first family is sound for any size. A later family replaces
+  // the family chosen so far only if its predicted time is shorter by this fraction (0.1: ten per cent). Costs
+  // that the model does not know may be that large.
   double margin = 0;
   Rates rates;
 };
@@ -55,8 +55,8 @@ struct Choice {
 //
 // `bytes` is the size of the whole vector, or of all ranks' blocks, as in predict_s(). For sums, averages and
 // products of narrow floats (16 bits or less), candidates must round every result once: all contributions meet in
-// one reduce step. For example, the average of 40000 and 40000 is 40000 in float16, but their sum is not a float16.
-// A forced family need not do so.
+// one reduce step. For example, the average of 40000 and 40000 is 40000 in float16, but their sum is not a
+// float16. A forced family need not do so.
 //
 // With a codec, messages between hosts are encoded. Then only schedules in which every sum has one owner are
 // candidates (verify/owners.h). Only an all_reduce or a reduce_scatter on several hosts can have such schedules.
@@ -82,17 +82,17 @@ class Tuner {
   // before costs one look-up.
   Result<std::shared_ptr<const Choice>> choose(const Collective& collective, DType dtype, ReduceOp op,
                                                int64_t bytes, const std::optional<Codec>& codec = std::nullopt);
-  // Returns the choice for the size class of `bytes`, with the times of all candidates predicted for `exact_bytes`.
-  // So a runner-up may be cheaper than the chosen family. `reason` is the choice's own: it has the times for the
-  // size class.
+  // Returns the choice for the size class of `bytes`, with the times of all candidates predicted for
+  // `exact_bytes`. So a runner-up may be cheaper than the chosen family. `reason` is the choice's own: it has the
+  // times for the size class.
   Result<Choice> explain(const Collective& collective, DType dtype, ReduceOp op, int64_t bytes,
                          int64_t exact_bytes, const std::optional<Codec>& codec = std::nullopt);
   ScheduleCache& schedules() { return cache_; }
   const Topology& topology() const { return topology_; }
 
  private:
-  // Collective (kind, ranks, root), whether every result must be rounded once, size class, the codec's kind (-1: no
-  // codec) and its `every`.
+  // Collective (kind, ranks, root), whether every result must be rounded once, size class, the codec's kind (-1:
+  // no codec) and its `every`.
   using Key = std::tuple<CollectiveKind, int, Node, bool, int, int, uint32_t>;
 
   Tuner(Topology topology, TunerOptions options) : topology_(std::move(topology)), options_(std::move(options)) {}

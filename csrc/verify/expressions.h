@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The content of a chunk as an expression over the ranks' inputs. Each expression is kept once, so equal expressions
-// have equal ids, and "computed the same way" is a comparison of integers.
+// The content of a chunk as an expression over the ranks' inputs. Each expression is kept once, so equal
+// expressions have equal ids, and "computed the same way" is a comparison of integers.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// Identifies the data of a chunk: the chunk's number, or in all_to_all sender * ranks + receiver. Two chunks have the
-// same size for every tensor only if they have the same block.
+// Identifies the data of a chunk: the chunk's number, or in all_to_all sender * ranks + receiver. Two chunks have
+// the same size for every tensor only if they have the same block.
 using Block = int64_t;
 
 class Memory {
@@ -25,8 +25,8 @@ class Memory {
 
   size_t size() const { return static_cast<size_t>(nodes_) * 3 * chunks_; }
   size_t cell(Node node, Buffer buffer, int chunk) const;
-  // True if this chunk of memory is made for that block. In all_to_all, scratch t_k is for the block to k and for the
-  // block from k.
+  // True if this chunk of memory is made for that block. In all_to_all, scratch t_k is for the block to k and for
+  // the block from k.
   bool fits(Node node, Buffer buffer, int chunk, Block block) const;
   // The block that input `chunk` of `node` holds.
   Block input_block(Node node, int chunk) const;

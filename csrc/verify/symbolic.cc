@@ -184,7 +184,8 @@ class Run {
     return {};
   }
 
-  // Returns "" if output `chunk` of `node` must end with `id`, otherwise what is wrong. store() has checked the block.
+  // Returns "" if output `chunk` of `node` must end with `id`, otherwise what is wrong. store() has checked the
+  // block.
   std::string judge(Node node, int chunk, Id id) {
     if (id == kNothing) return "holds nothing";
     if (is_reduction(schedule_.collective.kind)) {

@@ -64,8 +64,8 @@ class Board {
   bool post(Node to, uint64_t digest, ConstBytes bytes, uint32_t place);
   // True if this many messages could be posted for the peer.
   bool has_room(Node to, size_t messages);
-  // Posts a message that the peer reads in this rank's memory. The message must not change until the peer has taken
-  // it, or the channels of the group are closed. False while there is no room. REQUIRES: fewer than 4 GiB.
+  // Posts a message that the peer reads in this rank's memory. The message must not change until the peer has
+  // taken it, or the channels of the group are closed. False while there is no room. REQUIRES: fewer than 4 GiB.
   bool lend(Node to, uint64_t digest, ConstBytes bytes);
   // True if the peer has taken everything that was posted for it.
   bool has_taken_all(Node to) const;

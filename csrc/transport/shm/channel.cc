@@ -44,7 +44,8 @@ void ShmChannel::post(const Frame& frame, ConstBytes payload, Request* request) 
   queue_.push_back(std::move(queued));
 }
 
-// True if the frame is out. Rings the doorbell for each frame, so that the peer copies it while we write the next one.
+// True if the frame is out. Rings the doorbell for each frame, so that the peer copies it while we write the next
+// one.
 bool ShmChannel::write(const Frame& frame, ConstBytes payload, size_t reserve) {
   switch (writer_.write(frame, payload, reserve)) {
     case RingWriter::Outcome::kWritten: ring(*link_.peer_bell); return true;
@@ -92,8 +93,8 @@ bool ShmChannel::poll() {
   return true;
 }
 
-// Hands over the frames that have arrived up to now. Frames that arrive meanwhile wait, so that a busy peer cannot keep
-// us here.
+// Hands over the frames that have arrived up to now. Frames that arrive meanwhile wait, so that a busy peer cannot
+// keep us here.
 bool ShmChannel::drain() {
   if (!reader_.refresh()) {
     give_up({Code::kPeerLost, link_.name() + " broke the ring it writes to", link_.peer});
@@ -144,7 +145,8 @@ void ShmChannel::give_up(Status why) {
   sink_.lost(link_.peer, std::move(why));
 }
 
-// Writes the frame into the rest of the ring. Cuts the payload to the reserve if necessary: a part is better than none.
+// Writes the frame into the rest of the ring. Cuts the payload to the reserve if necessary: a part is better than
+// none.
 void ShmChannel::write_last(const Queued& words) {
   if (write(words.frame, words.payload, 0)) return;
   const ConstBytes part = words.payload.first(std::min(words.payload.size(), kReserveBytes - kLineBytes));

@@ -38,7 +38,8 @@ Result<std::unique_ptr<ShmGroup>> ShmGroup::create(Node rank, int ranks, ShmDoor
   Result<Segment> board =
       Segment::create("braid-board", shm::board_bytes(ranks, shm::bounce_bytes_for(ranks, false)));
   if (!board.ok()) return board.status();
-  // Reserves the parts that are written without another check. Rings and the bounce buffer are reserved as they fill.
+  // Reserves the parts that are written without another check. Rings and the bounce buffer are reserved as they
+  // fill.
   for (const auto& [segment, bytes] : {std::pair(&inbox.value(), shm::rings_offset(ranks)),
                                        std::pair(&board.value(), shm::bounce_offset(ranks))}) {
     if (Status refused = reserve(segment->data(), bytes); !refused.ok()) return refused;
@@ -135,7 +136,8 @@ Status ShmGroup::connect_to(Peer& peer, const std::string& text) {
     if (!watched.ok()) return watched.status();
     peer.watched = watched.value();
   }
-  // Attached through the process number after the watch began, so the watched process is the one that made the endpoint.
+  // Attached through the process number after the watch began, so the watched process is the one that made the
+  // endpoint.
   Result<std::unique_ptr<ShmDoorbell>> bell = ShmDoorbell::attach(endpoint.bell);
   if (!bell.ok()) return bell.status();
   if (bell.value()->owner() != link.pid) {

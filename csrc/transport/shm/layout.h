@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a rank's group segment. The rank owns the segment and reads it. Peer p writes only to ring p, and to
-// its side of that ring's control block.
+// The layout of a rank's group segment. The rank owns the segment and reads it. Peer p writes only to ring p, and
+// to its side of that ring's control block.
 //
 //   | GroupHeader | RingControl of peer 0 | ... of peer n-1 | to the page | ring 0 | ring 1 | ... | ring n-1 |
 //

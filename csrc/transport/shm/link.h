@@ -30,8 +30,9 @@ struct Link {
   std::string name() const { return "rank " + std::to_string(peer) + " (pid " + std::to_string(pid) + ")"; }
 };
 
-// Copies memory of the peer. The peer does not change it until this rank reports that it has the copy. kPeerLost if the
-// peer died or hung up. A peer that fails hangs up before it releases its memory, so after that the copy may be wrong.
+// Copies memory of the peer. The peer does not change it until this rank reports that it has the copy. kPeerLost
+// if the peer died or hung up. A peer that fails hangs up before it releases its memory, so after that the copy
+// may be wrong.
 Status pull(const Link& link, uint64_t address, Bytes into);
 
 }  // namespace braid::shm

@@ -15,10 +15,10 @@
 
 namespace braid::shm {
 
-// With Yama's ptrace_scope 1 only parents may read a process. But a process can name one other process, which may then
-// read it with all its descendants, or permit all processes of its user. So a single peer is named; for several peers
-// all processes are permitted. A permission that nobody needs any more is taken back. braid cannot see a permission that
-// the program itself gave, and replaces it.
+// With Yama's ptrace_scope 1 only parents may read a process. But a process can name one other process, which may
+// then read it with all its descendants, or permit all processes of its user. So a single peer is named; for
+// several peers all processes are permitted. A permission that nobody needs any more is taken back. braid cannot
+// see a permission that the program itself gave, and replaces it.
 //
 // Thread safety: all functions from any thread.
 class ReadPermits {

@@ -16,8 +16,8 @@ RingWriter::Outcome RingWriter::write(const Frame& frame, ConstBytes payload, si
     read_ = control.read.load(std::memory_order_acquire);
     if (!plausible()) return Outcome::kBroken;
     if (!has_room(bytes + reserve)) {
-      // Sequentially consistent with RingReader::settle(): either we see its count, or it sees that we wait. If the flag
-      // is still set, the reader has not answered yet, and its answer will ring our doorbell.
+      // Sequentially consistent with RingReader::settle(): either we see its count, or it sees that we wait. If
+      // the flag is still set, the reader has not answered yet, and its answer will ring our doorbell.
       if (control.writer_waits.load(std::memory_order_relaxed) == 0) {
         control.writer_waits.store(1, std::memory_order_seq_cst);
       }
@@ -68,7 +68,8 @@ bool RingReader::pop(const Frame& frame) {
   read_ += record_bytes(frame.payload_bytes);
   // Release: our copy is complete before the writer may overwrite the record.
   control.read.store(read_, std::memory_order_release);
-  // A writer is woken for a quarter of a ring, not for every record. settle() sees a writer that this check misses.
+  // A writer is woken for a quarter of a ring, not for every record. settle() sees a writer that this check
+  // misses.
   if (read_ - noticed_ < ring_.bytes / 4 || control.writer_waits.load(std::memory_order_relaxed) == 0)
     return false;
   noticed_ = read_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a one-way queue of frames in shared memory. Each end keeps its own count in private memory, and checks
-// the other end's count before it uses it. So a faulty peer can break the ring, but not this process.
+// The two ends of a one-way queue of frames in shared memory. Each end keeps its own count in private memory, and
+// checks the other end's count before it uses it. So a faulty peer can break the ring, but not this process.
 //
 // Thread safety: none; each end is used under its group's mutex.
 #pragma once
@@ -21,13 +21,14 @@ class RingWriter {
 
   size_t payload_limit() const { return shm::payload_limit(ring_.bytes); }
 
-  // Publishes one record. After kFull the reader knows that the writer waits, and rings when it has made room. `reserve`
-  // bytes of the ring stay free for later. REQUIRES: payload.size() <= payload_limit().
+  // Publishes one record. After kFull the reader knows that the writer waits, and rings when it has made room.
+  // `reserve` bytes of the ring stay free for later. REQUIRES: payload.size() <= payload_limit().
   Outcome write(const Frame& frame, ConstBytes payload, size_t reserve);
   // After kRefused: the error that says that the machine has no memory for the ring.
   const Status& refusal() const { return refusal_; }
 
-  // Tells the reader that nothing will follow, and that memory that it may be reading (pull(), link.h) is released.
+  // Tells the reader that nothing will follow, and that memory that it may be reading (pull(), link.h) is
+  // released.
   void hang_up() {
     ring_.control->hung_up.store(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // before anybody writes to that memory

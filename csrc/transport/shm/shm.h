@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire between ranks of one host: a ring in shared memory per pair and direction. The receiver reads large messages
-// directly from the sender's memory, if the machine allows it. Nothing has a name in the file system.
+// The wire between ranks of one host: a ring in shared memory per pair and direction. The receiver reads large
+// messages directly from the sender's memory, if the machine allows it. Nothing has a name in the file system.
 //
 // Setting up: every rank makes a ShmDoorbell and a ShmGroup, and gives its endpoint to the others. It connects to
 // each peer that may be on its host, and tells the peer two results: whether it connected, and can_read(). Then
@@ -33,8 +33,8 @@ struct ShmOptions {
   bool single_copy = true;         // read peers' memory, and let them read this process's memory
 };
 
-// This process's doorbell and its pulse, in shared memory: peers ring the doorbell and read the pulse. One per process,
-// shared by all groups.
+// This process's doorbell and its pulse, in shared memory: peers ring the doorbell and read the pulse. One per
+// process, shared by all groups.
 class ShmDoorbell {
  public:
   static Result<std::unique_ptr<ShmDoorbell>> create();
@@ -78,13 +78,14 @@ class ShmGroup {
   // The peer's memory was read with success (never without single_copy). REQUIRES: connect() succeeded.
   bool can_read(Node peer) const;
 
-  // The wire to a peer; called at most once per peer. REQUIRES: connect() succeeded on both sides; `peer_can_read_me` is
-  // the result of the peer's can_read(). The channel must be closed before the group is destroyed. Each limit is the
-  // smaller one of both sides' options.
+  // The wire to a peer; called at most once per peer. REQUIRES: connect() succeeded on both sides;
+  // `peer_can_read_me` is the result of the peer's can_read(). The channel must be closed before the group is
+  // destroyed. Each limit is the smaller one of both sides' options.
   std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);
 
-  // The board of this rank, for groups that are all on this host. `crowded`: ranks outnumber cores. REQUIRES: connect()
-  // succeeded with every other rank; the board is destroyed before the group; all ranks pass the same `crowded`.
+  // The board of this rank, for groups that are all on this host. `crowded`: ranks outnumber cores. REQUIRES:
+  // connect() succeeded with every other rank; the board is destroyed before the group; all ranks pass the same
+  // `crowded`.
   std::unique_ptr<shm::Board> board(bool crowded);
 
   // The word for Mailbox::publish_at(): peers read this rank's stream there without its help.

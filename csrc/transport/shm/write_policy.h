@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses how to write memory that another core will read: through this core's caches, or past them.
 //
-// Through the caches is best between cores that share a cache. Some cores share none: on two sockets, on two dies, or in
-// a virtual machine whose cores move. Then a line that the reader read last must be fetched back before it is
-// overwritten: 128 KiB take 60 us instead of 4. Past the caches nothing is fetched: the writer takes 5 us, and the
-// reader takes 11 us instead of 4. The writer's own time shows which way is better. So the writer decides alone, and
-// tries again from time to time.
+// Through the caches is best between cores that share a cache. Some cores share none: on two sockets, on two dies,
+// or in a virtual machine whose cores move. Then a line that the reader read last must be fetched back before it
+// is overwritten: 128 KiB take 60 us instead of 4. Past the caches nothing is fetched: the writer takes 5 us, and
+// the reader takes 11 us instead of 4. The writer's own time shows which way is better. So the writer decides
+// alone, and tries again from time to time.
 #pragma once
 
 #include <chrono>

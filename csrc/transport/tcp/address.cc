@@ -31,7 +31,8 @@ Result<Address> Address::parse(const std::string& text) {
     return Status(Code::kInvalidArgument, "'" + shown + "' is no address like 10.0.0.1:4711 or [::1]:4711");
   };
   const size_t colon = text.rfind(':');
-  // Rejects text that the system's parser would read differently: it stops at a zero, and takes any number for a port.
+  // Rejects text that the system's parser would read differently: it stops at a zero, and takes any number for a
+  // port.
   const bool readable = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (colon == std::string::npos || text.size() > kLongestText || !readable) return wrong();
   std::string host = text.substr(0, colon);

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// Limits log lines about events that strangers can cause as often as they like. Each reason is logged once per kQuiet
-// for each source, and at most kMostLines lines per kInterval. Not thread safe.
+// Limits log lines about events that strangers can cause as often as they like. Each reason is logged once per
+// kQuiet for each source, and at most kMostLines lines per kInterval. Not thread safe.
 class Complaints {
  public:
   static constexpr milliseconds kQuiet{600'000};    // until the same line may be logged again

@@ -13,8 +13,8 @@
 namespace braid {
 namespace {
 
-// The set of descriptors that are owned by an Fd, one bit each. It uses atomic words and no lock, because another thread
-// may hold a lock when this one forks. A child keeps its copies of descriptors with larger numbers.
+// The set of descriptors that are owned by an Fd, one bit each. It uses atomic words and no lock, because another
+// thread may hold a lock when this one forks. A child keeps its copies of descriptors with larger numbers.
 constexpr int kMostKnown = 1 << 20;
 constexpr int kBitsPerWord = 64;
 std::array<std::atomic<uint64_t>, kMostKnown / kBitsPerWord> owned{};

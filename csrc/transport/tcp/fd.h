@@ -7,8 +7,8 @@ namespace braid {
 
 // A descriptor, closed by its owner.
 //
-// A forked child closes all its copies at once. The reason: a child (for example a worker that loads data) may outlive a
-// parent that was killed, and peers see the end of a connection only when no process holds it any more.
+// A forked child closes all its copies at once. The reason: a child (for example a worker that loads data) may
+// outlive a parent that was killed, and peers see the end of a connection only when no process holds it any more.
 class Fd {
  public:
   Fd() = default;

@@ -22,7 +22,8 @@ Greeting::Greeting(std::shared_ptr<Listener> listener, Fd socket, const Address&
 
 void Greeting::start() {
   GuestList& crowd = listener_->crowd();
-  // A peer with an older version waits for our challenge before it sends anything. In a crowd it does not get one early.
+  // A peer with an older version waits for our challenge before it sends anything. In a crowd it does not get one
+  // early.
   const bool challenge_first = crowd.calm();
   place_ = crowd.enter(shared_from_this());
   in_crowd_ = true;

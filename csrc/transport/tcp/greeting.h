@@ -16,8 +16,8 @@ namespace braid {
 class Listener;
 class Membership;
 
-// A connection from a stranger, who has not yet proved its membership. Guarded by the listener's mutex. An exception in
-// its code ends this one connection.
+// A connection from a stranger, who has not yet proved its membership. Guarded by the listener's mutex. An
+// exception in its code ends this one connection.
 class Greeting final : public EventHandler, public std::enable_shared_from_this<Greeting> {
  public:
   Greeting(std::shared_ptr<Listener> listener, Fd socket, const Address& source);

@@ -11,12 +11,13 @@ namespace braid {
 
 class Greeting;
 
-// The strangers that a listener holds, its guests. Decides which guest is turned away to make room for the next one.
+// The strangers that a listener holds, its guests. Decides which guest is turned away to make room for the next
+// one.
 //
-// A member sends its opening before it is accepted, or a moment later. So the oldest guest that has sent nothing goes
-// first. Addresses do not matter, because a stranger may have a member's address. A guest that was heard goes when its
-// time is over. Turning away costs time, and the guest comes again. So it is done at a modest pace, except while a
-// group forms, which must not wait behind a crowd. Guarded by the listener's mutex.
+// A member sends its opening before it is accepted, or a moment later. So the oldest guest that has sent nothing
+// goes first. Addresses do not matter, because a stranger may have a member's address. A guest that was heard goes
+// when its time is over. Turning away costs time, and the guest comes again. So it is done at a modest pace,
+// except while a group forms, which must not wait behind a crowd. Guarded by the listener's mutex.
 class GuestList {
  public:
   using Guest = std::shared_ptr<Greeting>;

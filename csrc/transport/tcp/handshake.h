@@ -4,9 +4,9 @@
 //   accepting -> connecting   Challenge: nonce_a
 //   connecting -> accepting   HMAC(secret, "braid connect" | both versions | nonce_a | nonce_b | who)
 //   accepting -> connecting   HMAC(secret, "braid accept" | both versions | nonce_b | nonce_a | who)
-// The opening goes out at once, so that the acceptor can tell a member from a silent stranger before it does any work.
-// The proofs cover the versions, so that nobody between can make two newer sides speak an older protocol. Fresh nonces
-// on both sides make a recorded handshake worthless. The structs travel as they lie in memory.
+// The opening goes out at once, so that the acceptor can tell a member from a silent stranger before it does any
+// work. The proofs cover the versions, so that nobody between can make two newer sides speak an older protocol.
+// Fresh nonces on both sides make a recorded handshake worthless. The structs travel as they lie in memory.
 #pragma once
 
 #include <bit>
@@ -55,8 +55,8 @@ struct Claim {
 static_assert(sizeof(Challenge) == 32 && sizeof(Opening) == 72 && sizeof(Claim) == 104);
 
 Digest prove_connect(const std::string& secret, const Challenge& challenge, const Opening& opening);
-// The accepting side's answer. prove_accept: the connection is admitted. prove_taken: another process already holds
-// this connection of the rank.
+// The accepting side's answer. prove_accept: the connection is admitted. prove_taken: another process already
+// holds this connection of the rank.
 Digest prove_accept(const std::string& secret, const Challenge& challenge, const Opening& opening);
 Digest prove_taken(const std::string& secret, const Challenge& challenge, const Opening& opening);
 

@@ -14,15 +14,16 @@ namespace braid {
 
 class Membership;
 
-// A connection that a peer opened and authenticated. Hands its frames to the sink, on the reactor's thread. Everything
-// is guarded by the sink's mutex.
+// A connection that a peer opened and authenticated. Hands its frames to the sink, on the reactor's thread.
+// Everything is guarded by the sink's mutex.
 class Incoming final : public EventHandler, public std::enable_shared_from_this<Incoming> {
  public:
   Incoming(std::shared_ptr<Membership> group, Node peer, uint32_t index, Fd socket);
 
   // Begins to read. REQUIRES: the sink knows the peer's channel.
   void watch();
-  // Tells the peer that this rank leaves in good order. After the handshake this is the only byte in this direction.
+  // Tells the peer that this rank leaves in good order. After the handshake this is the only byte in this
+  // direction.
   void say_farewell();
   // Stops, and returns the socket to the caller.
   Fd close();

@@ -70,8 +70,8 @@ Status no_such_interface(const std::string& name, const std::vector<LocalAddress
           "no network interface or local address is named '" + name + "'; there are " + list};
 }
 
-// Returns nothing if there is no route. Returns an error if the system could not be asked: then braid must not choose
-// another address, because peers might not reach it.
+// Returns nothing if there is no route. Returns an error if the system could not be asked: then braid must not
+// choose another address, because peers might not reach it.
 Result<std::optional<Address>> routed_from(const std::string& reach) {
   std::optional<Address> from;
   addrinfo hints{};

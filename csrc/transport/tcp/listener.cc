@@ -93,8 +93,8 @@ void Listener::on_events(uint32_t) {
   }
 }
 
-// While there is a crowd, the system keeps silent connections to itself. So members, which send at once, pass them. At
-// other times it does not, because peers with an older protocol wait for our first bytes.
+// While there is a crowd, the system keeps silent connections to itself. So members, which send at once, pass
+// them. At other times it does not, because peers with an older protocol wait for our first bytes.
 void Listener::mind_the_silent(Deadline now) {
   if (!crowd_.calm()) hold_until_ = now + kHoldSilent;
   const bool hold = now < hold_until_;

@@ -19,8 +19,9 @@ namespace braid {
 
 class Greeting;
 
-// Accepts connections, and hands each connection that has proved its membership to its group. guest_list.h limits the
-// number of strangers at a time. Other connections wait in the system's queue until a stranger is done or turned away.
+// Accepts connections, and hands each connection that has proved its membership to its group. guest_list.h limits
+// the number of strangers at a time. Other connections wait in the system's queue until a stranger is done or
+// turned away.
 class Listener final : public EventHandler, public std::enable_shared_from_this<Listener> {
  public:
   Listener(TcpOptions options, Reactor& reactor, Fd socket);
@@ -45,8 +46,8 @@ class Listener final : public EventHandler, public std::enable_shared_from_this<
   // A stranger's place is free: it was refused (turned_away), or it has become a member (made_room).
   void turned_away();
   void made_room();
-  // Logs a warning about this source, at a limited rate (complaints.h). complain_of_member() is for sources that have
-  // proved their membership. It has its own limit, so that strangers cannot suppress its lines.
+  // Logs a warning about this source, at a limited rate (complaints.h). complain_of_member() is for sources that
+  // have proved their membership. It has its own limit, so that strangers cannot suppress its lines.
   void complain(const std::string& source, const std::string& what);
   void complain_of_member(const std::string& source, const std::string& what);
 

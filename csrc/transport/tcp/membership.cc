@@ -27,7 +27,8 @@ Membership::Membership(std::shared_ptr<Listener> listener, TcpOptions options_, 
 Membership::~Membership() = default;
 
 std::unique_lock<std::mutex> Membership::enter() {
-  // The first check avoids a mutex that no longer exists. The second check sees a leave() that held the mutex before.
+  // The first check avoids a mutex that no longer exists. The second check sees a leave() that held the mutex
+  // before.
   if (!open_.load(std::memory_order_acquire)) return {};
   std::unique_lock lock(mutex_);
   if (!open_.load(std::memory_order_relaxed)) return {};

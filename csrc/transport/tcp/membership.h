@@ -19,8 +19,8 @@
 
 namespace braid {
 
-// One rank's membership in one group: the state that its links and connections share. It is also the gate that keeps the
-// reactor's thread from a destroyed sink. The connections' handlers keep it alive.
+// One rank's membership in one group: the state that its links and connections share. It is also the gate that
+// keeps the reactor's thread from a destroyed sink. The connections' handlers keep it alive.
 class Membership : public std::enable_shared_from_this<Membership> {
  public:
   Membership(std::shared_ptr<Listener> listener, TcpOptions options, Reactor& reactor, const Digest& group,
@@ -42,9 +42,11 @@ class Membership : public std::enable_shared_from_this<Membership> {
   NicMeter& meter() { return meter_; }
   std::mutex& mutex() { return mutex_; }
 
-  // For callbacks: locks the sink's mutex. Returns an empty lock if the group was left, because the sink may be gone.
+  // For callbacks: locks the sink's mutex. Returns an empty lock if the group was left, because the sink may be
+  // gone.
   std::unique_lock<std::mutex> enter();
-  // Runs body() in a callback under the sink's mutex, unless the group was left. An exception of body() fails the group.
+  // Runs body() in a callback under the sink's mutex, unless the group was left. An exception of body() fails the
+  // group.
   template <class Body>
   void guarded(const char* doing, Body&& body) {
     const auto lock = enter();

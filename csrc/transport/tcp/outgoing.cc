@@ -35,7 +35,8 @@ Frame leaving() {
 Outgoing::Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index)
     : group_(std::move(group)), peer_(peer), index_(index) {}
 
-// Runs body() in the reactor's thread under the rules of this class. An exception fails the group, if it still exists.
+// Runs body() in the reactor's thread under the rules of this class. An exception fails the group, if it still
+// exists.
 template <class Body>
 void Outgoing::guarded(Body body) {
   if (!detached_.load(std::memory_order_acquire)) {
@@ -303,8 +304,8 @@ void Outgoing::detach(std::vector<Fd> companions) {
   group_->reactor.at(Clock::now() + kFarewellTime, [self] { self->guarded([&] { self->close(); }); });
   group_->begin_farewell();
   detached_.store(true, std::memory_order_release);
-  // A ready connection may get no further event, so a task flushes it; a connection that is being made flushes later.
-  // From here on only the reactor's thread may close. Without memory for the task, the timer closes.
+  // A ready connection may get no further event, so a task flushes it; a connection that is being made flushes
+  // later. From here on only the reactor's thread may close. Without memory for the task, the timer closes.
   static_cast<void>(caught("saying the last words to a peer", [&] {
     group_->reactor.run([self] {
       self->guarded([&] {

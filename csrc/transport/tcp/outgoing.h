@@ -19,8 +19,8 @@ class Membership;
 
 // A connection that this rank opened to a peer: connects, proves who it is, then carries frames out.
 //
-// Everything is guarded by the sink's mutex until detach(). From then on the object belongs to the reactor's thread
-// alone, touches neither sink nor link, and closes itself when its last frames are out.
+// Everything is guarded by the sink's mutex until detach(). From then on the object belongs to the reactor's
+// thread alone, touches neither sink nor link, and closes itself when its last frames are out.
 class Outgoing final : public EventHandler, public std::enable_shared_from_this<Outgoing> {
  public:
   Outgoing(std::shared_ptr<Membership> group, Node peer, uint32_t index);
@@ -32,8 +32,8 @@ class Outgoing final : public EventHandler, public std::enable_shared_from_this<
   // Limits the rate to so many bytes per second; 0: no limit.
   void pace(double bytes_per_s);
   void close();
-  // The link is closed. Drops frames that have a request, sends the rest, and closes `companions` after that. If this
-  // throws, call close() instead.
+  // The link is closed. Drops frames that have a request, sends the rest, and closes `companions` after that. If
+  // this throws, call close() instead.
   void detach(std::vector<Fd> companions);
 
   bool ready() const { return state_ == State::kReady; }

@@ -10,7 +10,8 @@ constexpr uint64_t kWindowBytes = 512 * 1024;
 constexpr milliseconds kWindowTime{20};
 constexpr size_t kFewestWindows = 3;
 constexpr size_t kMostWindows = 128;
-// At least one byte in so many must count. Messages that are too small to keep a NIC busy sometimes look as if they did.
+// At least one byte in so many must count. Messages that are too small to keep a NIC busy sometimes look as if
+// they did.
 constexpr uint64_t kLeastPart = 8;
 
 }  // namespace

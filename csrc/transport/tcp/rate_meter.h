@@ -12,10 +12,10 @@ namespace braid {
 // Measures the rate of a busy connection or NIC, from the bytes that passed in successive intervals of some
 // milliseconds.
 //
-// An interval counts if it was busy, and the intervals before and after it were busy, too. At the beginning of work,
-// buckets and buffers pass a burst; at the end less passes than could. Counted intervals are joined to windows, long
-// enough to even out acknowledgements that come in lumps. The rate is the third quartile of the windows' rates: other
-// work on the host makes windows slow, and hardly anything makes them fast.
+// An interval counts if it was busy, and the intervals before and after it were busy, too. At the beginning of
+// work, buckets and buffers pass a burst; at the end less passes than could. Counted intervals are joined to
+// windows, long enough to even out acknowledgements that come in lumps. The rate is the third quartile of the
+// windows' rates: other work on the host makes windows slow, and hardly anything makes them fast.
 class RateMeter {
  public:
   // Adds the next interval, in which `bytes` passed. `busy`: from its beginning to its end there was more to pass.

@@ -14,8 +14,8 @@
 namespace braid {
 namespace {
 
-// A peer that leaves closes all its connections. When one has ended, the others may still hold frames. They are waited
-// for, until nothing has arrived for this time.
+// A peer that leaves closes all its connections. When one has ended, the others may still hold frames. They are
+// waited for, until nothing has arrived for this time.
 constexpr milliseconds kDrainTime{500};
 
 constexpr size_t kShortBytes = 4 * 1024;  // the largest payload of a short frame
@@ -194,8 +194,8 @@ void TcpLink::end() {
 void TcpLink::close() {
   if (state_ == State::kEnded) return;
   state_ = State::kEnded;
-  // The peer takes the end of its connections to us as our death. It must read our last frames first, so those sockets
-  // stay open until the frames are out. Without memory for this, the last frames are not sent.
+  // The peer takes the end of its connections to us as our death. It must read our last frames first, so those
+  // sockets stay open until the frames are out. Without memory for this, the last frames are not sent.
   std::vector<Fd> companions;
   static_cast<void>(caught("closing connections", [&] { companions.reserve(incoming_.size()); }));
   for (const auto& incoming : incoming_) {

@@ -37,9 +37,9 @@ class TcpLink {
   void close();
 
   // Connections call these, on any thread that holds the mutex.
-  // Ok if the link has no connection of this index. kInvalidArgument if another connection holds the index. An honest
-  // peer opens a second one only if the first was cut before the peer knew of its admission. Such a cut loses the peer
-  // anyway.
+  // Ok if the link has no connection of this index. kInvalidArgument if another connection holds the index. An
+  // honest peer opens a second one only if the first was cut before the peer knew of its admission. Such a cut
+  // loses the peer anyway.
   Status has_place(uint32_t index) const;
   // Takes a connection that the peer opened and authenticated. REQUIRES: has_place() is ok.
   Status admit(uint32_t index, Fd socket, const Digest& proof);

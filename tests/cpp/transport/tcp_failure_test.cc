@@ -333,7 +333,7 @@ TEST_F(TcpProtocolTest, WhoAsksForAFrameCutInTheMiddleHearsOfIt) {
   const Deadline deadline = deadline_after(milliseconds(20'000));
   while (!half.mailbox(0).has_lost() && Clock::now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(half.mailbox(0).failure().ok());  // nobody has asked yet
-  EXPECT_FALSE(half.mailbox(0).look(1, {1, 0}).arrived);
+  EXPECT_FALSE(half.mailbox(0).look_for_message(1, {1, 0}).arrived);
   Request request;
   half.mailbox(0).recv(1, {1, 0}, got_, &request);
   ASSERT_TRUE(request.done());

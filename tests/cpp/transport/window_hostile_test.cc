@@ -167,7 +167,7 @@ TEST(HostileWindowTest, AnAnnouncementThatPiecesOvertookIsNotKept) {
     ASSERT_TRUE(rank.land(piece).ok());
     ASSERT_TRUE(rank.last_done());
     ASSERT_TRUE(rank.land(Rank::frame_of(FrameKind::kRequestToSend, tag, 1000)).ok()) << i;
-    EXPECT_FALSE(rank.box().look(1, tag).arrived);
+    EXPECT_FALSE(rank.box().look_for_message(1, tag).arrived);
   }
 }
 

@@ -159,9 +159,9 @@ TEST_P(WindowTest, AMessageIsLookedForBehindAFullTable) {
   make(50, 1000);
   send_all();
   poll_until_still();
-  EXPECT_FALSE(boxes_[1]->look(0, messages_.back().tag).arrived);
+  EXPECT_FALSE(boxes_[1]->look_for_message(0, messages_.back().tag).arrived);
   poll_until_still();
-  EXPECT_TRUE(boxes_[1]->look(0, messages_.back().tag).arrived);
+  EXPECT_TRUE(boxes_[1]->look_for_message(0, messages_.back().tag).arrived);
   for (Sent& m : messages_) ASSERT_NO_FATAL_FAILURE(receive(m));
   expect_all_sent();
 }
