@@ -369,7 +369,7 @@ void MailboxWorld::ask(Reader& reader) {
     case 0: mailbox_->ask(); break;
     case 1: require(mailbox_->peer_streams().size() == 3, "there is an answer for every rank"); break;
     case 2: mailbox_->watch_all(); break;
-    case 3: (void)mailbox_->look(node, {any_stream(reader), reader.one_of(8)}); break;
+    case 3: (void)mailbox_->look_for_message(node, {any_stream(reader), reader.one_of(8)}); break;
   }
 }
 
