@@ -142,7 +142,8 @@ def test_the_others_go_on() -> None:
         for _ in range(2):
             case = measure(teams, workload("all_reduce", "float32", "sum", 64, 2, None, False), 2)
             assert list(case.measurements) == ["braid"]
-            assert case.refused["mortal"].startswith("rank 1 ended (SIGKILL)")
+            # The coordinator sees the process end, or the other rank tells of it first.
+            assert re.search(r"rank 1 (ended \(SIGKILL\)|\(pid \d+\) died)", case.refused["mortal"])
             assert not case.ratios
 
 
