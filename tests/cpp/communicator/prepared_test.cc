@@ -64,6 +64,22 @@ TEST_P(Prepared, ThreadsOfOneGroupTakeItInTurn) {
 }
 
 // More senders' turns than there is room for; the root need not wait for the others, nor is anything lost.
+TEST_P(Prepared, AStartedOneHasItsWork) {
+  on_all_ranks(3, options(), [](Communicator& group) {
+    for (uint64_t turn = 1; turn <= 50; ++turn) {
+      std::vector<float> values(3, 1);
+      const auto started = group.start(all_reduce(values), true);
+      ASSERT_TRUE(started.ok() && started.value()) << started.status().message();
+      const Work& work = *started.value();
+      ASSERT_TRUE(work.wait(deadline_after(milliseconds(30'000))).ok());
+      EXPECT_EQ(values, std::vector<float>(3, 3));
+      EXPECT_EQ(work.sequence(), turn);
+      EXPECT_EQ(work.what().find("all_reduce #" + std::to_string(turn) + " (sum, float32, 12 bytes, "), 0u);
+      EXPECT_GT(work.duration().count(), 0);
+    }
+  });
+}
+
 TEST_P(Prepared, ABroadcastRunsAhead) {
   on_all_ranks(3, options(), [](Communicator& group) {
     const Collective collective{CollectiveKind::kBroadcast, 3, 0};
