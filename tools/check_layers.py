@@ -55,10 +55,17 @@ LAYERS: dict[str, tuple[str, str]] = {
         "options engine transport memory schedule topology",
     ),
     "communicator": (
-        "groups: ordered collectives, choice, new plans, deadlines, failure",
-        "rendezvous engine links options executor tuner transport memory codec schedule",
+        "the interface of a group: operations, works, statistics, explanations; the groups of a process",
+        "engine options tuner codec schedule",
     ),
-    "aggregator": ("an [aggregator](servers.md): joins groups, and adds", "communicator options"),
+    "aggregator": (
+        "aggregators: an [aggregator](servers.md) itself, how ranks find it, and all_reduces through it",
+        "communicator options transport memory schedule",
+    ),
+    "group": (
+        "a group: ordered collectives, messages, choice, new plans, deadlines, failure",
+        "aggregator communicator rendezvous engine links executor tuner transport schedule",
+    ),
     "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),
     "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),
     "python": (

@@ -6,10 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include "aggregator/aggregated_all_reduce.h"
+#include "aggregator/registry.h"
 #include "base/limits.h"
-#include "communicator/aggregated_all_reduce.h"
 #include "communicator/process.h"
-#include "communicator/registry.h"
 
 namespace braid {
 namespace {

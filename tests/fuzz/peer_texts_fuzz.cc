@@ -8,10 +8,10 @@
 #include <cstring>
 #include <map>
 
+#include "aggregator/aggregated_all_reduce.h"
+#include "aggregator/registry.h"
 #include "base/random.h"
 #include "codec/codec.h"
-#include "communicator/aggregated_all_reduce.h"
-#include "communicator/registry.h"
 #include "fuzz/targets.h"
 #include "rendezvous/cores.h"
 #include "rendezvous/endpoint.h"

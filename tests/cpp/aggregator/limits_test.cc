@@ -2,9 +2,9 @@
 // An order for more than any aggregator takes ends that group with a reason, and the aggregator is free for the next.
 #include "base/limits.h"
 
+#include "aggregator/aggregated_all_reduce.h"
+#include "aggregator/registry.h"
 #include "aggregator/servers.h"
-#include "communicator/aggregated_all_reduce.h"
-#include "communicator/registry.h"
 
 namespace braid::testing {
 namespace {

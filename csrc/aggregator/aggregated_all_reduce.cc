@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/aggregated_all_reduce.h"
+#include "aggregator/aggregated_all_reduce.h"
 
 #include <algorithm>
 #include <cstring>

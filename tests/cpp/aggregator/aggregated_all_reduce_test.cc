@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the first rank tells an aggregator; tests/cpp/aggregator has what they then do.
-#include "communicator/aggregated_all_reduce.h"
+#include "aggregator/aggregated_all_reduce.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/group.h"
+#include "group/group.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,9 +7,9 @@
 #include "base/caught.h"
 #include "base/interruptible_wait.h"
 #include "base/log.h"
-#include "communicator/rendezvous_notice.h"
-#include "communicator/replan.h"
-#include "communicator/tasks.h"
+#include "group/rendezvous_notice.h"
+#include "group/replan.h"
+#include "group/tasks.h"
 
 namespace braid {
 namespace {

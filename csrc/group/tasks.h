@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "communicator/aggregated_all_reduce.h"
-#include "communicator/group.h"
+#include "aggregator/aggregated_all_reduce.h"
 #include "engine/progress.h"
 #include "executor/board_execution.h"
+#include "group/group.h"
 
 namespace braid {
 

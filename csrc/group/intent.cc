@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/intent.h"
+#include "group/intent.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "communicator/checks.h"
-#include "communicator/group.h"
+#include "group/group.h"
 
 namespace braid {
 

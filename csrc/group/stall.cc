@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/stall.h"
+#include "group/stall.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
-#include "communicator/group.h"
+#include "group/group.h"
 
 namespace braid {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "aggregator/vote.h"
 #include "communicator/communicator.h"
-#include "communicator/vote.h"
 #include "memory/pool.h"
 #include "transport/doorbell.h"
 

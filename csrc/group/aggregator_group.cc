@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "communicator/checks.h"
-#include "communicator/group.h"
+#include "group/group.h"
 #include "links/control_channel.h"
 
 namespace braid {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/registry.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "communicator/registry.h"
 
 namespace braid {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/rendezvous_notice.h"
+#include "group/rendezvous_notice.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
-#include "communicator/stall_notice.h"
+#include "group/stall_notice.h"
 #include "rendezvous/endpoint_exchange.h"
 
 namespace braid {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "aggregator/registry.h"
 #include "communicator/ranks.h"
-#include "communicator/registry.h"
 #include "links/control_channel.h"
 #include "links/link_benchmark.h"
 #include "rendezvous/endpoint_exchange.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "communicator/checks.h"
-#include "communicator/group.h"
+#include "group/group.h"
 #include "links/control_channel.h"
 #include "links/link_benchmark.h"
 #include "links/pace.h"

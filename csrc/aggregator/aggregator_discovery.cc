@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/aggregator_discovery.h"
+#include "aggregator/aggregator_discovery.h"
 
 #include <algorithm>
 #include <thread>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "communicator/communicator.h"
-#include "communicator/stall_notice.h"
+#include "group/stall_notice.h"
 
 namespace braid {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that wait say for whom: when, in which words, and to whoever asks from outside.
-#include "communicator/stall.h"
+#include "group/stall.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "communicator/ranks.h"
-#include "communicator/stall_notice.h"
+#include "group/stall_notice.h"
 
 namespace braid {
 namespace {

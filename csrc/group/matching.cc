@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/matching.h"
+#include "group/matching.h"
 
 #include <algorithm>
 

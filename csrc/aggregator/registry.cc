@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/registry.h"
+#include "aggregator/registry.h"
 
 #include <algorithm>
 #include <charconv>

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "communicator/group.h"
 #include "engine/progress.h"
+#include "group/group.h"
 
 namespace braid {
 

@@ -5,10 +5,10 @@
 
 #include "base/caught.h"
 #include "communicator/checks.h"
-#include "communicator/group.h"
-#include "communicator/intent.h"
-#include "communicator/replan.h"
-#include "communicator/tasks.h"
+#include "group/group.h"
+#include "group/intent.h"
+#include "group/replan.h"
+#include "group/tasks.h"
 
 namespace braid {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/tasks.h"
+#include "group/tasks.h"
 
 #include <utility>
 
 #include "base/caught.h"
-#include "communicator/intent.h"
+#include "group/intent.h"
 
 namespace braid {
 namespace {

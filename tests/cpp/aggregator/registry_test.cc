@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Aggregators and a group's first rank, who find each other through a store.
-#include "communicator/registry.h"
+#include "aggregator/registry.h"
 
 #include <algorithm>
 #include <thread>

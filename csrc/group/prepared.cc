@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/prepared.h"
+#include "group/prepared.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "communicator/group.h"
-#include "communicator/intent.h"
+#include "group/group.h"
+#include "group/intent.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Votes over queues of one process, moved on step by step, so that the order of things is certain.
-#include "communicator/vote.h"
+#include "aggregator/vote.h"
 
 #include <gtest/gtest.h>
 

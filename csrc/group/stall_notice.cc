@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/stall_notice.h"
+#include "group/stall_notice.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -13,16 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "communicator/aggregated_all_reduce.h"
-#include "communicator/aggregator_discovery.h"
+#include "aggregator/aggregated_all_reduce.h"
+#include "aggregator/aggregator_discovery.h"
 #include "communicator/communicator.h"
-#include "communicator/matching.h"
-#include "communicator/prepared.h"
-#include "communicator/stall.h"
 #include "communicator/statistics.h"
 #include "engine/engine_impl.h"
 #include "executor/board_execution.h"
 #include "executor/execution.h"
+#include "group/matching.h"
+#include "group/prepared.h"
+#include "group/stall.h"
 #include "links/link_watch.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/store_until.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/vote.h"
+#include "aggregator/vote.h"
 
 #include <algorithm>
 #include <span>

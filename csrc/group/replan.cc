@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/replan.h"
+#include "group/replan.h"
 
 #include <algorithm>
 #include <charconv>
