@@ -63,7 +63,7 @@ LAYERS: dict[str, tuple[str, str]] = {
         "communicator options transport memory schedule",
     ),
     "group": (
-        "a group: ordered collectives, messages, choice, new plans, deadlines, failure",
+        "a group: ordered collectives, messages, choice of algorithm, replans, deadlines, failure",
         "aggregator communicator rendezvous engine links executor tuner transport schedule",
     ),
     "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the algorithm of an operation.
+#include "group/choice.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "communicator/checks.h"
-#include "group/group.h"
 #include "links/control_channel.h"
 #include "links/link_benchmark.h"
 #include "links/pace.h"
@@ -24,45 +24,49 @@ constexpr uint64_t kProcessorSteps = 1 << 21;  // after the steps of a link benc
 
 }  // namespace
 
-Result<Topology> Group::learn_links(bool again, Deadline deadline) {
+Result<Topology> AlgorithmChoice::learn_links(bool again, Deadline deadline, const GiveUp& give_up) {
   const Link within = link_within_hosts(wires_.most_ranks_per_core);
-  if (options_.stated) return stated_topology(wires_.hosts, within, options_.stated->between, wires_.rates);
-  if (options_.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
-  const auto known = again ? std::nullopt : engine_->links().recall(wires_.host_addresses, wires_.hosts, within);
-  auto found = benchmark_links(mailbox_, engine_->bell(), rank_, wires_.hosts, within,
-                               known ? to_text(*known) : "", deadline, give_up_);
+  if (member_.options.stated)
+    return stated_topology(wires_.hosts, within, member_.options.stated->between, wires_.rates);
+  if (member_.options.links == "assume") return Topology(wires_.hosts, within, kBetweenHosts);
+  const auto known =
+      again ? std::nullopt : member_.engine->links().recall(wires_.host_addresses, wires_.hosts, within);
+  auto found = benchmark_links(mailbox_, member_.engine->bell(), member_.rank, wires_.hosts, within,
+                               known ? to_text(*known) : "", deadline, give_up);
   if (!found.ok()) return found.status().within("measuring the links between hosts");
-  if (found.value().measured) engine_->links().keep(wires_.host_addresses, found.value().topology);
+  if (found.value().measured) member_.engine->links().keep(wires_.host_addresses, found.value().topology);
   Topology topology = std::move(found).value().topology;
   if (again) {
     topology.set_work(tuner()->topology().work());
     return topology;
   }
-  ControlChannel control(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
+  ControlChannel control(mailbox_, member_.engine->bell(), "comparing their processors", deadline, give_up);
   control.go_to_step(kProcessorSteps);
-  auto rates = slowest_of_all(control, rank_, nodes_, processor_rates());
+  auto rates = slowest_of_all(control, member_.rank, member_.nodes, processor_rates());
   if (!rates.ok()) return rates.status();
   topology.set_work(std::move(rates).value());
   return topology;
 }
 
-Status Group::make_tuner(bool again, Deadline deadline) {
-  if (options_.stated && !options_.stated->problem.empty()) {
-    return {Code::kInvalidArgument, options_.stated->problem};
+Status AlgorithmChoice::learn(bool again, Deadline deadline, const GiveUp& give_up) {
+  if (member_.options.stated && !member_.options.stated->problem.empty()) {
+    return {Code::kInvalidArgument, member_.options.stated->problem};
   }
-  if (is_links_file(options_.links) && !options_.stated) {
-    return {Code::kInvalidArgument, "BRAID_LINKS=" + options_.links + ": nobody has read that file"};
+  if (is_links_file(member_.options.links) && !member_.options.stated) {
+    return {Code::kInvalidArgument, "BRAID_LINKS=" + member_.options.links + ": nobody has read that file"};
   }
   Topology topology(wires_.hosts, link_inside({wires_.board != nullptr, wires_.ranks_per_core}), kBetweenHosts);
+  if (!again) is_on_several_hosts_ = topology.host_count() > 1;
   if (topology.host_count() > 1) {
     pace_peers(nullptr);
-    auto learned = learn_links(again, deadline);
+    auto learned = learn_links(again, deadline, give_up);
     if (!learned.ok()) return learned.status();
     topology = std::move(learned).value();
     limit_credit(topology);
-    if (options_.pacing && !options_.stated && options_.links != "assume") pace_peers(&topology);
+    if (member_.options.pacing && !member_.options.stated && member_.options.links != "assume")
+      pace_peers(&topology);
   }
-  auto made = tuner_for(std::move(topology), options_);
+  auto made = tuner_for(std::move(topology), member_.options);
   if (!made.ok()) return made.status();
   const std::lock_guard lock(mutex_);
   tuner_ = std::move(made).value();
@@ -71,24 +75,24 @@ Status Group::make_tuner(bool again, Deadline deadline) {
   return {};
 }
 
-void Group::limit_credit(const Topology& topology) {
-  double bytes = static_cast<double>(options_.credit_bytes);
-  if (options_.credit_bytes == 0) {
-    const double down_s_per_byte = topology.nic(topology.host(rank_)).down_s_per_byte;
+void AlgorithmChoice::limit_credit(const Topology& topology) {
+  double bytes = static_cast<double>(member_.options.credit_bytes);
+  if (member_.options.credit_bytes == 0) {
+    const double down_s_per_byte = topology.nic(topology.host(member_.rank)).down_s_per_byte;
     const int sharers =
-        topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(rank_)])];
+        topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(member_.rank)])];
     bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
   }
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
 // Limits sends to the measured rates of both NICs. Null removes the limit, to measure the links.
-void Group::pace_peers(const Topology* topology) {
-  for (Node peer = 0; peer < nodes_; ++peer) {
-    if (peer == rank_) continue;
+void AlgorithmChoice::pace_peers(const Topology* topology) {
+  for (Node peer = 0; peer < member_.nodes; ++peer) {
+    if (peer == member_.rank) continue;
     double bytes_per_s = 0;
-    if (topology != nullptr && topology->host(peer) != topology->host(rank_)) {
-      const double up_s = topology->nic(topology->host(rank_)).up_s_per_byte;
+    if (topology != nullptr && topology->host(peer) != topology->host(member_.rank)) {
+      const double up_s = topology->nic(topology->host(member_.rank)).up_s_per_byte;
       const double down_s = topology->nic(topology->host(peer)).down_s_per_byte;
       bytes_per_s = pace_for(std::max(up_s, down_s));
     }
@@ -96,7 +100,7 @@ void Group::pace_peers(const Topology* topology) {
   }
 }
 
-Result<const Route*> Group::route_for(const Operation& operation) {
+Result<const Route*> AlgorithmChoice::route_for(const Operation& operation) {
   Intent asked;
   asked.kind = static_cast<uint8_t>(operation.kind);
   asked.dtype = static_cast<uint8_t>(operation.dtype);
@@ -111,7 +115,7 @@ Result<const Route*> Group::route_for(const Operation& operation) {
     tuner = tuner_;
     plan = plan_.load(std::memory_order_relaxed);
   }
-  const Collective collective{operation.kind, ranks_, has_root(operation.kind) ? operation.root : 0};
+  const Collective collective{operation.kind, member_.ranks, has_root(operation.kind) ? operation.root : 0};
   const std::optional<Codec> codec = operation.lossy ? std::optional(operation.lossy->codec) : std::nullopt;
   auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes), codec);
   if (!choice.ok()) return choice.status();
@@ -138,18 +142,15 @@ Result<const Route*> Group::route_for(const Operation& operation) {
   return &found->second;
 }
 
-std::shared_ptr<Tuner> Group::tuner() const {
+std::shared_ptr<Tuner> AlgorithmChoice::tuner() const {
   const std::lock_guard lock(mutex_);
   return tuner_;
 }
 
-Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
-                                   const std::optional<Codec>& codec) {
-  if (codec && is_on_several_hosts_) return braid::explain(*tuner(), ranks_, kind, dtype, op, root, bytes, codec);
-  const std::shared_ptr<Group> with = kind == CollectiveKind::kAllReduce ? aggregator_group() : nullptr;
-  const bool through_aggregators =
-      with && bytes >= 0 && is_defined(dtype, op) && is_faster_with(*with, dtype, op, bytes);
-  return braid::explain(through_aggregators ? *with->tuner() : *tuner(), ranks_, kind, dtype, op, root, bytes);
+std::optional<double> AlgorithmChoice::predicted_s(DType dtype, ReduceOp op, int64_t bytes) const {
+  const auto choice = tuner()->choose({CollectiveKind::kAllReduce, member_.ranks, 0}, dtype, op, bytes);
+  if (!choice.ok()) return std::nullopt;
+  return choice.value()->predicted_s;
 }
 
 }  // namespace braid

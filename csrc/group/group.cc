@@ -8,8 +8,6 @@
 #include "base/interruptible_wait.h"
 #include "base/log.h"
 #include "group/rendezvous_notice.h"
-#include "group/replan.h"
-#include "group/tasks.h"
 
 namespace braid {
 namespace {
@@ -44,32 +42,37 @@ Result<std::shared_ptr<Communicator>> Communicator::create(std::shared_ptr<Engin
     return Status(Code::kInvalidArgument, std::to_string(options.aggregators) + " aggregators in a group of " +
                                               std::to_string(ranks) + ": expected at least one rank besides");
   }
-  auto group = std::make_shared<Group>(std::static_pointer_cast<EngineImpl>(engine), rank, ranks, name, options);
+  auto made = Group::form(std::static_pointer_cast<EngineImpl>(engine), *store, rank, ranks, name, options);
+  if (!made.ok()) return made.status();
+  return std::shared_ptr<Communicator>(std::move(made).value());
+}
+
+Result<std::shared_ptr<Group>> Group::form(std::shared_ptr<EngineImpl> engine, Store& store, Node rank, int nodes,
+                                           const std::string& name, const Options& options) {
+  auto group = std::make_shared<Group>(
+      Member{std::move(engine), rank, nodes, nodes - options.aggregators, name, to_keep(options)});
   Status bad;
-  const Status thrown = caught("forming a group", [&] { bad = group->rendezvous(*store, options.give_up); });
+  const Status thrown = caught("forming a group", [&] { bad = group->rendezvous(store, options.give_up); });
   if (!thrown.ok()) {
-    group->mailbox().fail_here(thrown);  // tells the ranks that already have a wire
+    group->mailbox_.fail_here(thrown);  // tells the ranks that already have a wire
     bad = thrown;
   }
   if (!bad.ok()) return bad.within("rank " + std::to_string(rank) + " could not form group \"" + name + "\"");
-  return std::shared_ptr<Communicator>(std::move(group));
+  return group;
 }
 
-Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::string name, const Options& options)
-    : engine_(std::move(engine)),
-      rank_(rank),
-      nodes_(nodes),
-      ranks_(nodes - options.aggregators),
-      name_(std::move(name)),
-      options_(to_keep(options)),
-      mailbox_(rank, nodes, engine_->bell()),
-      vigil_(Vigil::keep(engine_->reactor(), mailbox_, options.peer_timeout)),
-      servers_(options.servers && options.await_servers >= 0
-                   ? std::make_shared<StoreUntil>(options.servers, [this] { return mailbox_.has_ended(); })
-                   : nullptr),
-      discovery_(servers_),
-      matching_(mailbox_, nodes),
-      timeout_(options.timeout) {}
+Group::Group(Member member)
+    : member_(std::move(member)),
+      mailbox_(member_.rank, member_.nodes, member_.engine->bell()),
+      vigil_(Vigil::keep(member_.engine->reactor(), mailbox_, member_.options.peer_timeout)),
+      timeout_(member_.options.timeout),
+      peers_(member_, wires_, mailbox_),
+      stalls_(member_, mailbox_, peers_),
+      choice_(member_, wires_, mailbox_, statistics_),
+      aggregators_(member_, mailbox_, statistics_, timeout_, home_of_aggregators()),
+      replanner_(member_, wires_, mailbox_, choice_, aggregators_),
+      messages_(member_, timeout_, mailbox_, statistics_, stalls_),
+      context_{member_, wires_, mailbox_, statistics_, peers_, stalls_, choice_, aggregators_} {}
 
 Group::~Group() {
   mailbox_.close();
@@ -77,158 +80,33 @@ Group::~Group() {
   if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before its destruction
 }
 
+AggregatorGroup::Home Group::home_of_aggregators() {
+  AggregatorGroup::Home home;
+  home.form = [this](const std::shared_ptr<Store>& store, int nodes, const std::string& name,
+                     const Options& options) -> Result<std::shared_ptr<MeasuredGroup>> {
+    auto made = form(member_.engine, *store, member_.rank, nodes, name, options);
+    if (!made.ok()) return made.status();
+    return std::shared_ptr<MeasuredGroup>(std::move(made).value());
+  };
+  home.alone = [this](DType dtype, ReduceOp op, int64_t bytes) {
+    return AggregatorGroup::Alone{choice_.predicted_s(dtype, op, bytes),
+                                  choice_.tuner()->topology().between_hosts().alpha_s};
+  };
+  home.changed = [this] { replanner_.traffic_changed(); };
+  return home;
+}
+
 Status Group::rendezvous(Store& store, const GiveUp& give_up) {
-  give_up_ = give_up;
-  const std::unique_ptr<GiveUp, void (*)(GiveUp*)> forget(&give_up_, [](GiveUp* asked) { *asked = nullptr; });
   // Fill wires_ directly: a failed rendezvous may leave channels in the mailbox, and wires_ outlives the mailbox.
-  RendezvousNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
-  if (Status bad = run_rendezvous(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
+  RendezvousNotice noticed(store, member_.rank, member_.nodes, member_.name, member_.options.stall_notice);
+  if (Status bad = run_rendezvous(*member_.engine, noticed, member_.rank, member_.nodes, member_.name,
+                                  member_.options, mailbox_, wires_);
+      !bad.ok())
     return bad;
   if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
-  if (options_.aggregators > 0) wires_.board.reset();  // boards serve ranks only, not aggregators
-  if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
-  is_on_several_hosts_ = tuner()->topology().host_count() > 1;
-  const bool may_change = options_.links.empty() || options_.links == "measure";
-  may_replan_ = is_on_several_hosts_ && options_.aggregators == 0 && (may_change || servers_);
-  static_cast<void>(seen_rates());  // drops the rates of the link benchmark
-  if (!servers_) return {};
-  if (may_replan_) return replan(true, deadline_after(options_.timeout));
-  if (rank_ == 0)
-    log(LogLevel::kWarning, "group \"" + name_ + "\" is on one host: aggregators are of no use to it");
-  return {};
-}
-
-// ---- State of other ranks
-
-bool Group::has_rung() {
-  const uint32_t rings = engine_->bell().rings.load(std::memory_order_acquire);
-  if (std::exchange(polled_at_, rings) == rings && has_polled_) return false;
-  has_polled_ = true;
-  return true;
-}
-
-void Group::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
-  if (wires_.board) wires_.board->announce(sequence, intent);
-  if (by_mailbox) {
-    mailbox_.begin(sequence, intent);
-  } else {
-    wires_.shm->stream_word()->store(sequence, std::memory_order_relaxed);
-  }
-}
-
-Status Group::disagreement(uint64_t sequence, uint64_t before) const {
-  if (!wires_.board) return {};
-  for (uint64_t stream = sequence - std::min(before, sequence); stream <= sequence; ++stream) {
-    const std::optional<Intent> mine = wires_.board->intent_of(rank_, stream);
-    for (Node node = 0; mine && node < ranks_; ++node) {
-      const std::optional<Intent> theirs = wires_.board->intent_of(node, stream);
-      if (theirs && *theirs != *mine) return disagree(stream, rank_, *mine, node, *theirs);
-    }
-  }
-  return {};
-}
-
-std::string Group::place_of(Node node) const {
-  const auto i = static_cast<size_t>(node);
-  return node >= 0 && i < wires_.places.size() ? wires_.places[i] : "";
-}
-
-std::vector<Node> Group::missing(uint64_t sequence) {
-  std::vector<Node> nodes;
-  const std::vector<int64_t> streams = mailbox_.peer_streams();
-  for (Node node = 0; node < nodes_; ++node) {
-    if (node != rank_ && streams[static_cast<size_t>(node)] < static_cast<int64_t>(sequence))
-      nodes.push_back(node);
-  }
-  return nodes;
-}
-
-// ---- Point-to-point
-
-Result<std::shared_ptr<Work>> Group::send(Node to, uint32_t tag, ConstBytes bytes, milliseconds timeout) {
-  return start_message({true, to, tag, bytes.size()}, timeout, [&](Request* request, Work*) {
-    matching_.send(to, tag, bytes, request);
-    return true;
-  });
-}
-
-Result<std::shared_ptr<Work>> Group::recv(Node from, uint32_t tag, Bytes bytes, milliseconds timeout) {
-  return start_message({false, from, tag, bytes.size()}, timeout, [&](Request* request, Work* work) {
-    return matching_.recv({from, tag, bytes, request, work});
-  });
-}
-
-Result<std::shared_ptr<Work>> Group::start_message(const PointToPoint& message, milliseconds timeout,
-                                                   const std::function<bool(Request*, Work*)>& hand_over) {
-  const Node peer = message.peer;
-  const bool from_any = !message.sends && peer == kAnyNode;
-  const std::string name = std::string(message.sends ? "send to " : "recv from ") +
-                           (from_any ? "any rank" : "rank " + std::to_string(peer));
-  if (from_any ? nodes_ == 1 : peer < 0 || peer >= nodes_ || peer == rank_) {
-    return Status(Code::kInvalidArgument, name + ": rank " + std::to_string(rank_) + " of " +
-                                              std::to_string(ranks_) + " can only name another rank");
-  }
-  std::shared_ptr<MessageTask> task;
-  std::shared_ptr<Work> work;
-  Status closed;
-  const Status thrown = caught("starting a message", [&] {
-    const std::lock_guard lock(mutex_);
-    uint64_t& messages = message_counts_[{message.sends, peer, message.tag}];
-    work = std::make_shared<Work>(
-        [name, number = messages, tag = message.tag, bytes = message.bytes] {
-          return name + " #" + std::to_string(number) + " (tag " + std::to_string(tag) + ", " +
-                 std::to_string(bytes) + " bytes)";
-        },
-        messages);
-    if (closed = open_locked(); !closed.ok()) {
-      closed = closed.within(work->what());
-      return;
-    }
-    task =
-        std::make_shared<MessageTask>(shared_from_this(), message, deadline_locked(Clock::now(), timeout), work);
-    ++messages;  // from here on, the peer would wait for this message
-    ++open_messages_;
-    task->set_matched(hand_over(task->request(), work.get()));
-  });
-  if (!closed.ok()) return closed;
-  if (!thrown.ok()) {
-    if (task) task->fail(thrown);
-    return thrown;
-  }
-  if (take_turn(*task, false) == Task::Step::kDone) return work;
-  if (Status bad = engine_->progress().add(task); !bad.ok()) {
-    task->fail(bad);
-    return bad;
-  }
-  return work;
-}
-
-bool Group::match(uint32_t tag, const Request* request, Status* lost) {
-  const std::lock_guard lock(mutex_);
-  return matching_.match(tag, request, lost);
-}
-
-void Group::forget(uint32_t tag, const Request* request) {
-  const std::lock_guard lock(mutex_);
-  matching_.forget(tag, request);
-}
-
-void Group::message_ended() {
-  const std::lock_guard lock(mutex_);
-  --open_messages_;
-  ended_.notify_all();
-}
-
-// ---- State
-
-void Group::set_timeout(milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
-  timeout_ = timeout;
-}
-
-milliseconds Group::timeout() const {
-  const std::lock_guard lock(mutex_);
-  return timeout_;
+  if (member_.options.aggregators > 0) wires_.board.reset();  // boards serve ranks only, not aggregators
+  if (Status bad = choice_.learn(false, deadline_after(member_.options.timeout), give_up); !bad.ok()) return bad;
+  return replanner_.begin(give_up);
 }
 
 uint64_t Group::sequence() const {
@@ -237,30 +115,48 @@ uint64_t Group::sequence() const {
 }
 
 void Group::abort(const std::string& reason) {
-  if (const auto with_aggregators = aggregator_group()) with_aggregators->abort(reason);
-  mailbox_.fail({Code::kAborted, "rank " + std::to_string(rank_) + " aborted the group: " + reason, rank_});
+  aggregators_.abort(reason);
+  mailbox_.fail(
+      {Code::kAborted, "rank " + std::to_string(member_.rank) + " aborted the group: " + reason, member_.rank});
 }
 
 void Group::shutdown(const GiveUp& give_up) {
   {
-    std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (std::exchange(shut_down_, true)) return;
-    static_cast<void>(wait_looking_up(ended_, lock, deadline_after(kShutdownTime), give_up, [this] {
-      return queue_.empty() && !inline_running_ && open_messages_ == 0;
-    }));
   }
-  if (const auto with_aggregators = aggregator_group()) with_aggregators->shutdown(give_up);
-  shut_down_retired();
+  messages_.close();
+  const Deadline deadline = deadline_after(kShutdownTime);
+  Waited waited{};
+  {
+    std::unique_lock lock(mutex_);
+    waited =
+        wait_looking_up(ended_, lock, deadline, give_up, [this] { return queue_.empty() && !inline_running_; });
+  }
+  if (waited != Waited::kGivenUp) messages_.wait_until_ended(deadline, give_up);
+  aggregators_.shutdown(give_up);
   mailbox_.close();
+  const Deadline closed = deadline_after(kReplanEnds);
   {
     std::unique_lock lock(mutex_);  // a running replan and open messages see the closed mailbox and end
-    ended_.wait_for(lock, kReplanEnds, [this] { return queue_.empty() && open_messages_ == 0; });
+    ended_.wait_until(lock, closed, [this] { return queue_.empty(); });
   }
+  messages_.wait_until_ended(closed, {});
   if (!wires_.tcp) return;
   wires_.tcp->leave();
   wires_.tcp->wait_for_last_words(deadline_after(kLastWordsTime));
 }
 
-Status Group::failure() const { return mailbox_.failure(); }
+Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,
+                                   const std::optional<Codec>& codec) {
+  const bool is_lossy = codec && is_on_several_hosts();
+  if (!is_lossy && kind == CollectiveKind::kAllReduce && bytes >= 0 && is_defined(dtype, op)) {
+    if (const auto with = aggregators_.faster_for(dtype, op, bytes)) {
+      return with->explain(kind, dtype, op, root, bytes);
+    }
+  }
+  return braid::explain(*choice_.tuner(), member_.ranks, kind, dtype, op, root, bytes,
+                        is_lossy ? codec : std::nullopt);
+}
 
 }  // namespace braid

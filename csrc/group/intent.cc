@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "communicator/checks.h"
-#include "group/group.h"
+#include "group/route.h"
 
 namespace braid {
 

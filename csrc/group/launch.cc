@@ -5,10 +5,12 @@
 
 #include "base/caught.h"
 #include "communicator/checks.h"
+#include "group/collective_task.h"
 #include "group/group.h"
 #include "group/intent.h"
+#include "group/queue.h"
+#include "group/refusal.h"
 #include "group/replan.h"
-#include "group/tasks.h"
 
 namespace braid {
 namespace {
@@ -31,18 +33,6 @@ Result<std::shared_ptr<Work>> result_for_run(const CollectiveTask& task) {
 }
 
 }  // namespace
-
-Status Group::open_locked() const {
-  if (Status failed = mailbox_.failure(); !failed.ok()) {
-    return failed.within("group \"" + name_ + "\" failed earlier; destroy it and form a new one");
-  }
-  if (shut_down_) return {Code::kAborted, "group \"" + name_ + "\" was shut down"};
-  return {};
-}
-
-Deadline Group::deadline_locked(Clock::time_point now, milliseconds timeout) const {
-  return deadline_after(timeout.count() > 0 ? timeout : timeout_, now);
-}
 
 Result<std::shared_ptr<Work>> Group::start(Operation operation, bool inline_if_idle) {
   if (inline_if_idle && wires_.board) {
@@ -84,37 +74,39 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch(Operation operation, bool 
 
 Result<std::shared_ptr<CollectiveTask>> Group::launch_unguarded(Operation operation, bool inline_if_idle,
                                                                 bool watched, bool* is_counted) {
-  if (Status bad = check_operation(operation, rank_, ranks_); !bad.ok()) {
+  if (Status bad = check_operation(operation, member_.rank, member_.ranks); !bad.ok()) {
     return bad.within(std::string(name_of(operation.kind)));
   }
   if (operation.kind == CollectiveKind::kBarrier) {  // drop its other arguments: they need not agree between ranks
     operation =
         Operation{.kind = operation.kind, .timeout = operation.timeout, .inline_for = operation.inline_for};
   }
-  if (operation.kind != CollectiveKind::kAllReduce && options_.aggregators > 0) {
+  if (operation.kind != CollectiveKind::kAllReduce && member_.options.aggregators > 0) {
     return Status(Code::kUnsupported, std::string(name_of(operation.kind)) + " in a group with aggregators");
   }
-  if (operation.lossy && options_.aggregators > 0) {
+  if (operation.lossy && member_.options.aggregators > 0) {
     return Status(Code::kUnsupported, "a lossy operation in a group with aggregators, which keep no residuals");
   }
-  if (!is_on_several_hosts_) operation.lossy.reset();
-  const auto route = route_for(operation);
+  if (!choice_.is_on_several_hosts()) operation.lossy.reset();
+  const auto route = choice_.route_for(operation);
   if (!route.ok()) return route.status();
 
   const auto now = Clock::now();
   const milliseconds inline_for = operation.inline_for;
+  const Deadline deadline = deadline_after(timeout_.of(operation.timeout), now);
   std::unique_lock lock(mutex_);
-  const Deadline deadline = deadline_locked(now, operation.timeout);
   *is_counted = true;
-  const bool replan_due = is_replan_due_locked(operation);
+  const bool replan_due = replanner_.is_due(operation);
   const bool prepares = inline_if_idle && wires_.board && !inline_running_ && prepared_.find(operation) == nullptr;
-  if (prepares) prepared_.prepare(operation, *route.value(), rank_);
-  auto task =
-      std::make_shared<CollectiveTask>(*this, sequence_ + 1, std::move(operation), *route.value(), now, deadline);
+  if (prepares) prepared_.prepare(operation, *route.value(), member_.rank);
+  auto task = std::make_shared<CollectiveTask>(context_, sequence_ + 1, std::move(operation), *route.value(), now,
+                                               deadline);
   if (watched) task->make_work();
-  if (Status closed = open_locked(); !closed.ok()) return closed.within(task->what());
+  if (Status closed = refusal(mailbox_, member_.name, shut_down_); !closed.ok())
+    return closed.within(task->what());
   ++sequence_;
-  if (replan_due) queue_.push_back(std::make_shared<ReplanTask>(*this, deadline));
+  if (replan_due)
+    queue_.push_back(std::make_shared<ReplanTask>(replanner_, mailbox_, member_.engine->bell(), deadline));
   if (inline_if_idle && queue_.empty() && !inline_running_) {
     inline_running_ = true;
     lock.unlock();
@@ -134,7 +126,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch_unguarded(Operation operat
 
 void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit) {
   task->begin_at(now);
-  const bool done = carry(*task, engine_->bell(), deadline_after(limit, now));
+  const bool done = carry(*task, member_.engine->bell(), deadline_after(limit, now));
   bool queued = false;
   Status bad;
   {
@@ -156,7 +148,7 @@ void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::tim
 
 void Group::inline_ended_locked() {
   ended_.notify_all();
-  if (!queue_.empty()) ring(engine_->bell());
+  if (!queue_.empty()) ring(member_.engine->bell());
 }
 
 // ---- Prepared operations
@@ -166,8 +158,8 @@ void Group::inline_ended_locked() {
 PreparedOperation* Group::prepared_locked(const Operation& operation) {
   if (!queue_.empty() || inline_running_ || shut_down_ || operation.lossy || mailbox_.has_ended()) return nullptr;
   PreparedOperation* prepared = prepared_.find(operation);
-  if (prepared == nullptr || prepared->route->plan != plan()) return nullptr;
-  return check_overlap(operation, rank_).ok() ? prepared : nullptr;
+  if (prepared == nullptr || prepared->route->plan != choice_.plan()) return nullptr;
+  return check_overlap(operation, member_.rank).ok() ? prepared : nullptr;
 }
 
 Result<std::shared_ptr<Work>> Group::run_prepared(PreparedOperation& prepared, Operation operation, bool watched,
@@ -175,7 +167,7 @@ Result<std::shared_ptr<Work>> Group::run_prepared(PreparedOperation& prepared, O
   inline_running_ = true;  // launch() prepares, and so forgets, no operation while this is set
   const uint64_t sequence = ++sequence_;
   lock.unlock();
-  Result<std::shared_ptr<Work>> left = std::shared_ptr<Work>();
+  Result<std::shared_ptr<Work>> left = Status();
   const Status thrown = caught("carrying a small operation",
                                [&] { left = carry_prepared(prepared, std::move(operation), watched, sequence); });
   if (thrown.ok()) return left;
@@ -195,7 +187,7 @@ Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared,
   if (watched) {
     work = std::make_shared<Work>(description_of(operation, bytes, *prepared.route, sequence), sequence, now);
   }
-  announce(sequence, prepared.intent, false);
+  peers_.announce(sequence, prepared.intent, false);
   const SingleRound::Memory memory{operation.inputs, operation.outputs};
   const uint64_t digest = digest_of(sequence, prepared.intent);
   const bool posted = prepared.round.post(memory, *wires_.board, digest);
@@ -211,11 +203,9 @@ Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared,
     return work;
   }
   const milliseconds limit = operation.inline_for;
-  std::unique_lock lock(mutex_);
-  const Deadline deadline = deadline_locked(now, operation.timeout);
-  lock.unlock();
+  const Deadline deadline = deadline_after(timeout_.of(operation.timeout), now);
   auto task =
-      std::make_shared<CollectiveTask>(*this, sequence, std::move(operation), *prepared.route, now, deadline);
+      std::make_shared<CollectiveTask>(context_, sequence, std::move(operation), *prepared.route, now, deadline);
   if (posted) task->set_posted();
   task->set_work(work);
   carry_inline(task, now, limit);
@@ -224,12 +214,13 @@ Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared,
 
 Status Group::carry_queue_locked() {
   if (queue_is_carried_) {
-    ring(engine_->bell());
+    ring(member_.engine->bell());
     return {};
   }
   Status bad;
   const Status thrown = caught("queueing an operation", [&] {
-    bad = engine_->progress().add(std::make_shared<QueueTask>(shared_from_this()));
+    bad = member_.engine->progress().add(
+        std::make_shared<QueueTask>(std::shared_ptr<Queue>(shared_from_this(), this)));
   });
   if (!thrown.ok()) bad = thrown;
   queue_is_carried_ = bad.ok();
@@ -248,7 +239,7 @@ void Group::drain_queue(const Status& why) {
   ended_.notify_all();
 }
 
-Group::Turn Group::turn_of_queue() {
+Queue::Turn Group::turn() {
   const std::lock_guard lock(mutex_);
   if (queue_.empty()) queue_is_carried_ = false;
   return {queue_.empty() ? nullptr : queue_.front(), inline_running_};

@@ -15,7 +15,7 @@ namespace braid {
 // tag in the same way. Receives of a tag take them in the order posted. A receive from any rank takes the first
 // message that arrives. Until it has one, later receives of its tag wait, so that they do not take its message.
 //
-// Thread safety: none; the caller holds the group's lock. Requests and works must live until they are matched or
+// Thread safety: none; the caller holds the lock of the messages. Requests and works must live until they are matched or
 // forgotten.
 class Matching {
  public:

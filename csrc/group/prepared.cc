@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "group/group.h"
 #include "group/intent.h"
+#include "group/route.h"
 
 namespace braid {
 namespace {

@@ -2,7 +2,6 @@
 #include "group/replan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -23,10 +22,6 @@ constexpr size_t kReplanCountsBytes = 256 * 1024;
 constexpr size_t kReplanEvery = 4;
 constexpr size_t kReplanEveryBytes = 8 * 1024 * 1024;
 constexpr uint64_t kReplanSteps = 1 << 24;  // after the steps of a link benchmark
-// How long the first rank waits for aggregators when the group forms. At most this part of the group's timeout:
-// the other ranks wait no longer.
-constexpr milliseconds kAwaitServers{60'000};
-constexpr int kAwaitServersPart = 2;
 
 // A NIC has changed if its rate differs by more than this part.
 constexpr double kChanged = 0.15;
@@ -92,9 +87,7 @@ std::vector<SeenRates> rates_of(const Topology& topology, bool only_one_works) {
   return rates;
 }
 
-constexpr const char* kNothing = "go on";
-constexpr const char* kPart = "part";
-constexpr const char* kMeasure = "measure";
+constexpr const char* kMeasure = "measure";  // a decision; the others are those of the aggregator group
 
 }  // namespace
 
@@ -106,11 +99,11 @@ Task::Step ReplanTask::advance(bool) {
   if (!thread_.joinable()) {
     thread_ = std::thread([this] {
       Status bad;
-      const Status thrown = caught("replanning", [&] { bad = group_.replan(false, deadline_); });
-      if (!thrown.ok()) group_.mailbox().fail_here(thrown);
-      if (!bad.ok()) group_.mailbox().fail(bad);
+      const Status thrown = caught("replanning", [&] { bad = replanner_.replan(deadline_); });
+      if (!thrown.ok()) mailbox_.fail_here(thrown);
+      if (!bad.ok()) mailbox_.fail(bad);
       done_.store(true, std::memory_order_release);
-      ring(group_.engine().bell());
+      ring(bell_);
     });
     return Step::kMoved;
   }
@@ -120,119 +113,92 @@ Task::Step ReplanTask::advance(bool) {
 }
 
 bool ReplanTask::fail(const Status& why) {  // for example, the thread could not start
-  group_.mailbox().fail_here(why);
+  mailbox_.fail_here(why);
   return true;
+}
+
+Status Replanner::begin(const GiveUp& give_up) {
+  may_replan_ = choice_.is_on_several_hosts() && member_.options.aggregators == 0 &&
+                (links_may_change() || aggregators_.may_form());
+  static_cast<void>(seen_rates());  // drops the rates of the link benchmark
+  if (!aggregators_.may_form()) return {};
+  if (may_replan_) return replan(true, deadline_after(member_.options.timeout), give_up);
+  if (member_.rank == 0) {
+    log(LogLevel::kWarning, "group \"" + member_.name + "\" is on one host: aggregators are of no use to it");
+  }
+  return {};
 }
 
 // Whether a replan is due depends only on earlier operations, on which the ranks have agreed. So all ranks replan
 // before the same operation. If they disagree on that operation itself, it reports the error.
-bool Group::is_replan_due_locked(const Operation& operation) {
+bool Replanner::is_due(const Operation& operation) {
   if (!may_replan_) return false;
-  const bool due = std::exchange(replan_due_, false);
+  const bool due = std::exchange(is_due_, false);
   const auto bytes = static_cast<size_t>(agreed_bytes(operation));
   if (operation.kind == CollectiveKind::kAllReduce && bytes >= kReplanCountsBytes) {
     ++since_replan_;
     bytes_since_replan_ += bytes;
-    replan_due_ = since_replan_ >= kReplanEvery && bytes_since_replan_ >= kReplanEveryBytes;
-    if (replan_due_) since_replan_ = bytes_since_replan_ = 0;
+    is_due_ = since_replan_ >= kReplanEvery && bytes_since_replan_ >= kReplanEveryBytes;
+    if (is_due_) since_replan_ = bytes_since_replan_ = 0;
   }
   return due;
 }
 
-Status Group::replan(bool first, Deadline deadline) {
-  shut_down_retired();
-  if (first && rank_ == 0) {
-    const milliseconds limit = options_.timeout / kAwaitServersPart;
-    const Deadline until = Clock::now() + (limit.count() > 0 ? std::min(kAwaitServers, limit) : kAwaitServers);
-    Status bad = discovery_.await(static_cast<size_t>(options_.await_servers), until,
-                                  [this] { return mailbox_.has_ended() || (give_up_ && give_up_()); });
-    if (!bad.ok()) return bad.within("looking for aggregators");
+Status Replanner::replan(bool first, Deadline deadline, const GiveUp& give_up) {
+  aggregators_.shut_down_ended();
+  if (first && member_.rank == 0) {
+    if (Status bad = aggregators_.await(give_up); !bad.ok()) return bad;
   }
-  ControlChannel control(mailbox_, engine_->bell(), "replanning", deadline, give_up_);
+  ControlChannel control(mailbox_, member_.engine->bell(), "replanning", deadline, give_up);
   control.go_to_step(kReplanSteps);
   const SeenRates mine = seen_rates();
-  const auto told =
-      control.consult(rank_, ranks_, std::as_bytes(std::span(&mine, 1)), [&](const ControlChannel::Words& words) {
-        std::vector<SeenRates> seen(words.size());
-        for (size_t rank = 0; rank < words.size(); ++rank)
-          std::memcpy(&seen[rank], words[rank].data(), sizeof mine);
-        return decide(first, seen);
-      });
+  const auto told = control.consult(member_.rank, member_.ranks, std::as_bytes(std::span(&mine, 1)),
+                                    [&](const ControlChannel::Words& words) {
+                                      std::vector<SeenRates> seen(words.size());
+                                      for (size_t rank = 0; rank < words.size(); ++rank)
+                                        std::memcpy(&seen[rank], words[rank].data(), sizeof mine);
+                                      return decide(first, seen);
+                                    });
   if (!told.ok()) return told.status();
-  const std::string& verdict = told.value();
-  if (verdict == kMeasure) return measure_again(deadline);
-  if (verdict == kPart) {
-    dismiss_aggregator_group({}, true);
-    return {};
-  }
-  int aggregators = 0;  // "2 world/servers/0123": the group to form
-  const auto [rest, error] = std::from_chars(verdict.data(), verdict.data() + verdict.size(), aggregators);
-  if (error != std::errc()) return {};
-  if (aggregators < 1 || aggregators > kMostServers || rest == verdict.data() + verdict.size()) {
-    return {Code::kMismatch, "the first rank asks for " + std::to_string(aggregators) +
-                                 " aggregators, of at most " + std::to_string(kMostServers)};
-  }
-  return form_aggregator_group(aggregators, std::string(rest + 1, verdict.data() + verdict.size()));
+  return told.value() == kMeasure ? measure_again(deadline) : aggregators_.follow(told.value());
 }
 
-std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
-  const bool may_change = options_.links.empty() || options_.links == "measure";
-  if (!first && may_change) {
-    const std::vector<SeenRates> can = rates_of(tuner()->topology(), aggregator_group() == nullptr);
+std::string Replanner::decide(bool first, const std::vector<SeenRates>& seen) {
+  if (!first && links_may_change()) {
+    const std::vector<SeenRates> can = rates_of(choice_.tuner()->topology(), aggregators_.group() == nullptr);
     const auto fastest = fastest_by_host(wires_.hosts, seen);
     if (link_watch_.has_drifted(by_host(wires_.hosts, seen), can, fastest)) return kMeasure;
   }
-  return servers_ ? decide_on_servers(first) : kNothing;
+  return aggregators_.decide(first);
 }
 
-// The rates of the group's own connections and of its aggregator group's.
-SeenRates Group::seen_rates() {
+SeenRates Replanner::seen_rates() {
   SeenRates seen;
   if (wires_.tcp) {
     const NicRates rates = wires_.tcp->take_rates();
     seen = {rates.up_bytes_per_s, rates.down_bytes_per_s};
   }
-  if (const auto with_aggregators = aggregator_group()) {
+  if (const auto with_aggregators = aggregators_.group()) {
     const SeenRates more = with_aggregators->seen_rates();
     seen = {seen.up + more.up, seen.down + more.down};
   }
   return seen;
 }
 
-Status Group::measure_again(Deadline deadline) {
-  const std::shared_ptr<Tuner> before = tuner();
-  dismiss_aggregator_group({}, true);  // its links will be measured again, together with ours
-  engine_->links().forget(
+Status Replanner::measure_again(Deadline deadline) {
+  const std::shared_ptr<Tuner> before = choice_.tuner();
+  aggregators_.part();  // its links will be measured again, together with ours
+  member_.engine->links().forget(
       wires_.host_addresses);  // on all ranks: a rank that remembers old links would store them
-  if (Status bad = make_tuner(true, deadline); !bad.ok()) return bad;
+  if (Status bad = choice_.learn(true, deadline); !bad.ok()) return bad;
   static_cast<void>(seen_rates());  // drops the rates of the benchmark and of the plan before
-  if (rank_ != 0) return {};
-  const std::string changes = changes_text(before->topology(), tuner()->topology());
+  if (member_.rank != 0) return {};
+  const std::string changes = changes_text(before->topology(), choice_.tuner()->topology());
   log(changes.empty() ? LogLevel::kInfo : LogLevel::kWarning,
-      "group \"" + name_ + "\" has measured its links again: " +
+      "group \"" + member_.name + "\" has measured its links again: " +
           (changes.empty() ? "they are as they were" : changes + " Mbit/s up/down; planned anew"));
   link_watch_.measured_again(!changes.empty());
   return {};
-}
-
-std::string Group::decide_on_servers(bool first) {
-  const int in_group = aggregator_group() ? aggregator_count_ : 0;
-  if (in_group > 0) return discovery_.wants_larger_group(static_cast<size_t>(in_group)) ? kPart : kNothing;
-  const auto willing = discovery_.discover();
-  if (first && willing.size() < static_cast<size_t>(options_.await_servers)) {
-    log(LogLevel::kWarning, "group \"" + name_ + "\": " + std::to_string(willing.size()) + " of " +
-                                aggregators_text(static_cast<size_t>(options_.await_servers)) +
-                                " came; going on without the rest");
-  }
-  if (willing.empty()) return kNothing;
-  Appointment appointment;
-  appointment.group = name_ + "/servers/" + willing[0];
-  appointment.ranks = ranks_;
-  appointment.chunk_bytes = options_.chunk_bytes;
-  appointment.window = options_.window;
-  appointment.links = options_.links;
-  if (!discovery_.appoint(willing, appointment).ok()) return kNothing;
-  return std::to_string(willing.size()) + " " + appointment.group;
 }
 
 }  // namespace braid

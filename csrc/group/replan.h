@@ -4,19 +4,73 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "base/interruptible_wait.h"
+#include "communicator/communicator.h"
+#include "communicator/member.h"
 #include "engine/progress.h"
-#include "group/group.h"
+#include "group/aggregator_group.h"
+#include "group/choice.h"
+#include "links/link_watch.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/mailbox.h"
 
 namespace braid {
+
+// Thread safety: is_due() needs the lock under which the group numbers its collectives. The other functions are
+// called by one thread at a time: the thread that forms the group, the carrier of the running collective, or the
+// thread that replans between two collectives.
+class Replanner {
+ public:
+  // All arguments must outlive it. The wires may be made later, before begin().
+  Replanner(const Member& member, const Wires& wires, Mailbox& mailbox, AlgorithmChoice& choice,
+            AggregatorGroup& aggregators)
+      : member_(member), wires_(wires), mailbox_(mailbox), choice_(choice), aggregators_(aggregators) {}
+
+  // Once, when the group has formed and `choice` has learned its links. If aggregators may join, replans for the
+  // first time. Blocks. The group has not formed if this fails. `give_up` is called only in this call.
+  Status begin(const GiveUp& give_up);
+  // Counts an operation, which all ranks start in the same order. True if a replan is due before it.
+  bool is_due(const Operation& operation);
+  // Checks whether the plans still suit the network, and whether aggregators wait. All ranks call it between the
+  // same two collectives. Blocks. The caller must fail the group if this fails.
+  Status replan(Deadline deadline) { return replan(false, deadline, {}); }
+  // The rates of the group's own connections and of its aggregator group's, since the last call.
+  SeenRates seen_rates();
+  // The group's traffic is another from now on, so its usual rates are forgotten.
+  void traffic_changed() { link_watch_.forget(); }
+
+ private:
+  Status replan(bool first, Deadline deadline, const GiveUp& give_up);
+  // On the first rank: decides what all ranks do. `seen`: the rates that each rank's NIC has passed lately.
+  std::string decide(bool first, const std::vector<SeenRates>& seen);
+  Status measure_again(Deadline deadline);
+  bool links_may_change() const { return member_.options.links.empty() || member_.options.links == "measure"; }
+
+  const Member& member_;
+  const Wires& wires_;
+  Mailbox& mailbox_;
+  AlgorithmChoice& choice_;
+  AggregatorGroup& aggregators_;
+  LinkWatch link_watch_;  // on the first rank
+
+  // Guarded by the group's lock; may_replan_ is set before the group is used.
+  bool may_replan_ = false;  // several hosts, and their links may change or aggregators may join
+  bool is_due_ = false;
+  size_t since_replan_ = 0;  // large all_reduces since the last replan
+  size_t bytes_since_replan_ = 0;
+};
 
 // A replan in the group's queue. It runs in a thread of its own, because it waits for other ranks and the progress
 // thread must carry other groups.
 class ReplanTask final : public Task {
  public:
-  // `deadline`: the deadline of the next operation in the queue.
-  ReplanTask(Group& group, Deadline deadline) : group_(group), deadline_(deadline) {}
+  // `mailbox`, `bell`: the group's. `deadline`: the deadline of the next operation in the queue.
+  ReplanTask(Replanner& replanner, Mailbox& mailbox, DoorbellWord& bell, Deadline deadline)
+      : replanner_(replanner), mailbox_(mailbox), bell_(bell), deadline_(deadline) {}
   ~ReplanTask() override;
 
   Step advance(bool before_sleep) override;
@@ -24,7 +78,9 @@ class ReplanTask final : public Task {
   bool fail(const Status& why) override;
 
  private:
-  Group& group_;
+  Replanner& replanner_;
+  Mailbox& mailbox_;
+  DoorbellWord& bell_;
   const Deadline deadline_;
   std::thread thread_;
   std::atomic<bool> done_{false};

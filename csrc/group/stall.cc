@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "group/group.h"
 
 namespace braid {
 namespace {
@@ -13,33 +12,6 @@ namespace {
 // A group logs at most kMostTogether notices in this time.
 constexpr int kMostTogether = 4;
 constexpr milliseconds kCountedTogether{1000};
-
-std::string of_group(const Group& group) { return " of group \"" + group.name() + "\""; }
-
-// The awaited ranks, and all ranks known not to have begun the collective: the awaited ranks may wait for them.
-std::vector<Culprit> culprits_of(Group& group, const WaitView& view) {
-  const std::vector<int64_t> streams = group.mailbox().peer_streams();
-  std::vector<Culprit> culprits;
-  for (Node node = 0; node < static_cast<Node>(streams.size()); ++node) {
-    if (node == group.rank()) continue;
-    const int64_t stream = streams[static_cast<size_t>(node)];
-    const bool awaited = std::find(view.awaited.begin(), view.awaited.end(), node) != view.awaited.end();
-    const bool is_late = stream >= 0 && stream < static_cast<int64_t>(view.sequence);
-    if (awaited || is_late) culprits.push_back({node, group.place_of(node), stream, view.missing(node)});
-  }
-  return culprits;
-}
-
-std::string reason_of(Group& group, const WaitView& view) {
-  if (view.sequence > 0) {
-    const std::vector<Culprit> culprits = culprits_of(group, view);
-    return culprits.empty() ? view.missing(kAnyNode) : culprits_text(culprits, view.sequence);
-  }
-  if (view.awaited.empty()) return view.missing(kAnyNode);
-  const Node peer = view.awaited.front();
-  const std::string place = group.place_of(peer);
-  return "rank " + std::to_string(peer) + (place.empty() ? "" : " on " + place) + ": " + view.missing(peer);
-}
 
 }  // namespace
 
@@ -90,26 +62,55 @@ Waits Stalls::waits() const {
   return waits;
 }
 
-void Stall::look(Group& group, Clock::time_point now, const WaitView& view) {
+std::vector<Culprit> Stalls::culprits_of(const WaitView& view) const {
+  const std::vector<int64_t> streams = mailbox_.peer_streams();
+  std::vector<Culprit> culprits;
+  for (Node node = 0; node < static_cast<Node>(streams.size()); ++node) {
+    if (node == member_.rank) continue;
+    const int64_t stream = streams[static_cast<size_t>(node)];
+    const bool awaited = std::find(view.awaited.begin(), view.awaited.end(), node) != view.awaited.end();
+    const bool is_late = stream >= 0 && stream < static_cast<int64_t>(view.sequence);
+    if (awaited || is_late) culprits.push_back({node, peers_.place_of(node), stream, view.missing(node)});
+  }
+  return culprits;
+}
+
+std::string Stalls::reason_of(const WaitView& view) const {
+  if (view.sequence > 0) {
+    const std::vector<Culprit> culprits = culprits_of(view);
+    return culprits.empty() ? view.missing(kAnyNode) : culprits_text(culprits, view.sequence);
+  }
+  if (view.awaited.empty()) return view.missing(kAnyNode);
+  const Node peer = view.awaited.front();
+  const std::string place = peers_.place_of(peer);
+  return "rank " + std::to_string(peer) + (place.empty() ? "" : " on " + place) + ": " + view.missing(peer);
+}
+
+std::string Stalls::notice(const WaitView& view, Clock::duration waited) const {
+  return "rank " + std::to_string(member_.rank) + " has waited " + seconds_text(waited) + " in " +
+         view.work->what() + " of group \"" + member_.name + "\": " + reason_of(view);
+}
+
+std::string Stalls::end_notice(const Work& work, bool ok, Clock::duration waited) const {
+  return "rank " + std::to_string(member_.rank) + ": " + work.what() + " of group \"" + member_.name + "\"" +
+         (ok ? " has ended after " : " has failed after ") + seconds_text(waited);
+}
+
+void Stall::look(Stalls& stalls, Clock::time_point now, const WaitView& view) {
   for (auto step = watch_.step(now); step != StallWatch::Step::kNone; step = watch_.step(now)) {
-    if (step == StallWatch::Step::kAsk && view.sequence > 0) group.mailbox().ask(view.awaited);
-    if (step == StallWatch::Step::kShow) group.stalls().show(view.work, watch_.begun(), view.awaited);
+    if (step == StallWatch::Step::kAsk && view.sequence > 0) stalls.ask(view.awaited);
+    if (step == StallWatch::Step::kShow) stalls.show(view.work, watch_.begun(), view.awaited);
     if (step != StallWatch::Step::kTell) continue;
-    if (!group.stalls().count_notice(now)) continue;
+    if (!stalls.count_notice(now)) continue;
     has_told_ = true;
-    log(LogLevel::kWarning, "rank " + std::to_string(group.rank()) + " has waited " +
-                                seconds_text(now - watch_.begun()) + " in " + view.work->what() + of_group(group) +
-                                ": " + reason_of(group, view));
+    log(LogLevel::kWarning, stalls.notice(view, now - watch_.begun()));
   }
 }
 
-void Stall::end_shown(Group& group, const std::shared_ptr<Work>& work, bool ok) {
+void Stall::end_shown(Stalls& stalls, const std::shared_ptr<Work>& work, bool ok) {
   const auto now = Clock::now();
-  group.stalls().end(work.get(), now);
-  if (!has_told_) return;
-  log(LogLevel::kWarning, "rank " + std::to_string(group.rank()) + ": " + work->what() + of_group(group) +
-                              (ok ? " has ended after " : " has failed after ") +
-                              seconds_text(now - watch_.begun()));
+  stalls.end(work.get(), now);
+  if (has_told_) log(LogLevel::kWarning, stalls.end_notice(*work, ok, now - watch_.begun()));
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/tasks.h"
+#include "group/collective_task.h"
 
 #include <utility>
 
@@ -14,7 +14,7 @@ constexpr unsigned kLookEvery = 64;
 
 }  // namespace
 
-CollectiveTask::CollectiveTask(Group& group, uint64_t sequence, Operation operation, const Route& route,
+CollectiveTask::CollectiveTask(TaskContext& group, uint64_t sequence, Operation operation, const Route& route,
                                Clock::time_point started, Deadline deadline)
     : group_(group),
       sequence_(sequence),
@@ -46,9 +46,9 @@ void CollectiveTask::make_work() {
 
 Status CollectiveTask::begin() {
   if (!begun_) begun_ = Clock::now();
-  stall_.begin(*begun_, group_.options().stall_notice);
-  if (route_->plan != group_.plan()) {  // all ranks have planned anew since start()
-    const auto route = group_.route_for(operation_);
+  stall_.begin(*begun_, group_.member.options.stall_notice);
+  if (route_->plan != group_.choice.plan()) {  // all ranks have planned anew since start()
+    const auto route = group_.choice.route_for(operation_);
     if (!route.ok()) return route.status();
     route_ = route.value();
     intent_ = intent_for(operation_, *route_);
@@ -59,8 +59,8 @@ Status CollectiveTask::begin() {
     operation_.inputs = {token_};
     operation_.outputs = {token_};
   }
-  group_.announce(sequence_, intent_, !route_->board.possible);
-  aggregated_ = group_.aggregated_for(operation_, sequence_);
+  group_.peers.announce(sequence_, intent_, !route_->board.possible);
+  aggregated_ = group_.aggregators.all_reduce_for(operation_, sequence_);
   if (aggregated_) {
     running_ = aggregated_.get();
   } else {
@@ -74,45 +74,45 @@ void CollectiveTask::begin_alone() {
                     operation_.bytes, operation_.lossy};
   if (operands.lossy) operands.lossy->seed += static_cast<uint32_t>(sequence_) * 0x9e3779b9u;
   if (route_->board.possible) {
-    running_.emplace<BoardExecution>(route_->schedule, route_->board, group_.rank(), std::move(operands),
-                                     *group_.board(), digest_of(sequence_, intent_), group_.engine().pool(),
-                                     group_.workspace(), has_posted_);
+    running_.emplace<BoardExecution>(route_->schedule, route_->board, group_.member.rank, std::move(operands),
+                                     *group_.wires.board, digest_of(sequence_, intent_),
+                                     group_.member.engine->pool(), group_.workspace, has_posted_);
   } else {
-    const ExecutionOptions options{route_->chunk_bytes, group_.options().window, group_.hosts()};
-    running_.emplace<Execution>(route_->schedule, group_.rank(), std::move(operands), group_.mailbox(), sequence_,
-                                group_.engine().pool(), options);
+    const ExecutionOptions options{route_->chunk_bytes, group_.member.options.window, group_.wires.hosts};
+    running_.emplace<Execution>(route_->schedule, group_.member.rank, std::move(operands), group_.mailbox,
+                                sequence_, group_.member.engine->pool(), options);
   }
 }
 
 Task::Step CollectiveTask::advance(bool before_sleep) {
   if (!begun()) {
-    if (group_.mailbox().has_ended()) return finish(group_.mailbox().ending());
+    if (group_.mailbox.has_ended()) return finish(group_.mailbox.ending());
     if (Status bad = begin(); !bad.ok()) return finish(std::move(bad));
   }
   if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) return advance_aggregated(**aggregated);
   if (auto* shared = std::get_if<BoardExecution>(&running_)) return advance_shared(*shared, before_sleep);
   // A bell rings after every event that a mailbox can handle. So do not poll without a ring: a poll takes the
   // mutex that the network thread needs.
-  const bool rung = group_.has_rung();
-  const bool moved = (rung || before_sleep) && group_.mailbox().poll();
+  const bool rung = group_.peers.has_rung();
+  const bool moved = (rung || before_sleep) && group_.mailbox.poll();
   auto& execution = std::get<Execution>(running_);
   if (execution.advance()) return finish(execution.status());
   if (!moved && (before_sleep || ++idle_ % kLookEvery == 0)) {
-    if (Status other = group_.disagreement(sequence_); !other.ok()) group_.mailbox().fail(other);
+    if (Status other = group_.peers.disagreement(sequence_); !other.ok()) group_.mailbox.fail(other);
   }
   return wait_or_give_up(moved);
 }
 
 Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
-  const bool moved = group_.mailbox().poll();
-  if (group_.mailbox().has_ended()) {
-    const Status why = group_.mailbox().ending();
+  const bool moved = group_.mailbox.poll();
+  if (group_.mailbox.has_ended()) {
+    const Status why = group_.mailbox.ending();
     return aggregated.abandon(why) ? finish(why, missing_) : Step::kIdle;
   }
   if (!aggregated.advance()) return wait_or_give_up(moved);
   if (!aggregated.status().ok()) return finish(aggregated.status());
   if (aggregated.carried()) return finish({});
-  group_.dismiss_aggregator_group(aggregated.trouble());
+  group_.aggregators.lose(aggregated.trouble());
   operation_ = aggregated.operation();
   begin_alone();
   return Step::kMoved;
@@ -120,17 +120,18 @@ Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
 
 Task::Step CollectiveTask::advance_shared(BoardExecution& execution, bool before_sleep) {
   // Read before advance(): messages that a peer posted before it was lost still count.
-  const bool had_lost = group_.mailbox().has_lost();
+  const bool had_lost = group_.mailbox.has_lost();
   if (execution.advance()) {
     Status status = execution.status();
     if (status.code() == Code::kMismatch) {
       // The ranks may have disagreed on an earlier operation: an operation without bytes waits for no rank.
-      if (Status other = group_.disagreement(sequence_, shm::kIntents); !other.ok()) status = std::move(other);
+      if (Status other = group_.peers.disagreement(sequence_, shm::kIntents); !other.ok())
+        status = std::move(other);
     }
     if (status.code() == Code::kPeerLost) {
       // A peer that takes back lent memory has sent the reason of its failure before.
-      group_.mailbox().poll();
-      if (group_.mailbox().has_ended()) status = group_.mailbox().ending();
+      group_.mailbox.poll();
+      if (group_.mailbox.has_ended()) status = group_.mailbox.ending();
     }
     return finish(std::move(status));
   }
@@ -140,10 +141,10 @@ Task::Step CollectiveTask::advance_shared(BoardExecution& execution, bool before
   }
   ++idle_;
   // A bell rings after every event that the boards do not show.
-  const bool rung = group_.has_rung();
-  if (rung) group_.mailbox().poll();
+  const bool rung = group_.peers.has_rung();
+  if (rung) group_.mailbox.poll();
   if (before_sleep) {
-    group_.mailbox().need(execution.waiting_peers());
+    group_.mailbox.need(execution.waiting_peers());
     has_needed_ = true;
   }
   if (rung || before_sleep || idle_ % kLookEvery == 0) {
@@ -154,7 +155,7 @@ Task::Step CollectiveTask::advance_shared(BoardExecution& execution, bool before
 }
 
 Status CollectiveTask::look_around(const BoardExecution& execution, bool had_lost) {
-  Mailbox& mailbox = group_.mailbox();
+  Mailbox& mailbox = group_.mailbox;
   if (mailbox.has_ended()) return mailbox.ending();
   if (had_lost) {
     for (const Node peer : execution.waiting_peers()) {
@@ -163,28 +164,28 @@ Status CollectiveTask::look_around(const BoardExecution& execution, bool had_los
       }
     }
   }
-  return group_.disagreement(sequence_);
+  return group_.peers.disagreement(sequence_);
 }
 
 Task::Step CollectiveTask::wait_or_give_up(bool moved) {
   const auto now = Clock::now();
-  if (now >= stall_.due() && !asked_) stall_.look(group_, now, view());
+  if (now >= stall_.due() && !asked_) stall_.look(group_.stalls, now, view());
   if (!asked_ && now >= deadline_) {
-    group_.mailbox().ask();
+    group_.mailbox.ask();
     asked_ = true;
     answers_due_ = now + kAnswerTime;
   } else if (asked_ && now >= answers_due_) {
     std::vector<Node> missing;
     Status late = timed_out(&missing);
     if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) {
-      group_.mailbox().fail(late);
+      group_.mailbox.fail(late);
       missing_ = missing;
       if (!(*aggregated)->abandon(late)) return Step::kIdle;
     }
     return finish(std::move(late), std::move(missing));
   }
   if (moved) return Step::kMoved;
-  return group_.is_on_several_hosts() ? Step::kAfar : Step::kIdle;
+  return group_.choice.is_on_several_hosts() ? Step::kAfar : Step::kIdle;
 }
 
 std::string CollectiveTask::waiting_for() const {
@@ -212,9 +213,9 @@ WaitView CollectiveTask::view() {
 }
 
 Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
-  std::string text = "rank " + std::to_string(group_.rank()) + " timed out after its timeout of " +
+  std::string text = "rank " + std::to_string(group_.member.rank) + " timed out after its timeout of " +
                      seconds_text(deadline_ - started_);
-  *missing = group_.missing(sequence_);
+  *missing = group_.peers.missing(sequence_);
   if (!missing->empty()) {
     text += "; not there yet:";
     for (const Node node : *missing) text += " " + rank_text(node);
@@ -224,12 +225,12 @@ Status CollectiveTask::timed_out(std::vector<Node>* missing) const {
 }
 
 Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
-  if (!status.ok()) group_.mailbox().fail(status);  // before the execution is destroyed: messages use its memory
-  if (!route_->board.possible) group_.mailbox().end_stream(sequence_);
-  if (has_needed_) group_.mailbox().need({});
+  if (!status.ok()) group_.mailbox.fail(status);  // before the execution is destroyed: messages use its memory
+  if (!route_->board.possible) group_.mailbox.end_stream(sequence_);
+  if (has_needed_) group_.mailbox.need({});
   const auto now = Clock::now();
   if (status.ok()) record(now);
-  stall_.end(group_, work_, status.ok());
+  stall_.end(group_.stalls, work_, status.ok());
   running_.emplace<std::monostate>();
   aggregated_.reset();
   if (!status.ok()) status = status.within(what() + " failed");
@@ -242,7 +243,7 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
 }
 
 bool CollectiveTask::fail(const Status& why) {
-  group_.mailbox().fail_here(why);  // before the execution is destroyed: messages use its memory
+  group_.mailbox.fail_here(why);  // before the execution is destroyed: messages use its memory
   if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) {
     bool over = false;
     if (!caught("leaving the aggregators", [&] { over = (*aggregated)->abandon(why); }).ok() || !over)
@@ -262,92 +263,8 @@ bool CollectiveTask::fail(const Status& why) {
 
 void CollectiveTask::record(Clock::time_point now) {
   Statistics::Row& row =
-      std::holds_alternative<AggregatedAllReduce*>(running_) ? group_.aggregated_counters() : *route_->counters;
-  group_.statistics().record(row, bytes_, std::chrono::duration<double>(now - *begun_).count());
-}
-
-// Without a match the request never finishes. Then the task ends with the group's failure.
-std::optional<Status> MessageTask::outcome() {
-  if (!matched_) {
-    Status lost;
-    matched_ = group_->match(message_.tag, &request_, &lost);
-    if (!matched_) {
-      if (!lost.ok()) group_->mailbox().fail(lost);
-      if (Status failed = group_->mailbox().failure(); !failed.ok()) return failed;
-      if (!lost.ok()) return lost;
-      return std::nullopt;
-    }
-  }
-  if (!request_.done()) return std::nullopt;
-  return request_.status();
-}
-
-WaitView MessageTask::view() const {
-  const Node peer = message_.peer == kAnyNode ? work_->source() : message_.peer;
-  const auto missing = [this](Node) -> std::string {
-    if (matched_) return group_->mailbox().missing_of(&request_);
-    return message_.peer == kAnyNode ? "no rank has announced a message of this tag"
-                                     : "an earlier receive from any rank has not got its message";
-  };
-  if (peer == kAnyNode) return {work_, 0, {}, missing};
-  return {work_, 0, {peer}, missing};
-}
-
-Task::Step MessageTask::advance(bool) {
-  const bool moved = group_->mailbox().poll();
-  std::optional<Status> status = outcome();
-  if (!status) {
-    const auto now = Clock::now();
-    if (now >= stall_.due()) stall_.look(*group_, now, view());
-    if (now < deadline_) return moved ? Step::kMoved : Step::kIdle;
-    const std::string who = message_.peer == kAnyNode ? "any rank" : rank_text(message_.peer);
-    group_->mailbox().fail(
-        {Code::kTimeout,
-         rank_text(group_->rank()) + " timed out in " + work_->what() + ": no matching call on " + who,
-         message_.peer});
-    status = outcome();
-    if (!status) return Step::kMoved;
-  }
-  stall_.end(*group_, work_, status->ok());
-  group_->forget(message_.tag, &request_);
-  if (status->ok()) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - work_->started_at()).count();
-    Statistics& statistics = group_->statistics();
-    statistics.record(statistics.row(message_.sends ? "send" : "recv", "message"), message_.bytes, seconds);
-  }
-  work_->finish(status->ok() ? *status : status->within(work_->what() + " failed"));
-  group_->message_ended();  // last: after it Python may end, and the callbacks of finish() need Python
-  return Step::kDone;
-}
-
-bool MessageTask::fail(const Status& why) {
-  group_->mailbox().fail_here(why);
-  group_->forget(message_.tag, &request_);
-  Status named = why;
-  static_cast<void>(caught("naming a message", [&] { named = why.within(work_->what() + " failed"); }));
-  work_->finish(named);
-  group_->message_ended();
-  return true;
-}
-
-Task::Step QueueTask::advance(bool before_sleep) {
-  const auto [head, must_wait] = group_->turn_of_queue();
-  if (!head) return Step::kDone;
-  if (must_wait) {
-    deadline_ = kNoDeadline;
-    return Step::kIdle;
-  }
-  const Step step = take_turn(*head, before_sleep);
-  deadline_ = head->deadline();
-  if (step != Step::kDone) return step;
-  group_->pop_head();
-  return Step::kMoved;
-}
-
-// Returns false: the queued operations must still be ended.
-bool QueueTask::fail(const Status& why) {
-  group_->mailbox().fail_here(why);
-  return false;
+      std::holds_alternative<AggregatedAllReduce*>(running_) ? group_.aggregators.counters() : *route_->counters;
+  group_.statistics.record(row, bytes_, std::chrono::duration<double>(now - *begun_).count());
 }
 
 }  // namespace braid

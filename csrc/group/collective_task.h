@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of a group: a collective, a point-to-point message, and the queue of collectives.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +9,13 @@
 #include <vector>
 
 #include "aggregator/aggregated_all_reduce.h"
+#include "communicator/communicator.h"
 #include "engine/progress.h"
 #include "executor/board_execution.h"
-#include "group/group.h"
+#include "executor/execution.h"
+#include "group/route.h"
+#include "group/stall.h"
+#include "group/task_context.h"
 
 namespace braid {
 
@@ -24,7 +27,7 @@ Work::Describe description_of(const Operation& operation, size_t bytes, const Ro
 // and begins it.
 class CollectiveTask final : public Task {
  public:
-  CollectiveTask(Group& group, uint64_t sequence, Operation operation, const Route& route,
+  CollectiveTask(TaskContext& group, uint64_t sequence, Operation operation, const Route& route,
                  Clock::time_point started, Deadline deadline);
 
   Step advance(bool before_sleep) override;
@@ -60,7 +63,7 @@ class CollectiveTask final : public Task {
   void record(Clock::time_point now);
   Status timed_out(std::vector<Node>* missing) const;
 
-  Group& group_;
+  TaskContext& group_;
   const uint64_t sequence_;
   Operation operation_;  // its blocks are moved out when it begins without aggregators
   const size_t bytes_;
@@ -81,50 +84,6 @@ class CollectiveTask final : public Task {
   bool asked_ = false;                      // after the deadline, asked which ranks have not come
   std::vector<Node> missing_;               // the ranks that had not come
   Deadline answers_due_;
-};
-
-// One message to or from another rank.
-class MessageTask final : public Task {
- public:
-  MessageTask(std::shared_ptr<Group> group, const PointToPoint& message, Deadline deadline,
-              std::shared_ptr<Work> work)
-      : group_(std::move(group)), message_(message), deadline_(deadline), work_(std::move(work)) {
-    stall_.begin(work_->started_at(), group_->options().stall_notice);
-  }
-
-  Step advance(bool before_sleep) override;
-  Deadline deadline() const override { return std::min(deadline_, stall_.due()); }
-  bool fail(const Status& why) override;
-  Request* request() { return &request_; }
-  // True if the mailbox has the request. If not, the receive waits to be matched with a message. Call it before
-  // advance().
-  void set_matched(bool matched) { matched_ = matched; }
-
- private:
-  std::optional<Status> outcome();  // nothing while it is not done
-  WaitView view() const;
-
-  const std::shared_ptr<Group> group_;
-  const PointToPoint message_;
-  const Deadline deadline_;
-  const std::shared_ptr<Work> work_;
-  Stall stall_;
-  Request request_;
-  bool matched_ = false;
-};
-
-// The group's queue, as the progress thread sees it. Advances the head of the queue.
-class QueueTask final : public Task {
- public:
-  explicit QueueTask(std::shared_ptr<Group> group) : group_(std::move(group)) {}
-
-  Step advance(bool before_sleep) override;
-  Deadline deadline() const override { return deadline_; }
-  bool fail(const Status& why) override;
-
- private:
-  const std::shared_ptr<Group> group_;
-  Deadline deadline_ = kNoDeadline;
 };
 
 }  // namespace braid

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group's choice of algorithm: learns the links between the hosts, and gives every operation its route.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "base/interruptible_wait.h"
+#include "communicator/communicator.h"
+#include "communicator/member.h"
+#include "group/route.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/frame.h"
+#include "transport/mailbox.h"
+#include "tuner/tuner.h"
+
+namespace braid {
+
+// Thread safety: all functions but learn() may be called from any thread, once the first learn() has returned.
+// mutex_ guards the tuner and the routes. While it is held, no lock is taken but that of `statistics`.
+class AlgorithmChoice {
+ public:
+  // All arguments must outlive it. The wires may be made later, before learn().
+  AlgorithmChoice(const Member& member, const Wires& wires, Mailbox& mailbox, Statistics& statistics)
+      : member_(member), wires_(wires), mailbox_(mailbox), statistics_(statistics) {}
+
+  // Learns the links, sets the mailbox's credit and pace by them, and makes the plan. All ranks call it when the
+  // group forms. They call it again, with `again`, between the same two collectives: then links are measured anew,
+  // and all routes are. Blocks. A failure must fail the group. `give_up` is called only in this call.
+  Status learn(bool again, Deadline deadline, const GiveUp& give_up = {});
+
+  bool is_on_several_hosts() const { return is_on_several_hosts_; }
+  // The number of the plan. It grows when the ranks plan anew, on all ranks between the same two collectives.
+  int plan() const { return plan_.load(std::memory_order_acquire); }
+  std::shared_ptr<Tuner> tuner() const;
+  // The route of an operation. It lives as long as this object.
+  Result<const Route*> route_for(const Operation& operation);
+  // The predicted time of an all_reduce. Nothing if it is impossible.
+  std::optional<double> predicted_s(DType dtype, ReduceOp op, int64_t bytes) const;
+
+ private:
+  // The links between the hosts: stated, remembered, measured now, or assumed.
+  Result<Topology> learn_links(bool again, Deadline deadline, const GiveUp& give_up);
+  void limit_credit(const Topology& topology);
+  void pace_peers(const Topology* topology);
+
+  const Member& member_;
+  const Wires& wires_;
+  Mailbox& mailbox_;
+  Statistics& statistics_;
+  bool is_on_several_hosts_ = false;  // set by the first learn()
+  std::atomic<int> plan_{0};          // written with mutex_ held
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Tuner> tuner_;
+  std::map<std::tuple<const VerifiedSchedule*, int64_t, int32_t>, Route> routes_;  // by schedule, chunk and codec
+  struct {
+    Intent asked;  // the properties of an operation that its route depends on
+    const Route* route = nullptr;
+  } last_route_;
+};
+
+}  // namespace braid
