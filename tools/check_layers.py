@@ -60,7 +60,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "aggregator": (
         "aggregators: an [aggregator](servers.md) itself, how ranks find it, and all_reduces through it",
-        "communicator options transport memory schedule",
+        "communicator rendezvous links options transport memory schedule",
     ),
     "group": (
         "a group: ordered collectives, messages, choice of algorithm, replans, deadlines, failure",

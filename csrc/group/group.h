@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/aggregator_group.h"
 #include "communicator/communicator.h"
 #include "communicator/member.h"
 #include "communicator/statistics.h"
-#include "group/aggregator_group.h"
 #include "group/choice.h"
 #include "group/messages.h"
 #include "group/peers.h"

@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "aggregator/aggregator_group.h"
 #include "base/interruptible_wait.h"
 #include "communicator/communicator.h"
 #include "communicator/member.h"
 #include "engine/progress.h"
-#include "group/aggregator_group.h"
 #include "group/choice.h"
 #include "links/link_watch.h"
 #include "rendezvous/rendezvous.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "aggregator/aggregator_group.h"
 #include "communicator/member.h"
 #include "communicator/statistics.h"
 #include "executor/board_execution.h"
-#include "group/aggregator_group.h"
 #include "group/choice.h"
 #include "group/peers.h"
 #include "group/stall.h"

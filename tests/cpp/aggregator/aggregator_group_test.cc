@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When ranks form an aggregator group, use it and end it. What it is made of is the test's; aggregator_test.cc has
 // real ones.
-#include "group/aggregator_group.h"
+#include "aggregator/aggregator_group.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "group/aggregator_group.h"
+#include "aggregator/aggregator_group.h"
 
 namespace braid::testing {
 

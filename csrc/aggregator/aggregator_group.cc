@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/aggregator_group.h"
+#include "aggregator/aggregator_group.h"
 
 #include <algorithm>
 #include <charconv>
