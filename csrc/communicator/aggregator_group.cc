@@ -7,6 +7,7 @@
 #include "communicator/checks.h"
 #include "communicator/group.h"
 #include "links/control_channel.h"
+#include "links/tuning.h"
 
 namespace braid {
 namespace {
@@ -14,15 +15,14 @@ namespace {
 // How long an aggregator group may take to form and to measure its links. At most this part of the group's timeout.
 constexpr milliseconds kAggregatorGroupForms{60'000};
 constexpr int kAggregatorGroupFormsPart = 4;
-// An aggregator group counts as lost if it takes kPatience times longer than predicted, and at least this long. A
+// An aggregator group counts as lost if it takes kLateFactor times longer than predicted, and at least this long. A
 // dead aggregator is seen sooner. A late rank deserves a long wait.
-constexpr double kPatience = 20;
-constexpr double kLeastPatience_s = 120;
-constexpr uint64_t kAggregatorGroupSteps = 1 << 25;  // after the steps of a replan
-// The costs of the vote and of a copy of the input. The aggregator group must be faster with these costs included.
+constexpr double kLateFactor = 20;
+constexpr double kLateAfter_s = 120;
+// The aggregator group must need at most this part of the time without it. Its time includes the rounds of the vote,
+// and a copy of the input.
+constexpr double kMostOfTimeWithout = 0.95;
 constexpr double kVoteRounds = 4;
-constexpr double kCopy_s_per_byte = 1.5e-10;
-constexpr double kWorthIt = 0.95;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ Status Group::form_aggregator_group(int aggregators, const std::string& name) {
   auto made = Communicator::create(engine_, servers_, rank_, ranks_ + aggregators, name, options);
   const std::byte came{made.ok()};
   ControlChannel control(mailbox_, engine_->bell(), "taking in aggregators", deadline_after(limit));
-  control.go_to_step(kAggregatorGroupSteps);
+  control.begin(ControlPurpose::kAggregatorGroup);
   const auto told = control.consult(rank_, ranks_, {&came, 1}, [](const ControlChannel::Words& words) {
     return std::all_of(words.begin(), words.end(), [](const auto& word) { return word[0] != std::byte{0}; })
                ? std::string("all")
@@ -88,10 +88,10 @@ std::optional<double> Group::predicted_s(DType dtype, ReduceOp op, int64_t bytes
 bool Group::is_faster_with(Group& group, DType dtype, ReduceOp op, int64_t bytes) {
   if (!options_.algorithm.empty()) return false;  // a forced algorithm is not replaced
   const double extra_s =
-      kVoteRounds * tuner()->topology().between_hosts().alpha_s + static_cast<double>(bytes) * kCopy_s_per_byte;
+      kVoteRounds * tuner()->topology().between_hosts().alpha_s + static_cast<double>(bytes) * kMemory_s_per_byte;
   const auto with = group.predicted_s(dtype, op, bytes);
   const auto without = predicted_s(dtype, op, bytes);
-  return with && without && *with + extra_s < kWorthIt * *without;
+  return with && without && *with + extra_s < kMostOfTimeWithout * *without;
 }
 
 std::unique_ptr<AggregatedAllReduce> Group::aggregated_for(const Operation& operation, uint64_t sequence) {
@@ -102,7 +102,7 @@ std::unique_ptr<AggregatedAllReduce> Group::aggregated_for(const Operation& oper
   const int64_t bytes = agreed_bytes(operation);
   if (!is_faster_with(*with, operation.dtype, operation.op, bytes)) return nullptr;
   const double expected_s = with->predicted_s(operation.dtype, operation.op, bytes).value_or(0);
-  milliseconds patience(static_cast<int64_t>(1000 * std::max(kLeastPatience_s, kPatience * expected_s)));
+  milliseconds patience(static_cast<int64_t>(1000 * std::max(kLateAfter_s, kLateFactor * expected_s)));
   const milliseconds limit = operation.timeout.count() > 0 ? operation.timeout : timeout();
   if (limit.count() > 0) patience = std::min(patience, limit / 2);
   ++aggregator_operations_;

@@ -15,12 +15,6 @@ namespace braid {
 namespace {
 
 constexpr size_t kChunkBytes = 256 * 1024;  // default, for operations that boards cannot carry
-// A NIC's credit is the bytes that it receives in this time, so that the queue of a switch can hold them. It is at
-// least two messages of the smallest chunks, and at most what any network needs.
-constexpr double kCreditTime_s = 10e-3;
-constexpr double kLeastCredit = 128 * 1024;
-constexpr double kMostCredit = 4 * 1024 * 1024;
-constexpr uint64_t kProcessorSteps = 1 << 21;  // after the steps of a link benchmark
 
 }  // namespace
 
@@ -39,7 +33,7 @@ Result<Topology> Group::learn_links(bool again, Deadline deadline) {
     return topology;
   }
   ControlChannel control(mailbox_, engine_->bell(), "comparing their processors", deadline, give_up_);
-  control.go_to_step(kProcessorSteps);
+  control.begin(ControlPurpose::kProcessors);
   auto rates = slowest_of_all(control, rank_, nodes_, processor_rates());
   if (!rates.ok()) return rates.status();
   topology.set_work(std::move(rates).value());
@@ -77,7 +71,7 @@ void Group::limit_credit(const Topology& topology) {
     const double down_s_per_byte = topology.nic(topology.host(rank_)).down_s_per_byte;
     const int sharers =
         topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(rank_)])];
-    bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
+    bytes = credit_for(down_s_per_byte, sharers);
   }
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }

@@ -22,7 +22,6 @@ namespace {
 constexpr size_t kReplanCountsBytes = 256 * 1024;
 constexpr size_t kReplanEvery = 4;
 constexpr size_t kReplanEveryBytes = 8 * 1024 * 1024;
-constexpr uint64_t kReplanSteps = 1 << 24;  // after the steps of a link benchmark
 // How long the first rank waits for aggregators when the group forms. At most this part of the group's timeout:
 // the other ranks wait no longer.
 constexpr milliseconds kAwaitServers{60'000};
@@ -149,7 +148,7 @@ Status Group::replan(bool first, Deadline deadline) {
     if (!bad.ok()) return bad.within("looking for aggregators");
   }
   ControlChannel control(mailbox_, engine_->bell(), "replanning", deadline, give_up_);
-  control.go_to_step(kReplanSteps);
+  control.begin(ControlPurpose::kReplan);
   const SeenRates mine = seen_rates();
   const auto told =
       control.consult(rank_, ranks_, std::as_bytes(std::span(&mine, 1)), [&](const ControlChannel::Words& words) {

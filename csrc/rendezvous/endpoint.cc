@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-constexpr int kWireVersion = 5;
+constexpr int kWireFormat = 5;
 
 constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 9> kFields = {{
     {"settings", &RankEndpoint::settings},
@@ -87,7 +87,7 @@ std::string own_place(const Options& options) {
 }
 
 std::string shared_settings(const Options& options) {
-  return "wire format " + std::to_string(kWireVersion) + ", BRAID_ALGORITHM=" + options.algorithm +
+  return "wire format " + std::to_string(kWireFormat) + ", BRAID_ALGORITHM=" + options.algorithm +
          ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
          ", BRAID_WINDOW=" + std::to_string(options.window) +
          ", BRAID_TCP_CONNECTIONS=" + std::to_string(options.tcp_connections) +

@@ -14,7 +14,7 @@ namespace braid {
 namespace {
 
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kRandomBytes = 16;  // as 32 hexadecimal digits it fits a TCP greeting
+constexpr size_t kSecretBytes = kSecretDigits / 2;
 
 bool offers(const Options& options, const std::string& wire) {
   return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
@@ -51,7 +51,7 @@ Result<RankEndpoint> make_endpoint(const Rendezvous& m, EngineImpl& engine, Wire
   if (!nonce.ok()) return nonce.status();
   endpoint.nonce = std::move(nonce).value();
   if (m.rank == 0) {
-    auto secret = random_hex(kRandomBytes);
+    auto secret = random_hex(kSecretBytes);
     if (!secret.ok()) return secret.status();
     endpoint.secret = std::move(secret).value();
   }

@@ -37,6 +37,7 @@ struct TcpOptions {
   milliseconds peer_timeout{20'000};       // to connect, and for the system to give up on a silent peer; 0: never
 };
 inline constexpr int kMaxTcpConnections = 16;
+inline constexpr size_t kSecretDigits = 32;  // hexadecimal digits of a group's secret
 
 // Bytes per second, without headers of TCP and lower layers. 0: too few bytes passed.
 struct NicRates {
