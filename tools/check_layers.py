@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "transport": (
         "mailbox, channel interface, reactor, death watch; `loopback` `shm` `tcp` below it",
-        "memory schedule codec",
+        "memory schedule",
     ),
     "executor": (
         "runs one node's part of a VerifiedSchedule",

@@ -91,28 +91,28 @@ void Group::pace_peers(const Topology* topology) {
 }
 
 Result<const Route*> Group::route_for(const Operation& operation) {
-  Intent asked;
-  asked.kind = static_cast<uint8_t>(operation.kind);
-  asked.dtype = static_cast<uint8_t>(operation.dtype);
-  asked.op = static_cast<uint8_t>(operation.op);
-  asked.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
-  asked.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  const RouteKey asked{operation.kind,
+                       operation.dtype,
+                       operation.op,
+                       has_root(operation.kind) ? operation.root : 0,
+                       codec_number(operation.lossy),
+                       agreed_bytes(operation)};
   std::shared_ptr<Tuner> tuner;
   int plan = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (last_route_.route != nullptr && last_route_.asked == asked) return last_route_.route;
+    if (last_route_.route != nullptr && last_route_.key == asked) return last_route_.route;
     tuner = tuner_;
     plan = plan_.load(std::memory_order_relaxed);
   }
-  const Collective collective{operation.kind, ranks_, has_root(operation.kind) ? operation.root : 0};
+  const Collective collective{operation.kind, ranks_, asked.root};
   const std::optional<Codec> codec = operation.lossy ? std::optional(operation.lossy->codec) : std::nullopt;
-  auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes), codec);
+  auto choice = tuner->choose(collective, operation.dtype, operation.op, asked.bytes, codec);
   if (!choice.ok()) return choice.status();
   const SchedulePtr& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
-  const std::tuple key(schedule.get(), choice.value()->chunk_bytes, word_of(operation.lossy));
+  const std::tuple key(schedule.get(), choice.value()->chunk_bytes, asked.codec);
   auto found = routes_.find(key);
   if (found == routes_.end()) {
     Route route;

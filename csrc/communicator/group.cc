@@ -69,7 +69,9 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
                    : nullptr),
       discovery_(servers_),
       matching_(mailbox_, nodes),
-      timeout_(options.timeout) {}
+      timeout_(options.timeout) {
+  mailbox_.name_codecs(name_of_codec);
+}
 
 Group::~Group() {
   mailbox_.close();
@@ -122,7 +124,7 @@ Status Group::disagreement(uint64_t sequence, uint64_t before) const {
     const std::optional<Intent> mine = wires_.board->intent_of(rank_, stream);
     for (Node node = 0; mine && node < ranks_; ++node) {
       const std::optional<Intent> theirs = wires_.board->intent_of(node, stream);
-      if (theirs && *theirs != *mine) return disagree(stream, rank_, *mine, node, *theirs);
+      if (theirs && *theirs != *mine) return disagree(stream, rank_, *mine, node, *theirs, name_of_codec);
     }
   }
   return {};

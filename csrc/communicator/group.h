@@ -42,6 +42,18 @@ struct PointToPoint {
   size_t bytes = 0;
 };
 
+// What the route of an operation depends on.
+struct RouteKey {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Node root = 0;
+  uint32_t codec = 0;
+  int64_t bytes = 0;
+
+  bool operator==(const RouteKey&) const = default;
+};
+
 // How operations of some kind and size are carried.
 struct Route {
   SchedulePtr schedule;
@@ -225,9 +237,9 @@ class Group final : public Communicator, public std::enable_shared_from_this<Gro
   bool inline_running_ = false;    // a caller carries its operation, which is not in the queue
   bool queue_is_carried_ = false;  // the progress thread has a task for the queue
   uint64_t sequence_ = 0;
-  std::map<std::tuple<const VerifiedSchedule*, int64_t, int32_t>, Route> routes_;  // by schedule, chunk and codec
+  std::map<std::tuple<const VerifiedSchedule*, int64_t, uint32_t>, Route> routes_;  // by schedule, chunk and codec
   struct {
-    Intent asked;  // the properties of an operation that its route depends on
+    RouteKey key;
     const Route* route = nullptr;
   } last_route_;
   PreparedOperations prepared_;

@@ -16,8 +16,9 @@ Intent intent_for(const Operation& operation, const Route& route) {
   intent.op = is_reduction(operation.kind) ? static_cast<uint8_t>(operation.op) : uint8_t{0};
   intent.family =
       static_cast<uint8_t>(route.schedule->digest() ^ route.schedule->digest() >> 32 ^ route.chunk_bytes >> 12);
-  intent.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
-  intent.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  if (has_root(operation.kind)) intent.root = static_cast<uint32_t>(operation.root);
+  intent.codec = codec_number(operation.lossy);
+  intent.bytes = std::min(static_cast<uint64_t>(agreed_bytes(operation)), kMostIntentBytes);
   return intent;
 }
 
