@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-constexpr int kWireFormat = 5;
+constexpr int kWireFormat = 6;
 
 constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 9> kFields = {{
     {"settings", &RankEndpoint::settings},
