@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[str, str]] = {
         "planner verify cost schedule topology codec",
     ),
     "transport": (
-        "mailbox, channel interface, reactor, death watch; `loopback` `shm` `tcp` below it",
+        "mailbox, interfaces of channels and wires, reactor, death watch; `loopback` `shm` `tcp` below it",
         "memory schedule",
     ),
     "executor": (

@@ -10,6 +10,7 @@
 #include "communicator/rendezvous_notice.h"
 #include "communicator/replan.h"
 #include "communicator/tasks.h"
+#include "engine/wires.h"
 
 namespace braid {
 namespace {
@@ -76,17 +77,17 @@ Group::Group(std::shared_ptr<EngineImpl> engine, Node rank, int nodes, std::stri
 Group::~Group() {
   mailbox_.close();
   if (vigil_) vigil_->end();
-  if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before its destruction
+  wires_.leave();  // the network thread must forget the mailbox before its destruction
 }
 
 Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   give_up_ = give_up;
   const std::unique_ptr<GiveUp, void (*)(GiveUp*)> forget(&give_up_, [](GiveUp* asked) { *asked = nullptr; });
   // Fill wires_ directly: a failed rendezvous may leave channels in the mailbox, and wires_ outlives the mailbox.
+  wires_.list = make_wires(*engine_, options_, rank_, nodes_, mailbox_);
   RendezvousNotice noticed(store, rank_, nodes_, name_, options_.stall_notice);
   if (Status bad = run_rendezvous(*engine_, noticed, rank_, nodes_, name_, options_, mailbox_, wires_); !bad.ok())
     return bad;
-  if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (options_.aggregators > 0) wires_.board.reset();  // boards serve ranks only, not aggregators
   if (Status bad = make_tuner(false, deadline_after(options_.timeout)); !bad.ok()) return bad;
   is_on_several_hosts_ = tuner()->topology().host_count() > 1;
@@ -114,7 +115,7 @@ void Group::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
   if (by_mailbox) {
     mailbox_.begin(sequence, intent);
   } else {
-    wires_.shm->stream_word()->store(sequence, std::memory_order_relaxed);
+    wires_.stream_word->store(sequence, std::memory_order_relaxed);
   }
 }
 
@@ -258,9 +259,8 @@ void Group::shutdown(const GiveUp& give_up) {
     std::unique_lock lock(mutex_);  // a running replan and open messages see the closed mailbox and end
     ended_.wait_for(lock, kReplanEnds, [this] { return queue_.empty() && open_messages_ == 0; });
   }
-  if (!wires_.tcp) return;
-  wires_.tcp->leave();
-  wires_.tcp->wait_for_last_words(deadline_after(kLastWordsTime));
+  wires_.leave();
+  wires_.wait_for_last_words(deadline_after(kLastWordsTime));
 }
 
 Status Group::failure() const { return mailbox_.failure(); }

@@ -186,11 +186,8 @@ std::string Group::decide(bool first, const std::vector<SeenRates>& seen) {
 
 // The rates of the group's own connections and of its aggregator group's.
 SeenRates Group::seen_rates() {
-  SeenRates seen;
-  if (wires_.tcp) {
-    const NicRates rates = wires_.tcp->take_rates();
-    seen = {rates.up_bytes_per_s, rates.down_bytes_per_s};
-  }
+  const NicRates rates = wires_.take_rates();
+  SeenRates seen{rates.up_bytes_per_s, rates.down_bytes_per_s};
   if (const auto with_aggregators = aggregator_group()) {
     const SeenRates more = with_aggregators->seen_rates();
     seen = {seen.up + more.up, seen.down + more.down};
