@@ -34,8 +34,8 @@ LAYERS: dict[str, tuple[str, str]] = {
         "planner verify cost schedule topology codec",
     ),
     "transport": (
-        "mailbox, channel interface, reactor, death watch; `loopback` `shm` `tcp` below it",
-        "memory schedule codec",
+        "mailbox, interfaces of channels and wires, reactor, death watch; `loopback` `shm` `tcp` below it",
+        "memory schedule",
     ),
     "executor": (
         "runs one node's part of a VerifiedSchedule",

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "communicator/checks.h"
 #include "links/control_channel.h"
+#include "links/tuning.h"
 #include "rendezvous/store_until.h"
 
 namespace braid {
@@ -20,15 +21,13 @@ constexpr int kAwaitServersPart = 2;
 // How long an aggregator group may take to form and to measure its links. At most this part of the group's timeout.
 constexpr milliseconds kAggregatorGroupForms{60'000};
 constexpr int kAggregatorGroupFormsPart = 4;
-// An aggregator group counts as lost if it takes kPatience times longer than predicted, and at least this long. A
+// An aggregator group counts as lost if it takes kLateFactor times longer than predicted, and at least this long. A
 // dead aggregator is seen sooner. A late rank deserves a long wait.
-constexpr double kPatience = 20;
-constexpr double kLeastPatience_s = 120;
-constexpr uint64_t kAggregatorGroupSteps = 1 << 25;  // after the steps of a replan
+constexpr double kLateFactor = 20;
+constexpr double kLateAfter_s = 120;
 // The costs of the vote and of a copy of the input. The aggregator group must be faster with these costs included.
 constexpr double kVoteRounds = 4;
-constexpr double kCopy_s_per_byte = 1.5e-10;
-constexpr double kWorthIt = 0.95;
+constexpr double kMostOfTimeWithout = 0.95;
 
 // Decisions; "2 world/servers/0123" is to form that group, with 2 aggregators.
 constexpr const char* kNothing = "go on";
@@ -109,7 +108,7 @@ Status AggregatorGroup::form(int aggregators, const std::string& name) {
   auto made = home_.form(store_, member_.ranks + aggregators, name, options);
   const std::byte came{made.ok()};
   ControlChannel control(mailbox_, member_.engine->bell(), "taking in aggregators", deadline_after(limit));
-  control.go_to_step(kAggregatorGroupSteps);
+  control.begin(ControlPurpose::kAggregatorGroup);
   const auto told =
       control.consult(member_.rank, member_.ranks, {&came, 1}, [](const ControlChannel::Words& words) {
         return std::all_of(words.begin(), words.end(), [](const auto& word) { return word[0] != std::byte{0}; })
@@ -147,9 +146,9 @@ std::shared_ptr<MeasuredGroup> AggregatorGroup::group() const {
 bool AggregatorGroup::is_faster_in(MeasuredGroup& group, DType dtype, ReduceOp op, int64_t bytes) {
   if (!member_.options.algorithm.empty()) return false;  // a forced algorithm is not replaced
   const Alone alone = home_.alone(dtype, op, bytes);
-  const double extra_s = kVoteRounds * alone.latency_s + static_cast<double>(bytes) * kCopy_s_per_byte;
+  const double extra_s = kVoteRounds * alone.latency_s + static_cast<double>(bytes) * kMemory_s_per_byte;
   const auto with = group.predicted_s(dtype, op, bytes);
-  return with && alone.predicted_s && *with + extra_s < kWorthIt * *alone.predicted_s;
+  return with && alone.predicted_s && *with + extra_s < kMostOfTimeWithout * *alone.predicted_s;
 }
 
 std::shared_ptr<MeasuredGroup> AggregatorGroup::faster_for(DType dtype, ReduceOp op, int64_t bytes) {
@@ -166,7 +165,7 @@ std::unique_ptr<AggregatedAllReduce> AggregatorGroup::all_reduce_for(const Opera
   const std::shared_ptr<MeasuredGroup> with = faster_for(operation.dtype, operation.op, bytes);
   if (!with) return nullptr;
   const double expected_s = with->predicted_s(operation.dtype, operation.op, bytes).value_or(0);
-  milliseconds patience(static_cast<int64_t>(1000 * std::max(kLeastPatience_s, kPatience * expected_s)));
+  milliseconds patience(static_cast<int64_t>(1000 * std::max(kLateAfter_s, kLateFactor * expected_s)));
   const milliseconds limit = timeout_.of(operation.timeout);
   if (limit.count() > 0) patience = std::min(patience, limit / 2);
   ++operations_;

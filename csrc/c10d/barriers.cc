@@ -11,7 +11,7 @@ namespace braid::adapter {
 namespace {
 
 // Other ranks wait this much longer than rank 0, so that rank 0 reports the missing ranks.
-constexpr milliseconds kPatience{2000};
+constexpr milliseconds kLongerThanRankZero{2000};
 
 std::string list_of(const std::vector<Node>& ranks) {
   std::string text;
@@ -31,7 +31,7 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_
                    timeout.count(), " ms.");
   const WithoutGil without_gil;
   Operation operation;  // a barrier by default
-  operation.timeout = rank_ == 0 ? timeout : timeout + kPatience;
+  operation.timeout = rank_ == 0 ? timeout : timeout + kLongerThanRankZero;
   operation.inline_for = kLookUpEvery;
   auto started = group().start(std::move(operation), true);
   raise_if_failed(started.status(), *members_);

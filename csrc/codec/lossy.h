@@ -25,15 +25,16 @@ struct Lossy {
 
 // A number of 26 bits for every codec, 0 for no codec. The reverse gives the codec's text, or nothing for a number
 // without a codec.
-inline int32_t word_of(const std::optional<Lossy>& lossy) {
-  if (!lossy) return 0;
-  return static_cast<int32_t>(lossy->codec.every << 5) | (static_cast<int32_t>(lossy->codec.kind) + 1);
+inline uint32_t codec_number(const std::optional<Lossy>& lossy) {
+  static_assert(kMostEvery < 1 << 21 && kCodecKindCount < 32);
+  return lossy ? lossy->codec.every << 5 | (static_cast<uint32_t>(lossy->codec.kind) + 1) : 0;
 }
-inline std::string codec_of_word(int32_t word) {
-  const int32_t kind = (word & 31) - 1, every = word >> 5;
+inline std::string name_of_codec(uint32_t number) {
+  const auto kind = static_cast<int>(number & 31) - 1;
+  const uint32_t every = number >> 5;
   if (kind < 0 || kind >= kCodecKindCount) return "";
   if (traits(static_cast<CodecKind>(kind)).is_sparse != (every > 0)) return "";
-  return to_text({static_cast<CodecKind>(kind), static_cast<uint32_t>(every)});
+  return to_text({static_cast<CodecKind>(kind), every});
 }
 
 }  // namespace braid

@@ -44,12 +44,13 @@
 namespace braid {
 
 struct Rates {
-  double reduce_s_per_byte = 1.5e-10;  // gamma: add two sources into a third place, per byte of the result
-  double overhead_s = 2e-7;            // per message, at its sender and at its receiver
-  double nic_overhead_s = 0;           // per message to or from another host, in addition, on a whole core
-  double sharers = 1;                  // ranks per core, at least 1; other rates are for one rank's part of a core
-  double code_s_per_byte = 0;          // to encode a byte for another host, or to decode a byte from there
-  bool writes_once = false;            // the sender writes a message once for all receivers on its host
+  double reduce_s_per_byte =
+      kMemory_s_per_byte;      // gamma: add two sources into a third place, per byte of the result
+  double overhead_s = 2e-7;    // per message, at its sender and at its receiver
+  double nic_overhead_s = 0;   // per message to or from another host, in addition, on a whole core
+  double sharers = 1;          // ranks per core, at least 1; other rates are for one rank's part of a core
+  double code_s_per_byte = 0;  // to encode a byte for another host, or to decode a byte from there
+  bool writes_once = false;    // the sender writes a message once for all receivers on its host
 };
 
 // How the executor cuts the operation (schedule/segments.h counts the segments).

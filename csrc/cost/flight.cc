@@ -8,7 +8,6 @@ namespace braid {
 namespace {
 
 constexpr int64_t kSegmentUnits = 1 << 20;  // a segment of a vector has so many units
-constexpr double kQueueTime_s = 10e-3;
 constexpr double kLeastQueue = 256 * 1024;
 constexpr double kMostQueue = 4 * 1024 * 1024;
 constexpr double kLeastChunk = 4 * 1024;
@@ -63,7 +62,7 @@ int64_t chunk_bytes_for(const Schedule& schedule, const Topology& topology, int 
     taken[host] += most_taken(schedule, topology, sizes, node);
     const double s_per_byte = topology.nic(topology.host(node)).down_s_per_byte;
     const double bytes_per_s = 1 / std::max(s_per_byte, 1e-12);
-    queue[host] = std::clamp(kQueueTime_s * bytes_per_s, kLeastQueue, kMostQueue);
+    queue[host] = std::clamp(kNicQueue_s * bytes_per_s, kLeastQueue, kMostQueue);
     passed[host] = std::clamp(kChunkTime_s * bytes_per_s, kSmallChunk, kMostChunk);
   }
   // The size of one chunk, as Sizes counts.

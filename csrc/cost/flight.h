@@ -13,7 +13,7 @@ namespace braid {
 // Returns the size in bytes to aim at for a chunk of one segment, when `window` segments are in flight. The size
 // is a multiple of 64. These limits hold:
 //   - The bytes under way to a NIC fit its queue. They are the messages that its nodes receive in one round, of
-//     every segment in the window. The queue holds the bytes that the NIC receives in 10 ms, at least 256 KiB and
+//     every segment in the window. The queue holds the bytes that the NIC receives in kNicQueue_s, at least 256 KiB and
 //     at most 4 MiB.
 //   - At most the bytes that the slowest receiving NIC passes in 1.5 ms. This limit is never below 16 KiB.
 //   - At most 256 KiB: this is enough to hide the cost of a message. It is the size if no message leaves a host.

@@ -10,7 +10,7 @@ namespace braid {
 namespace {
 
 constexpr double kUnits = 1 << 20;
-constexpr double kWorthIt = 1.01;
+constexpr double kLeastSpeedup = 1.01;  // smaller gains are not worth unequal shares
 
 // The host number of every owner: first the contributing owners, then the aggregators.
 struct Owners {
@@ -63,7 +63,7 @@ std::vector<uint64_t> weights_of(const Topology& topology, const Owners& owners)
   if (topology.host_count() < 2) return {};
   const std::vector<OwnerUse> uses = uses_of(topology, owners);
   const Split best = least_time_split(uses);
-  if (time_with_equal_shares_s(topology, owners, uses) <= kWorthIt * best.seconds_per_byte) return {};
+  if (time_with_equal_shares_s(topology, owners, uses) <= kLeastSpeedup * best.seconds_per_byte) return {};
   // The load of a NIC does not depend on which node of the host owns the share. Ranks own it if the host has any,
   // because a rank need not send its own contribution.
   const std::vector<int> contributing = members(topology, owners, false);

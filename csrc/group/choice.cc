@@ -15,12 +15,6 @@ namespace braid {
 namespace {
 
 constexpr size_t kChunkBytes = 256 * 1024;  // default, for operations that boards cannot carry
-// A NIC's credit is the bytes that it receives in this time, so that the queue of a switch can hold them. It is at
-// least two messages of the smallest chunks, and at most what any network needs.
-constexpr double kCreditTime_s = 10e-3;
-constexpr double kLeastCredit = 128 * 1024;
-constexpr double kMostCredit = 4 * 1024 * 1024;
-constexpr uint64_t kProcessorSteps = 1 << 21;  // after the steps of a link benchmark
 
 }  // namespace
 
@@ -41,7 +35,7 @@ Result<Topology> AlgorithmChoice::learn_links(bool again, Deadline deadline, con
     return topology;
   }
   ControlChannel control(mailbox_, member_.engine->bell(), "comparing their processors", deadline, give_up);
-  control.go_to_step(kProcessorSteps);
+  control.begin(ControlPurpose::kProcessors);
   auto rates = slowest_of_all(control, member_.rank, member_.nodes, processor_rates());
   if (!rates.ok()) return rates.status();
   topology.set_work(std::move(rates).value());
@@ -81,7 +75,7 @@ void AlgorithmChoice::limit_credit(const Topology& topology) {
     const double down_s_per_byte = topology.nic(topology.host(member_.rank)).down_s_per_byte;
     const int sharers =
         topology.host_sizes()[static_cast<size_t>(topology.numbered_hosts()[static_cast<size_t>(member_.rank)])];
-    bytes = std::clamp(kCreditTime_s / std::max(down_s_per_byte, 1e-12) / sharers, kLeastCredit, kMostCredit);
+    bytes = credit_for(down_s_per_byte, sharers);
   }
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
@@ -101,28 +95,28 @@ void AlgorithmChoice::pace_peers(const Topology* topology) {
 }
 
 Result<const Route*> AlgorithmChoice::route_for(const Operation& operation) {
-  Intent asked;
-  asked.kind = static_cast<uint8_t>(operation.kind);
-  asked.dtype = static_cast<uint8_t>(operation.dtype);
-  asked.op = static_cast<uint8_t>(operation.op);
-  asked.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
-  asked.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  const RouteKey asked{operation.kind,
+                       operation.dtype,
+                       operation.op,
+                       has_root(operation.kind) ? operation.root : 0,
+                       codec_number(operation.lossy),
+                       agreed_bytes(operation)};
   std::shared_ptr<Tuner> tuner;
   int plan = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (last_route_.route != nullptr && last_route_.asked == asked) return last_route_.route;
+    if (last_route_.route != nullptr && last_route_.key == asked) return last_route_.route;
     tuner = tuner_;
     plan = plan_.load(std::memory_order_relaxed);
   }
-  const Collective collective{operation.kind, member_.ranks, has_root(operation.kind) ? operation.root : 0};
+  const Collective collective{operation.kind, member_.ranks, asked.root};
   const std::optional<Codec> codec = operation.lossy ? std::optional(operation.lossy->codec) : std::nullopt;
-  auto choice = tuner->choose(collective, operation.dtype, operation.op, static_cast<int64_t>(asked.bytes), codec);
+  auto choice = tuner->choose(collective, operation.dtype, operation.op, asked.bytes, codec);
   if (!choice.ok()) return choice.status();
   const SchedulePtr& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
-  const std::tuple key(schedule.get(), choice.value()->chunk_bytes, word_of(operation.lossy));
+  const std::tuple key(schedule.get(), choice.value()->chunk_bytes, asked.codec);
   auto found = routes_.find(key);
   if (found == routes_.end()) {
     Route route;

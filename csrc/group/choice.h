@@ -57,9 +57,9 @@ class AlgorithmChoice {
 
   mutable std::mutex mutex_;
   std::shared_ptr<Tuner> tuner_;
-  std::map<std::tuple<const VerifiedSchedule*, int64_t, int32_t>, Route> routes_;  // by schedule, chunk and codec
+  std::map<std::tuple<const VerifiedSchedule*, int64_t, uint32_t>, Route> routes_;  // by schedule, chunk and codec
   struct {
-    Intent asked;  // the properties of an operation that its route depends on
+    RouteKey key;
     const Route* route = nullptr;
   } last_route_;
 };

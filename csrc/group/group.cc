@@ -7,6 +7,7 @@
 #include "base/caught.h"
 #include "base/interruptible_wait.h"
 #include "base/log.h"
+#include "engine/wires.h"
 #include "group/rendezvous_notice.h"
 
 namespace braid {
@@ -72,12 +73,14 @@ Group::Group(Member member)
       aggregators_(member_, mailbox_, statistics_, timeout_, home_of_aggregators()),
       replanner_(member_, wires_, mailbox_, choice_, aggregators_),
       messages_(member_, timeout_, mailbox_, statistics_, stalls_),
-      context_{member_, wires_, mailbox_, statistics_, peers_, stalls_, choice_, aggregators_} {}
+      context_{member_, wires_, mailbox_, statistics_, peers_, stalls_, choice_, aggregators_} {
+  mailbox_.name_codecs(name_of_codec);
+}
 
 Group::~Group() {
   mailbox_.close();
   if (vigil_) vigil_->end();
-  if (wires_.tcp) wires_.tcp->leave();  // the network thread must forget the mailbox before its destruction
+  wires_.leave();  // the network thread must forget the mailbox before its destruction
 }
 
 AggregatorGroup::Home Group::home_of_aggregators() {
@@ -98,12 +101,12 @@ AggregatorGroup::Home Group::home_of_aggregators() {
 
 Status Group::rendezvous(Store& store, const GiveUp& give_up) {
   // Fill wires_ directly: a failed rendezvous may leave channels in the mailbox, and wires_ outlives the mailbox.
+  wires_.list = make_wires(*member_.engine, member_.options, member_.rank, member_.nodes, mailbox_);
   RendezvousNotice noticed(store, member_.rank, member_.nodes, member_.name, member_.options.stall_notice);
   if (Status bad = run_rendezvous(*member_.engine, noticed, member_.rank, member_.nodes, member_.name,
                                   member_.options, mailbox_, wires_);
       !bad.ok())
     return bad;
-  if (wires_.shm) mailbox_.publish_at(wires_.shm->stream_word());
   if (member_.options.aggregators > 0) wires_.board.reset();  // boards serve ranks only, not aggregators
   if (Status bad = choice_.learn(false, deadline_after(member_.options.timeout), give_up); !bad.ok()) return bad;
   return replanner_.begin(give_up);
@@ -142,9 +145,8 @@ void Group::shutdown(const GiveUp& give_up) {
     ended_.wait_until(lock, closed, [this] { return queue_.empty(); });
   }
   messages_.wait_until_ended(closed, {});
-  if (!wires_.tcp) return;
-  wires_.tcp->leave();
-  wires_.tcp->wait_for_last_words(deadline_after(kLastWordsTime));
+  wires_.leave();
+  wires_.wait_for_last_words(deadline_after(kLastWordsTime));
 }
 
 Result<Explanation> Group::explain(CollectiveKind kind, DType dtype, ReduceOp op, Node root, int64_t bytes,

@@ -9,15 +9,26 @@
 
 namespace braid {
 
+namespace {
+
+// A good digest of both. Its high bits are the best.
+uint64_t mixed(uint64_t digest, uint64_t word) {
+  digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+  return digest ^ digest >> 29;
+}
+
+}  // namespace
+
 Intent intent_for(const Operation& operation, const Route& route) {
   Intent intent;
   intent.kind = static_cast<uint8_t>(operation.kind);
   intent.dtype = static_cast<uint8_t>(operation.dtype);
   intent.op = is_reduction(operation.kind) ? static_cast<uint8_t>(operation.op) : uint8_t{0};
-  intent.family =
-      static_cast<uint8_t>(route.schedule->digest() ^ route.schedule->digest() >> 32 ^ route.chunk_bytes >> 12);
-  intent.root = has_root(operation.kind) ? operation.root : word_of(operation.lossy);
-  intent.bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  if (has_root(operation.kind)) intent.root = static_cast<uint32_t>(operation.root);
+  intent.codec = codec_number(operation.lossy);
+  const auto bytes = static_cast<uint64_t>(agreed_bytes(operation));
+  intent.bytes = std::min(bytes, kMostIntentBytes);
+  intent.plan = mixed(mixed(route.schedule->digest(), route.chunk_bytes), bytes) >> (64 - kPlanBits);
   return intent;
 }
 
@@ -25,10 +36,7 @@ uint64_t digest_of(uint64_t sequence, const Intent& intent) {
   uint64_t words[2];
   std::memcpy(words, &intent, sizeof words);
   uint64_t digest = sequence;
-  for (const uint64_t word : words) {
-    digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
-    digest ^= digest >> 29;
-  }
+  for (const uint64_t word : words) digest = mixed(digest, word);
   return digest;
 }
 

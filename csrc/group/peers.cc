@@ -19,7 +19,7 @@ void Peers::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
   if (by_mailbox) {
     mailbox_.begin(sequence, intent);
   } else {
-    wires_.shm->stream_word()->store(sequence, std::memory_order_relaxed);
+    wires_.stream_word->store(sequence, std::memory_order_relaxed);
   }
 }
 
@@ -29,7 +29,7 @@ Status Peers::disagreement(uint64_t sequence, uint64_t before) const {
     const std::optional<Intent> mine = wires_.board->intent_of(member_.rank, stream);
     for (Node node = 0; mine && node < member_.ranks; ++node) {
       const std::optional<Intent> theirs = wires_.board->intent_of(node, stream);
-      if (theirs && *theirs != *mine) return disagree(stream, member_.rank, *mine, node, *theirs);
+      if (theirs && *theirs != *mine) return disagree(stream, member_.rank, *mine, node, *theirs, name_of_codec);
     }
   }
   return {};

@@ -36,7 +36,7 @@ PreparedOperation* PreparedOperations::find(const Operation& operation) {
     if (intent.kind == static_cast<uint8_t>(operation.kind) &&
         intent.dtype == static_cast<uint8_t>(operation.dtype) &&
         (!is_reduction(operation.kind) || intent.op == static_cast<uint8_t>(operation.op)) &&
-        (!has_root(operation.kind) || intent.root == operation.root) &&
+        (!has_root(operation.kind) || static_cast<Node>(intent.root) == operation.root) &&
         has_sizes(operation.inputs, prepared.input_bytes) && has_sizes(operation.outputs, prepared.output_bytes)) {
       return &prepared;
     }

@@ -21,7 +21,6 @@ namespace {
 constexpr size_t kReplanCountsBytes = 256 * 1024;
 constexpr size_t kReplanEvery = 4;
 constexpr size_t kReplanEveryBytes = 8 * 1024 * 1024;
-constexpr uint64_t kReplanSteps = 1 << 24;  // after the steps of a link benchmark
 
 // A NIC has changed if its rate differs by more than this part.
 constexpr double kChanged = 0.15;
@@ -150,7 +149,7 @@ Status Replanner::replan(bool first, Deadline deadline, const GiveUp& give_up) {
     if (Status bad = aggregators_.await(give_up); !bad.ok()) return bad;
   }
   ControlChannel control(mailbox_, member_.engine->bell(), "replanning", deadline, give_up);
-  control.go_to_step(kReplanSteps);
+  control.begin(ControlPurpose::kReplan);
   const SeenRates mine = seen_rates();
   const auto told = control.consult(member_.rank, member_.ranks, std::as_bytes(std::span(&mine, 1)),
                                     [&](const ControlChannel::Words& words) {
@@ -173,11 +172,8 @@ std::string Replanner::decide(bool first, const std::vector<SeenRates>& seen) {
 }
 
 SeenRates Replanner::seen_rates() {
-  SeenRates seen;
-  if (wires_.tcp) {
-    const NicRates rates = wires_.tcp->take_rates();
-    seen = {rates.up_bytes_per_s, rates.down_bytes_per_s};
-  }
+  const NicRates rates = wires_.take_rates();
+  SeenRates seen{rates.up_bytes_per_s, rates.down_bytes_per_s};
   if (const auto with_aggregators = aggregators_.group()) {
     const SeenRates more = with_aggregators->seen_rates();
     seen = {seen.up + more.up, seen.down + more.down};

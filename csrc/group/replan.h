@@ -51,7 +51,7 @@ class Replanner {
   bool links_may_change() const { return member_.options.links.empty() || member_.options.links == "measure"; }
 
   const Member& member_;
-  const Wires& wires_;
+  Wires& wires_;
   Mailbox& mailbox_;
   AlgorithmChoice& choice_;
   AggregatorGroup& aggregators_;

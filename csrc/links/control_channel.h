@@ -16,6 +16,18 @@
 
 namespace braid {
 
+// Why ranks talk. Each purpose has steps of its own, so messages of two purposes are never taken for each other.
+// Listed in the order in which the ranks of a group come to them. The numbers travel in tags: equal on all ranks.
+enum class ControlPurpose : uint32_t {
+  kLinkBenchmark = 0,        // 9 steps for each host
+  kLinkBenchmarkResult = 1,  // 2 steps; ranks that measure nothing come here at once
+  kProcessors = 2,           // 2 steps
+  kReplan = 3,               // 2 steps; if it decides to measure, the benchmark's steps follow again
+  kAggregatorGroup = 4,      // 2 steps
+};
+// The room of each purpose. It is enough for a link benchmark of 100000 hosts.
+inline constexpr uint64_t kStepsPerPurpose = uint64_t{1} << 20;
+
 // Ranks that use a control channel take the same steps. next_step() keeps the messages of one step apart from
 // those of other steps, and from those of collectives, which count streams from 1.
 class ControlChannel {
@@ -31,7 +43,8 @@ class ControlChannel {
         give_up_(std::move(give_up)) {}
 
   void next_step() { ++step_; }
-  void go_to_step(uint64_t step) { step_ = step; }
+  // Goes to the first step of a purpose. A new channel is at the first purpose.
+  void begin(ControlPurpose purpose) { step_ = static_cast<uint64_t>(purpose) * kStepsPerPurpose; }
 
   // `number` tells apart the messages of one step between the same two ranks.
   void start_send(Node to, uint64_t number, ConstBytes bytes, Request* request) {

@@ -25,7 +25,6 @@ constexpr milliseconds kRefill{4};
 constexpr double kLeastWire_s = 3e-5;
 constexpr size_t kPasses = 2;
 constexpr double kNoise = 0.12;
-constexpr uint64_t kLastSteps = 1 << 20;  // higher than the step of any probe
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -129,7 +128,7 @@ class LinkBenchmark {
 
   // The first leader collects what all leaders have seen, and tells all ranks the result.
   Result<LinkBenchmarkResult> agree(Link within_host, std::vector<double> found) {
-    control_.go_to_step(kLastSteps);  // ranks that are not leaders come here at once
+    control_.begin(ControlPurpose::kLinkBenchmarkResult);
     std::string text;
     if (rank_ == 0) {
       std::vector<double> theirs(found.size());

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-constexpr Link kBoard{1.3e-6, 1.5e-10};  // memory of one host
+constexpr Link kBoard{1.3e-6, kMemory_s_per_byte};  // memory of one host
 // The processor time that a message takes in TCP, on either side.
 constexpr double kNicOverhead_s = 3e-5;
 // The margin (TunerOptions) of a family over later families of the table: links are shared and their rates noisy.

@@ -12,7 +12,7 @@
 namespace braid {
 
 // Ranks of one host in a group of several hosts, each with a core of its own.
-inline constexpr Link kWithinHost{2e-6, 1.5e-10};
+inline constexpr Link kWithinHost{2e-6, kMemory_s_per_byte};
 // Links between hosts that are neither measured nor stated: a gigabit network. Equal on all ranks, so that all
 // ranks make the same choice.
 inline constexpr Link kBetweenHosts{5e-5, 8e-9};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options/options.h"
 
+#include <algorithm>
+
 #include "base/env.h"
 
 namespace braid {
@@ -26,6 +28,10 @@ Result<milliseconds> peer_timeout(milliseconds fallback) {
 }
 
 }  // namespace
+
+bool allows_wire(const Options& options, std::string_view wire) {
+  return ("," + options.transports + ",").find("," + std::string(wire) + ",") != std::string::npos;
+}
 
 bool is_links_file(const std::string& links) { return links.ends_with(".toml"); }
 
@@ -85,7 +91,7 @@ Result<Options> options_from_env() {
   std::string_view rest = options.transports;
   while (!rest.empty()) {
     const std::string_view wire = rest.substr(0, rest.find(','));
-    if (wire != "shm" && wire != "tcp") {
+    if (std::find(kWireNames.begin(), kWireNames.end(), wire) == kWireNames.end()) {
       return Status(Code::kInvalidArgument, "BRAID_TRANSPORTS=" + options.transports +
                                                 ": expected \"shm\", \"tcp\" or both with a comma between");
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/interruptible_wait.h"
@@ -15,6 +17,9 @@ namespace braid {
 
 // The most aggregators that a job may have.
 inline constexpr int kMostServers = 64;
+
+// The wires that BRAID_TRANSPORTS may name, in the order of preference.
+inline constexpr std::array<std::string_view, 2> kWireNames = {"shm", "tcp"};
 
 // Settings of one group. Settings marked (*) must be equal on all ranks; group creation checks this.
 struct Options {
@@ -43,6 +48,9 @@ struct Options {
   milliseconds stall_notice{30000};  // a waiting operation is reported after this time; 0: never
   GiveUp give_up;                    // called only while the group forms, in the thread that forms it
 };
+
+// True if options.transports names the wire.
+bool allows_wire(const Options& options, std::string_view wire);
 
 // True if BRAID_LINKS names a file: its name ends in .toml.
 bool is_links_file(const std::string& links);

@@ -13,19 +13,51 @@
 namespace braid {
 namespace {
 
-constexpr int kWireVersion = 5;
+constexpr int kWireFormat = 7;
 
-constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 9> kFields = {{
+constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 7> kFields = {{
     {"settings", &RankEndpoint::settings},
     {"host", &RankEndpoint::host},
     {"cores", &RankEndpoint::cores},
-    {"shm", &RankEndpoint::shm},
-    {"tcp", &RankEndpoint::tcp},
     {"nonce", &RankEndpoint::nonce},
     {"rates", &RankEndpoint::rates},
     {"place", &RankEndpoint::place},
     {"secret", &RankEndpoint::secret},
 }};
+
+// Before each wire's line: "wire tcp=10.0.0.1:4711".
+constexpr std::string_view kWireLead = "wire ";
+
+Status not_an_endpoint(const std::string& lacks) {
+  return {Code::kMismatch, "a rank left an endpoint without \"" + lacks + "\"; it may run another braid version"};
+}
+
+// Takes the next line off the text.
+std::string_view next_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  return line;
+}
+
+bool is_wire_name(std::string_view name) {
+  return !name.empty() &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+// The wires must come in the order of their names, each once. `rest` is what comes after the fields.
+Status read_wires(std::string_view rest, RankEndpoint& endpoint) {
+  while (!rest.empty()) {
+    std::string_view line = next_line(rest);
+    const size_t equals = line.find('=');
+    const bool is_wire =
+        line.starts_with(kWireLead) && equals != std::string_view::npos && equals + 1 < line.size();
+    const auto name = std::string(is_wire ? line.substr(kWireLead.size(), equals - kWireLead.size()) : "");
+    const bool is_next = endpoint.wires.empty() || endpoint.wires.rbegin()->first < name;
+    if (!is_wire_name(name) || !is_next) return not_an_endpoint("wire NAME=OFFER");
+    endpoint.wires.emplace(name, line.substr(equals + 1));
+  }
+  return {};
+}
 
 std::string link_target(const char* path) {
   std::array<char, 128> target{};
@@ -52,6 +84,7 @@ Result<std::string> boot_id() {
 std::string to_text(const RankEndpoint& endpoint) {
   std::string text;
   for (const auto& [name, field] : kFields) text += std::string(name) + "=" + endpoint.*field + "\n";
+  for (const auto& [name, offer] : endpoint.wires) text += std::string(kWireLead) + name + "=" + offer + "\n";
   return text;
 }
 
@@ -60,15 +93,17 @@ Result<RankEndpoint> endpoint_from_text(const std::string& text) {
   std::string_view rest = text;  // not a stream: a stream would hide that memory has run out
   for (const auto& [name, field] : kFields) {
     const std::string lead = std::string(name) + "=";
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    if (!line.starts_with(lead)) {
-      return Status(Code::kMismatch,
-                    "a rank left an endpoint without \"" + lead + "\"; it may run another braid version");
-    }
+    const std::string_view line = next_line(rest);
+    if (!line.starts_with(lead)) return not_an_endpoint(lead);
     endpoint.*field = line.substr(lead.size());
   }
+  if (Status bad = read_wires(rest, endpoint); !bad.ok()) return bad;
   return endpoint;
+}
+
+std::string RankEndpoint::offer(std::string_view wire) const {
+  const auto found = wires.find(std::string(wire));
+  return found == wires.end() ? "" : found->second;
 }
 
 Result<std::string> host_identity(const Options& options) {
@@ -87,7 +122,7 @@ std::string own_place(const Options& options) {
 }
 
 std::string shared_settings(const Options& options) {
-  return "wire format " + std::to_string(kWireVersion) + ", BRAID_ALGORITHM=" + options.algorithm +
+  return "wire format " + std::to_string(kWireFormat) + ", BRAID_ALGORITHM=" + options.algorithm +
          ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
          ", BRAID_WINDOW=" + std::to_string(options.window) +
          ", BRAID_TCP_CONNECTIONS=" + std::to_string(options.tcp_connections) +

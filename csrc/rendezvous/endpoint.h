@@ -2,7 +2,9 @@
 // A rank's endpoint: what the rank writes into the store, so that the others can check its settings and reach it.
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "options/options.h"
@@ -13,17 +15,22 @@ struct RankEndpoint {
   std::string settings;  // the settings that must be equal on all ranks, in words
   std::string host;      // equal for ranks that may share memory
   std::string cores;     // the cores it may run on, as cores.h writes them
-  std::string shm;       // its shared memory (group_endpoint.h); empty: not offered
-  std::string tcp;       // the address of its listener; empty: not offered
   std::string nonce;     // random, new in every rendezvous
   std::string rates;     // rates of its host's NIC, if a file states the links; else empty
   std::string place;     // host and process, for messages: "node7 (pid 4711)"
   std::string secret;    // in rank 0's endpoint only: members prove by it that they belong
+  // By the wire's name: the text by which the wire reaches this rank (transport/wire.h).
+  std::map<std::string, std::string> wires;
+
+  // "" if it does not offer the wire.
+  std::string offer(std::string_view wire) const;
 
   bool operator==(const RankEndpoint&) const = default;
 };
 
+// A line for each field, then a line for each wire.
 std::string to_text(const RankEndpoint& endpoint);
+// kMismatch for all text that to_text() cannot have written.
 Result<RankEndpoint> endpoint_from_text(const std::string& text);
 
 // Boot id and IPC namespace of this machine, or the override.

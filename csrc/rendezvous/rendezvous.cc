@@ -2,23 +2,19 @@
 #include "rendezvous/rendezvous.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/random.h"
 #include "base/sha256.h"
 #include "rendezvous/cores.h"
 #include "rendezvous/endpoint_exchange.h"
+#include "rendezvous/reach.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kRandomBytes = 16;  // as 32 hexadecimal digits it fits a TCP greeting
-
-bool offers(const Options& options, const std::string& wire) {
-  return ("," + options.transports + ",").find("," + wire + ",") != std::string::npos;
-}
+constexpr size_t kSecretBytes = kSecretDigits / 2;
 
 // What the functions of this file share during one rendezvous.
 struct Rendezvous {
@@ -37,8 +33,8 @@ Result<std::string> random_hex(size_t bytes) {
   return hex(random);
 }
 
-// Makes the shared memory and the listener of this rank, and the endpoint that describes them.
-Result<RankEndpoint> make_endpoint(const Rendezvous& m, EngineImpl& engine, Wires& wires) {
+// Makes what the wires of this rank need to be reached, and the endpoint that describes it.
+Result<RankEndpoint> make_endpoint(const Rendezvous& m, const Wires& wires) {
   RankEndpoint endpoint;
   endpoint.settings = shared_settings(m.options);
   auto host = host_identity(m.options);
@@ -51,36 +47,35 @@ Result<RankEndpoint> make_endpoint(const Rendezvous& m, EngineImpl& engine, Wire
   if (!nonce.ok()) return nonce.status();
   endpoint.nonce = std::move(nonce).value();
   if (m.rank == 0) {
-    auto secret = random_hex(kRandomBytes);
+    auto secret = random_hex(kSecretBytes);
     if (!secret.ok()) return secret.status();
     endpoint.secret = std::move(secret).value();
   }
-  if (offers(m.options, "shm")) {
-    ShmOptions shm;
-    shm.single_copy = m.options.single_copy;
-    auto group = ShmGroup::create(m.rank, m.ranks, engine.shm_bell(), engine.deaths(), shm);
-    if (!group.ok()) return group.status();
-    wires.shm = std::move(group).value();
-    endpoint.shm = wires.shm->endpoint();
-  }
-  if (offers(m.options, "tcp")) {
-    auto listener = engine.tcp();
-    if (!listener.ok()) return listener.status();
-    endpoint.tcp = listener.value()->address();
+  for (const auto& wire : wires.list) {
+    auto offer = wire->offer();
+    if (!offer.ok()) return offer.status();
+    endpoint.wires.emplace(wire->name(), std::move(offer).value());
   }
   return endpoint;
 }
 
-// Makes this rank reachable by TCP, for members that know the secret in rank 0's endpoint.
-Status join_tcp(const Rendezvous& m, EngineImpl& engine, const std::string& name, const RankEndpoint& first,
-                Wires& wires) {
-  if (!offers(m.options, "tcp")) return {};
-  auto listener = engine.tcp();
-  if (!listener.ok()) return listener.status();
-  if (wires.tcp) wires.tcp->leave();
-  auto joined = listener.value()->join(name + "/" + first.nonce, first.secret, m.rank, m.ranks, m.mailbox);
-  if (!joined.ok()) return joined.status();
-  wires.tcp = std::move(joined).value();
+// Each rank as the wire sees it.
+std::vector<WirePeer> peers_of(const Wire& wire, const std::vector<RankEndpoint>& endpoints, Node rank) {
+  std::vector<WirePeer> peers;
+  for (const RankEndpoint& endpoint : endpoints) {
+    peers.push_back({endpoint.offer(wire.name()), endpoint.host == endpoints[static_cast<size_t>(rank)].host});
+  }
+  return peers;
+}
+
+// Makes this rank reachable by all wires, for members that know the secret in rank 0's endpoint.
+Status join(const Rendezvous& m, const std::string& name, const std::vector<RankEndpoint>& endpoints,
+            const Wires& wires) {
+  const RankEndpoint& first = endpoints[0];
+  for (const auto& wire : wires.list) {
+    Status bad = wire->join(name + "/" + first.nonce, first.secret, peers_of(*wire, endpoints, m.rank));
+    if (!bad.ok()) return bad;
+  }
   return {};
 }
 
@@ -95,9 +90,14 @@ std::vector<int> number_hosts(const std::vector<RankEndpoint>& endpoints) {
   return hosts;
 }
 
-// A host reaches the others by another link from each of its addresses. The port is left out: it changes every time.
-std::string address_of(const RankEndpoint& endpoint) {
-  return endpoint.host + " " + endpoint.tcp.substr(0, endpoint.tcp.rfind(':'));
+// A host reaches the others by another link from each of its NICs.
+std::string address_of(const RankEndpoint& endpoint, const Wires& wires) {
+  std::string address = endpoint.host;
+  for (const auto& wire : wires.list) {
+    const std::string nic = wire->nic_of(endpoint.offer(wire->name()));
+    if (!nic.empty()) address += " " + nic;
+  }
+  return address;
 }
 
 // The rates that each rank states of its host's NIC. Settings are equal, so all ranks state rates, or none does.
@@ -123,140 +123,42 @@ void expect_neighbours(EngineImpl& engine, const std::vector<RankEndpoint>& endp
   wires.most_ranks_per_core = most_ranks_per_core(crowds);
 }
 
-// How a rank reaches the memory of one peer. Ranks write a row with a character for each peer.
-enum class Reach : char { kNone = '-', kMapped = 'm', kReadable = 'r' };
-
-struct Reaches {
-  std::string mine;                 // this rank's row
-  std::vector<std::string> theirs;  // by peer: the row of a peer on this host
-  std::vector<std::string> refusals;
-};
-
-// Peers of this host try to read this process once all ranks have confirmed the endpoints. So permit them before.
-void permit_neighbours(const Rendezvous& m, const std::vector<RankEndpoint>& endpoints, Wires& wires) {
-  if (!wires.shm) return;
-  std::vector<std::string> neighbours;
-  for (size_t i = 0; i < endpoints.size(); ++i) {
-    const bool near = endpoints[i].host == endpoints[static_cast<size_t>(m.rank)].host;
-    if (near && static_cast<Node>(i) != m.rank && !endpoints[i].shm.empty())
-      neighbours.push_back(endpoints[i].shm);
+// Finds what each wire reaches. The ranks tell each other through the store.
+Result<std::vector<Reaches>> reaches_of_all(const Rendezvous& m, const EndpointSet& set, const Wires& wires) {
+  std::vector<Reaches> all;
+  for (const auto& wire : wires.list) {
+    auto found = find_reaches(*wire, m.store, m.prefix + set.token + "/", m.rank,
+                              peers_of(*wire, set.endpoints, m.rank), m.deadline);
+    if (!found.ok()) return found.status();
+    all.push_back(std::move(found).value());
   }
-  wires.shm->permit(neighbours);
+  return all;
 }
 
-// A rank's row, then a line for each peer whose memory it could not map: the peer's number and the reason.
-std::string to_text(const Reaches& reaches) {
-  std::string text = reaches.mine;
-  for (size_t peer = 0; peer < reaches.refusals.size(); ++peer) {
-    if (!reaches.refusals[peer].empty()) text += "\n" + std::to_string(peer) + " " + reaches.refusals[peer];
-  }
-  return text;
-}
-
-// Stores a peer's row. Also stores the peer's reason, unless this rank has its own. False if there is no row.
-bool take_reach(const std::string& text, Node from, Node rank, Reaches& reaches) {
-  const size_t n = reaches.mine.size();
-  if (text.size() < n || (text.size() > n && text[n] != '\n')) return false;
-  reaches.theirs[static_cast<size_t>(from)] = text.substr(0, n);
-  std::string& refusal = reaches.refusals[static_cast<size_t>(from)];
-  const std::string lead = "\n" + std::to_string(rank) + " ";
-  if (const size_t found = text.find(lead, n); refusal.empty() && found != std::string::npos) {
-    const size_t begin = found + lead.size();
-    refusal = rank_text(from) + " says: " + text.substr(begin, text.find('\n', begin) - begin);
-  }
-  return true;
-}
-
-// Finds the peers on this host: both sides try to map each other's memory.
-Result<Reaches> probe_host(const Rendezvous& m, const EndpointSet& endpoint_set, ShmGroup* shm) {
-  const std::vector<RankEndpoint>& endpoints = endpoint_set.endpoints;
-  const auto n = static_cast<size_t>(m.ranks);
-  Reaches reaches{std::string(n, static_cast<char>(Reach::kNone)), std::vector<std::string>(n),
-                  std::vector<std::string>(n)};
-  const RankEndpoint& own = endpoints[static_cast<size_t>(m.rank)];
-  std::vector<Node> neighbours;
-  for (Node node = 0; node < m.ranks; ++node) {
-    const RankEndpoint& endpoint = endpoints[static_cast<size_t>(node)];
-    if (node == m.rank || shm == nullptr || endpoint.shm.empty() || endpoint.host != own.host) continue;
-    neighbours.push_back(node);
-    if (const Status bad = shm->connect(node, endpoint.shm); !bad.ok()) {
-      reaches.refusals[static_cast<size_t>(node)] = bad.message();
-    } else {
-      reaches.mine[static_cast<size_t>(node)] =
-          static_cast<char>(shm->can_read(node) ? Reach::kReadable : Reach::kMapped);
+// Gives the mailbox a channel to the peer, over the first wire that joins the two ranks.
+Status attach_peer(const Rendezvous& m, Node peer, const RankEndpoint& endpoint,
+                   const std::vector<Reaches>& reaches, Wires& wires) {
+  std::string failed;    // why the wires before could not be used although both ranks offer them
+  std::string excluded;  // why no wire can
+  for (size_t i = 0; i < wires.list.size(); ++i) {
+    Wire& wire = *wires.list[i];
+    const std::string name(wire.name());
+    if (reaches[i].joins(peer)) {
+      const std::string offer = endpoint.offer(name);
+      auto channel = wire.connect(peer, offer, reaches[i].theirs(peer));
+      if (!channel.ok()) return channel.status();
+      m.mailbox.attach(peer, std::move(channel).value());
+      wires.descriptions[static_cast<size_t>(peer)] = rank_text(peer) + ": " + wire.describe(peer, offer) + failed;
+      return {};
     }
+    const Refusal& refusal = reaches[i].refusals[static_cast<size_t>(peer)];
+    if (refusal.was_tried) failed += " (no " + name + ": " + refusal.why + ")";
+    excluded += name + ": " + refusal.why + ", ";
   }
-  if (neighbours.empty()) return reaches;
-  const std::string prefix = m.prefix + endpoint_set.token + "/";
-  if (Status bad = m.store.set(prefix + "reach/" + std::to_string(m.rank), to_text(reaches)); !bad.ok())
-    return bad;
-  for (const Node node : neighbours) {
-    auto theirs = await(m.store, prefix, "reach", node, m.deadline);
-    if (!theirs.ok()) return theirs.status();
-    if (!take_reach(theirs.value(), node, m.rank, reaches)) {
-      return Status(Code::kMismatch, "rank " + std::to_string(node) + " left no reach for this group's size",
-                    node);
-    }
-  }
-  return reaches;
-}
-
-// The least reach between any two ranks. All ranks see the same rows, so all get the same result.
-Reach common_reach(const Rendezvous& m, const std::vector<RankEndpoint>& endpoints, const Reaches& reaches) {
-  Reach common = Reach::kReadable;
-  for (Node node = 0; node < m.ranks; ++node) {
-    const auto i = static_cast<size_t>(node);
-    const std::string& row = node == m.rank ? reaches.mine : reaches.theirs[i];
-    if (endpoints[i].host != endpoints[0].host || endpoints[i].shm.empty() || row.empty()) return Reach::kNone;
-    for (size_t peer = 0; peer < row.size(); ++peer) {
-      if (peer == i) continue;
-      if (row[peer] == static_cast<char>(Reach::kNone)) return Reach::kNone;
-      if (row[peer] != static_cast<char>(Reach::kReadable)) common = Reach::kMapped;
-    }
-  }
-  return common;
-}
-
-// Permits only the peers that will read this process.
-void permit_readers_only(const Rendezvous& m, const Reaches& reaches, Wires& wires) {
-  std::vector<Node> readers;
-  for (Node node = 0; node < m.ranks; ++node) {
-    const std::string& theirs = reaches.theirs[static_cast<size_t>(node)];
-    const bool reads_me =
-        !theirs.empty() && theirs[static_cast<size_t>(m.rank)] == static_cast<char>(Reach::kReadable);
-    if (reads_me && reaches.mine[static_cast<size_t>(node)] != static_cast<char>(Reach::kNone))
-      readers.push_back(node);
-  }
-  if (wires.shm) wires.shm->permit_only(readers);
-}
-
-Status attach_peer(const Rendezvous& m, Node node, const RankEndpoint& endpoint, const Reaches& reaches,
-                   Wires& wires) {
-  const auto i = static_cast<size_t>(node);
-  const auto reach_of = [](const std::string& row, Node of) {
-    return row.empty() ? Reach::kNone : static_cast<Reach>(row[static_cast<size_t>(of)]);
-  };
-  const Reach mine = reach_of(reaches.mine, node);
-  const Reach theirs = reach_of(reaches.theirs[i], m.rank);
-  std::string line = "rank " + std::to_string(node) + ": ";
-  if (mine != Reach::kNone && theirs != Reach::kNone) {
-    m.mailbox.attach(node, wires.shm->channel(node, m.mailbox, theirs == Reach::kReadable));
-    line += mine == Reach::kReadable ? "shm, single copy" : "shm, copied through a ring";
-  } else if (wires.tcp && !endpoint.tcp.empty()) {
-    auto channel = wires.tcp->channel(node, endpoint.tcp);
-    if (!channel.ok()) return channel.status();
-    m.mailbox.attach(node, std::move(channel).value());
-    line += "tcp " + endpoint.tcp;
-    if (!reaches.refusals[i].empty()) line += " (no shared memory: " + reaches.refusals[i] + ")";
-  } else {
-    return {Code::kUnsupported,
-            "no wire joins ranks " + std::to_string(m.rank) + " and " + std::to_string(node) + ": " +
-                (reaches.refusals[i].empty() ? "they are not on one host" : reaches.refusals[i]) +
-                ", and tcp is not allowed by BRAID_TRANSPORTS=" + m.options.transports,
-            node};
-  }
-  wires.descriptions[i] = line;
-  return {};
+  return {Code::kUnsupported,
+          "no wire joins ranks " + std::to_string(m.rank) + " and " + std::to_string(peer) + ": " + excluded +
+              "and no other wire is allowed by BRAID_TRANSPORTS=" + m.options.transports,
+          peer};
 }
 
 }  // namespace
@@ -269,18 +171,16 @@ Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, co
   if (ranks == 1) return {};
 
   const Rendezvous m{store, rank, ranks, "braid/" + name + "/", options, mailbox, deadline_after(options.timeout)};
-  auto mine = make_endpoint(m, engine, wires);
+  auto mine = make_endpoint(m, wires);
   if (!mine.ok()) return mine.status();
-  auto endpoint_set = exchange_endpoints(store, m.prefix, rank, ranks, mine.value(), m.deadline,
-                                         [&](const std::vector<RankEndpoint>& endpoints) {
-                                           permit_neighbours(m, endpoints, wires);
-                                           return join_tcp(m, engine, name, endpoints[0], wires);
-                                         });
+  auto endpoint_set = exchange_endpoints(
+      store, m.prefix, rank, ranks, mine.value(), m.deadline,
+      [&](const std::vector<RankEndpoint>& endpoints) { return join(m, name, endpoints, wires); });
   if (!endpoint_set.ok()) return endpoint_set.status();
   const std::vector<RankEndpoint>& endpoints = endpoint_set.value().endpoints;
   wires.hosts = number_hosts(endpoints);
   for (const RankEndpoint& endpoint : endpoints) {
-    wires.host_addresses.push_back(address_of(endpoint));
+    wires.host_addresses.push_back(address_of(endpoint, wires));
     wires.places.push_back(endpoint.place);
   }
   auto rates = stated_rates(options, endpoints);
@@ -288,9 +188,8 @@ Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, co
   wires.rates = std::move(rates).value();
   expect_neighbours(engine, endpoints, rank, wires);
 
-  auto reaches = probe_host(m, endpoint_set.value(), wires.shm.get());
+  auto reaches = reaches_of_all(m, endpoint_set.value(), wires);
   if (!reaches.ok()) return reaches.status();
-  permit_readers_only(m, reaches.value(), wires);
   for (Node node = 0; node < ranks; ++node) {
     if (node == rank) continue;
     mailbox.set_name(node, rank_text(node) + " on " + endpoints[static_cast<size_t>(node)].place);
@@ -299,10 +198,33 @@ Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, co
       return bad;
     }
   }
-  const Reach common = common_reach(m, endpoints, reaches.value());
-  if (common != Reach::kNone) wires.board = wires.shm->board(wires.ranks_per_core > 1);
-  wires.readable = common == Reach::kReadable;
+  for (size_t i = 0; i < wires.list.size(); ++i) {
+    Wire& wire = *wires.list[i];
+    wire.settle();
+    if (auto shared = wire.share_board(reaches.value()[i].rows, wires.ranks_per_core > 1); shared.board) {
+      wires.board = std::move(shared.board);
+      wires.readable = shared.readable;
+    }
+    if (auto* word = wire.stream_word()) mailbox.publish_at(wires.stream_word = word);
+  }
   return {};
+}
+
+NicRates Wires::take_rates() {
+  NicRates sum;
+  for (const auto& wire : list) {
+    const NicRates one = wire->take_rates();
+    sum = {sum.up_bytes_per_s + one.up_bytes_per_s, sum.down_bytes_per_s + one.down_bytes_per_s};
+  }
+  return sum;
+}
+
+void Wires::leave() {
+  for (const auto& wire : list) wire->leave();
+}
+
+void Wires::wait_for_last_words(Deadline deadline) {
+  for (const auto& wire : list) wire->wait_for_last_words(deadline);
 }
 
 }  // namespace braid

@@ -22,6 +22,11 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+// The memory of one host passes a byte in this time: one core copies it, or adds it to another. A usual machine.
+inline constexpr double kMemory_s_per_byte = 1.5e-10;
+// The queue before a NIC, in a switch, is taken to hold the bytes that the NIC receives in this time.
+inline constexpr double kNicQueue_s = 10e-3;
+
 class Topology {
  public:
   // A host's NIC, which all nodes of the host share. `up` goes to other hosts, `down` comes from them.

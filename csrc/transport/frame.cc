@@ -6,11 +6,14 @@
 #include <string_view>
 
 #include "base/dtype.h"
-#include "codec/lossy.h"
 
 namespace braid {
 
-std::string describe(const Intent& intent) {
+// An intent has room for each of them.
+static_assert(kCollectiveKindCount <= 1 << 4 && kDTypeCount <= 1 << 6 && kReduceOpCount <= 1 << 4);
+static_assert(kMaxRanks <= 1 << 12);
+
+std::string describe(const Intent& intent, CodecName codec_name) {
   if (intent.kind >= kCollectiveKindCount || intent.dtype >= kDTypeCount || intent.op >= kReduceOpCount) {
     return "an unknown operation";
   }
@@ -18,20 +21,25 @@ std::string describe(const Intent& intent) {
   std::string text(name_of(kind));
   if (kind == CollectiveKind::kBarrier) return text;
   if (is_reduction(kind)) text += " " + std::string(name_of(static_cast<ReduceOp>(intent.op)));
-  if (intent.bytes > 0) text += " of " + std::to_string(intent.bytes) + " bytes";
+  if (intent.bytes > 0) {
+    text += intent.bytes == kMostIntentBytes ? " of at least " : " of ";
+    text += std::to_string(intent.bytes) + " bytes";
+  }
   text += " of " + std::string(name_of(static_cast<DType>(intent.dtype)));
-  if (!has_root(kind) && intent.root != 0) {
-    const std::string codec = codec_of_word(intent.root);
-    text += " by the codec " + (codec.empty() ? std::to_string(intent.root) : codec);
+  if (intent.codec != 0) {
+    const std::string name = codec_name != nullptr ? codec_name(intent.codec) : "";
+    text += " by the codec " + (name.empty() ? std::to_string(intent.codec) : name);
   }
   if (has_root(kind)) text += " with root " + std::to_string(intent.root);
   return text;
 }
 
-Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs) {
+Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs,
+                CodecName codec_name) {
+  const std::string mine_text = describe(intent, codec_name), their_text = describe(theirs, codec_name);
   std::string text = "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank) +
-                     " is in " + describe(intent) + ", " + rank_text(peer) + " in " + describe(theirs);
-  if (describe(intent) == describe(theirs)) text += ", carried by another algorithm";
+                     " is in " + mine_text + ", " + rank_text(peer) + " in " + their_text;
+  if (mine_text == their_text) text += ", carried by another algorithm";
   return {Code::kMismatch, std::move(text), peer};
 }
 

@@ -24,21 +24,30 @@ struct Tag {
 inline constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
 inline bool is_collective(const Tag& tag) { return (tag.stream & kPointToPoint) == 0; }
 
+inline constexpr int kPlanBits = 38;
 // The operation that the sender believes it is in. If two ranks have different intents for one stream, the group
-// fails with an error that names both.
+// fails with an error that names both. Every frame carries one, so its fields are packed into 16 bytes.
 struct Intent {
-  uint8_t kind = 0;  // CollectiveKind
-  uint8_t dtype = 0;
-  uint8_t op = 0;
-  uint8_t family = 0;  // digest of the schedule, truncated
-  Node root = 0;       // for collectives without a root: the codec's number, or 0
-  uint64_t bytes = 0;  // size of the whole operation; 0 if ranks may have different sizes
+  uint32_t kind : 4 = 0;  // CollectiveKind
+  uint32_t dtype : 6 = 0;
+  uint32_t op : 4 = 0;
+  uint32_t root : 12 = 0;         // 0 for collectives without a root
+  uint64_t bytes : 38 = 0;        // size of the whole operation; 0 if ranks may have different sizes
+  uint32_t codec : 26 = 0;        // the number of its codec, from a layer above; 0: none
+  uint64_t plan : kPlanBits = 0;  // digest of how the operation is carried
 
   bool operator==(const Intent&) const = default;
 };
-std::string describe(const Intent& intent);  // "all_reduce sum of 4096 bytes of float32"
+// Intents of larger operations have this size. Then only the plan's digest tells their sizes apart.
+inline constexpr uint64_t kMostIntentBytes = (uint64_t{1} << 38) - 1;
+
+// The name of the codec with this number; "" if there is none. The layers above know codecs.
+using CodecName = std::string (*)(uint32_t number);
+// "all_reduce sum of 4096 bytes of float32". Without `codec_name`, a codec is described by its number.
+std::string describe(const Intent& intent, CodecName codec_name = nullptr);
 // A kMismatch error: `rank` has one operation for collective `stream`, `peer` has another.
-Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs);
+Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs,
+                CodecName codec_name = nullptr);
 
 enum class FrameKind : uint8_t {
   kMessage = 1,         // a whole message, small enough to be kept until its receive is posted

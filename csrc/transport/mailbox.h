@@ -112,6 +112,8 @@ class Mailbox final : public FrameSink {
   // begin() also writes the stream to `word`, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
 
+  // How error messages name the codecs of intents.
+  void name_codecs(CodecName codec_name) { codec_name_ = codec_name; }
   // Says that this rank is now in collective `stream`. Messages of peers in this stream must carry the same
   // intent.
   void begin(uint64_t stream, const Intent& intent);
@@ -285,6 +287,7 @@ class Mailbox final : public FrameSink {
   std::unordered_map<Request*, Writing> writing_;
   std::set<std::pair<Tag, Node>> waiting_;  // announced and posted, but without credit yet
   Limits limits_;
+  CodecName codec_name_ = nullptr;
   size_t credit_bytes_ = 1024 * 1024;
   size_t granted_bytes_ = 0;
   size_t advanced_bytes_ = 0;

@@ -230,7 +230,7 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
   const uint64_t stream = frame.tag.stream;
   if (const auto mine = streams_.find(stream); mine != streams_.end()) {
     if (mine->second == frame.intent) return true;
-    fail_locked(disagree(stream, rank_, mine->second, from, frame.intent));
+    fail_locked(disagree(stream, rank_, mine->second, from, frame.intent, codec_name_));
     return false;
   }
   // An operation ends on this rank when all its messages have come and gone. A further message means that the peer
@@ -240,8 +240,8 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
   if (ended == ended_.end()) return true;
   fail_locked({Code::kMismatch,
                "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank_) +
-                   " has finished it as " + describe(ended->intent) + ", " + rank_text(from) +
-                   " still has messages for it, as " + describe(frame.intent),
+                   " has finished it as " + describe(ended->intent, codec_name_) + ", " + rank_text(from) +
+                   " still has messages for it, as " + describe(frame.intent, codec_name_),
                from});
   return false;
 }

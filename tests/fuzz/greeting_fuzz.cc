@@ -25,7 +25,7 @@ namespace braid::fuzz {
 namespace {
 
 const std::string kGroupName = "group";
-const std::string kGroupSecret(kSecretBytes, 's');
+const std::string kGroupSecret(kSecretDigits, 's');
 constexpr Node kMe = 0;
 constexpr int kRanks = 4;
 constexpr Node kHonest = 3;  // a rank that strangers do not take
@@ -192,7 +192,7 @@ class Reception {
     const Node to = what & 2 ? reader.byte() % 8 - 2 : kMe;
     const uint32_t index = what & 4 ? reader.byte() * (what & 128 ? 0x1000001u : 1u) : 0;
     const std::string group = what & 8 ? "another" : kGroupName;
-    const std::string secret = what & 16 ? std::string(kSecretBytes, 't') : kGroupSecret;
+    const std::string secret = what & 16 ? std::string(kSecretDigits, 't') : kGroupSecret;
     visit.claim = visit.guest->claim(from == kHonest ? 2 : from, to, index, group, secret);
     if ((what & 32) != 0) visit.claim.opening.version = reader.byte();
     // A proof heard on another connection.
@@ -200,7 +200,7 @@ class Reception {
     const Opening& opening = visit.claim.opening;
     const bool is_member = opening.from_rank > 0 && opening.from_rank < kRanks && to == kMe;
     visit.is_right = is_member && index < kAnnounced && group == kGroupName && secret == kGroupSecret &&
-                     opening.version == kWireVersion && ((what & 64) == 0 || visits_.empty());
+                     opening.version == kHandshakeVersion && ((what & 64) == 0 || visits_.empty());
     return visit;
   }
 

@@ -11,7 +11,7 @@
 #include "aggregator/aggregated_all_reduce.h"
 #include "aggregator/registry.h"
 #include "base/random.h"
-#include "codec/codec.h"
+#include "codec/lossy.h"
 #include "fuzz/targets.h"
 #include "rendezvous/cores.h"
 #include "rendezvous/endpoint.h"
@@ -84,7 +84,7 @@ void read_reason(const std::string& text) {
 void read_intent(const std::string& text) {
   Intent intent;
   std::memcpy(static_cast<void*>(&intent), text.data(), std::min(text.size(), sizeof intent));
-  require(!describe(intent).empty(), "every intent has a description");
+  require(!describe(intent, name_of_codec).empty(), "every intent has a description");
 }
 
 void read_nic(const std::string& text) {

@@ -117,7 +117,7 @@ bool Greeting::receive() {
 bool Greeting::proceed() {
   // Do not wait for more bytes of another protocol.
   if (std::memcmp(received_.data(), kMagic.data(), std::min(received_bytes_, kMagic.size())) != 0) {
-    refuse(check_greeting({}, kWireVersion));
+    refuse(check_greeting({}, kHandshakeVersion));
     return false;
   }
   // A stranger cannot answer a challenge before it was sent.
@@ -127,7 +127,8 @@ bool Greeting::proceed() {
   }
   std::memcpy(&claim_, received_.data(), received_bytes_);
   const Opening& opening = claim_.opening;
-  const bool other_version = received_bytes_ >= offsetof(Opening, from_rank) && opening.version != kWireVersion;
+  const bool other_version =
+      received_bytes_ >= offsetof(Opening, from_rank) && opening.version != kHandshakeVersion;
   if ((received_bytes_ < sizeof opening && !other_version) || was_heard_) return true;
   // Strangers that are refused next get a challenge, too: another version learns ours, and a member learns that it
   // should not try again.

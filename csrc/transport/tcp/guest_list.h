@@ -24,10 +24,10 @@ class GuestList {
   using Place = std::list<Guest>::iterator;
 
   static constexpr size_t kMost = 1024;
-  static constexpr milliseconds kPatience{1000};  // the time of a guest that was heard, if others wait
-  static constexpr milliseconds kHurry{10'000};   // after a group was joined, no pace is kept for so long
-  static constexpr milliseconds kPace{1};         // the average time per guest that is turned away
-  static constexpr milliseconds kAdvance{256};    // may be ahead of this average by so much
+  static constexpr milliseconds kHeardGuestStays{1000};  // if others wait
+  static constexpr milliseconds kHurry{10'000};          // after a group was joined, no pace is kept for so long
+  static constexpr milliseconds kPace{1};                // the average time per guest that is turned away
+  static constexpr milliseconds kAdvance{256};           // may be ahead of this average by so much
 
   // At most `most` guests, and at most a quarter of the descriptors that this process may have.
   explicit GuestList(size_t most = kMost);

@@ -45,8 +45,9 @@ Digest prove_taken(const std::string& secret, const Challenge& challenge, const 
 
 std::string check_greeting(const std::array<char, 8>& magic, uint32_t version) {
   if (magic != kMagic) return "it does not speak braid's protocol";
-  if (version == kWireVersion) return "";
-  return "it speaks version " + std::to_string(version) + " of the protocol, not " + std::to_string(kWireVersion);
+  if (version == kHandshakeVersion) return "";
+  return "it speaks version " + std::to_string(version) + " of the protocol, not " +
+         std::to_string(kHandshakeVersion);
 }
 
 }  // namespace braid

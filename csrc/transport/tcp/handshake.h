@@ -24,21 +24,20 @@ namespace braid {
 static_assert(std::endian::native == std::endian::little, "the wire format is that of little-endian machines");
 
 inline constexpr std::array<char, 8> kMagic = {'b', 'r', 'a', 'i', 'd', 't', 'c', 'p'};
-inline constexpr uint32_t kWireVersion = 2;
-inline constexpr size_t kSecretBytes = 32;
+inline constexpr uint32_t kHandshakeVersion = 2;
 // After the handshake, accepting -> connecting: the accepting side leaves in good order.
 inline constexpr std::byte kFarewell{'L'};
 
 struct Challenge {
   std::array<char, 8> magic = kMagic;
-  uint32_t version = kWireVersion;
+  uint32_t version = kHandshakeVersion;
   uint32_t reserved = 0;
   Nonce nonce;
 };
 
 struct Opening {
   std::array<char, 8> magic = kMagic;
-  uint32_t version = kWireVersion;
+  uint32_t version = kHandshakeVersion;
   Node from_rank = -1;
   Node to_rank = -1;
   uint32_t index = 0;  // of the connection

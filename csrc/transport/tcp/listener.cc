@@ -113,7 +113,7 @@ bool Listener::make_room() {
   auto goes = crowd_.oldest_unheard();
   if (!goes) {
     goes = crowd_.oldest_heard();
-    const Deadline had_its_time = goes->begun() + GuestList::kPatience;
+    const Deadline had_its_time = goes->begun() + GuestList::kHeardGuestStays;
     if (had_its_time > now) {
       pause_until(had_its_time, Pause::kForRoom);
       return false;

@@ -81,9 +81,9 @@ std::string TcpEndpoint::address() const { return listener_->address.text(); }
 
 Result<std::shared_ptr<TcpGroup>> TcpEndpoint::join(const std::string& group, const std::string& secret, Node rank,
                                                     int ranks, FrameSink& sink) {
-  if (secret.size() != kSecretBytes || rank < 0 || rank >= ranks) {
+  if (secret.size() != kSecretDigits || rank < 0 || rank >= ranks) {
     return Status(Code::kInvalidArgument,
-                  "a group needs a secret of " + std::to_string(kSecretBytes) + " bytes, and a rank in it");
+                  "a group needs a secret of " + std::to_string(kSecretDigits) + " digits, and a rank in it");
   }
   auto membership = std::make_shared<Membership>(listener_, listener_->options, listener_->reactor,
                                                  sha256(bytes_of(group)), secret, rank, ranks, sink);

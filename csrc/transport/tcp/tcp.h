@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "transport/channel.h"
 #include "transport/reactor.h"
+#include "transport/wire.h"
 
 namespace braid {
 
@@ -37,12 +38,6 @@ struct TcpOptions {
   milliseconds peer_timeout{20'000};       // to connect, and for the system to give up on a silent peer; 0: never
 };
 inline constexpr int kMaxTcpConnections = 16;
-
-// Bytes per second, without headers of TCP and lower layers. 0: too few bytes passed.
-struct NicRates {
-  double up_bytes_per_s = 0;
-  double down_bytes_per_s = 0;
-};
 
 // One process's part of one group. Thread safety: all functions from any thread.
 class TcpGroup {

@@ -6,19 +6,6 @@
 
 namespace braid::testing {
 
-Status MemoryStore::set(const std::string& key, const std::string& value) {
-  const std::lock_guard lock(mutex_);
-  values_[key] = value;
-  added_.notify_all();
-  return {};
-}
-
-Result<std::string> MemoryStore::get(const std::string& key, milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  if (added_.wait_for(lock, timeout, [&] { return values_.contains(key); })) return values_[key];
-  return Status(Code::kTimeout, "no key " + key);
-}
-
 const std::vector<Wire>& wires() {
   static const std::vector<Wire> all = {{"shm", "shm", true}, {"ring", "shm", false}, {"tcp", "tcp", true}};
   return all;

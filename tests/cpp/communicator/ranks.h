@@ -4,29 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "communicator/communicator.h"
 #include "support/blocks.h"
+#include "support/memory_store.h"
 
 namespace braid::testing {
-
-class MemoryStore final : public Store {
- public:
-  Status set(const std::string& key, const std::string& value) override;
-  Result<std::string> get(const std::string& key, milliseconds timeout) override;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable added_;
-  std::map<std::string, std::string> values_;
-};
 
 struct Wire {
   std::string name;

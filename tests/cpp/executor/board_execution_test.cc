@@ -14,7 +14,7 @@
 namespace braid::testing {
 namespace {
 
-constexpr milliseconds kPatience{60'000};
+constexpr milliseconds kTimeLimit{60'000};
 
 void expect_right_on_boards(const Family& family, const Collective& collective, size_t count, bool in_place,
                             size_t bounce_bytes, size_t lend_from = Layout::kNever) {
@@ -24,7 +24,8 @@ void expect_right_on_boards(const Family& family, const Collective& collective, 
     blocks.push_back(std::make_unique<Blocks>(collective, rank, count, in_place));
     operands.push_back({DType::kUInt32, ReduceOp::kSum, blocks.back()->inputs(), blocks.back()->outputs()});
   }
-  const Status status = rehearse_shared(planned(family, collective), operands, bounce_bytes, kPatience, lend_from);
+  const Status status =
+      rehearse_shared(planned(family, collective), operands, bounce_bytes, kTimeLimit, lend_from);
   ASSERT_TRUE(status.ok()) << family.name << " on " << collective.ranks << ": " << status.message();
   for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name << " on " << collective.ranks;
 }

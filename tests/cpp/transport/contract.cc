@@ -148,7 +148,7 @@ TEST_P(TransportContract, IntentsThatDisagreeAreNamed) {
     std::vector<std::byte> data(64);
     Request send, recv;
     const auto start_sender = [&] {
-      group->mailbox(0).begin(7, {0, 1, 0, 0, 0, 64});
+      group->mailbox(0).begin(7, {.kind = 0, .dtype = 1, .bytes = 64});
       group->mailbox(0).send(1, {7, 0}, data, &send);
     };
     std::vector<std::byte> got(64);
@@ -159,7 +159,7 @@ TEST_P(TransportContract, IntentsThatDisagreeAreNamed) {
         std::this_thread::sleep_for(milliseconds(1));
       }
     }
-    group->mailbox(1).begin(7, {3, 1, 0, 0, 1, 64});
+    group->mailbox(1).begin(7, {.kind = 3, .dtype = 1, .root = 1, .bytes = 64});
     group->mailbox(1).recv(0, {7, 0}, got, &recv);
     if (!sender_first) start_sender();
     const Status status = wait(*group, 1, recv);

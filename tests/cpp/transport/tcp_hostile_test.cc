@@ -70,7 +70,7 @@ TEST_F(TcpHostileTest, AnotherVersionIsNamed) {
   Opening opening = opening_of(1, 0);
   opening.version = 99;
   EXPECT_FALSE(stranger.is_accepted(stranger.claim(opening, opening, kSecret), kSecret));
-  EXPECT_EQ(stranger.challenge().version, kWireVersion) << "it is told ours";
+  EXPECT_EQ(stranger.challenge().version, kHandshakeVersion) << "it is told ours";
   expect_logged("it speaks version 99 of the protocol");
 }
 
@@ -97,7 +97,8 @@ TEST_F(TcpHostileTest, AProofIsGoodForItsOwnWordsOnly) {
     if (field == 0) said.from_rank = 2;
     if (field == 1) said.index = 1;
     if (field == 2) said.nonce.low ^= 1;
-    if (field == 3) proved.version = kWireVersion - 1;  // somebody between would have us speak an older protocol
+    if (field == 3)
+      proved.version = kHandshakeVersion - 1;  // somebody between would have us speak an older protocol
     EXPECT_FALSE(stranger.is_accepted(stranger.claim(said, proved, kSecret), kSecret)) << field;
   }
   expect_logged("it could not prove that it belongs to the group");
