@@ -25,8 +25,9 @@ constexpr milliseconds kLookForLate{200};
 constexpr milliseconds kSettleTime{50};
 // A late worker does not wait longer than this for a server, which may have died. Nor does a server for a late worker.
 constexpr milliseconds kLatePairs{20'000};
+// How long a server whose settings differ stays, to tell the workers.
+constexpr milliseconds kRefusing{10'000};
 
-std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
 std::string server_text(int member) { return "the server of member " + std::to_string(member); }
 
 std::string late_key(const std::string& name, int k) {
@@ -109,6 +110,7 @@ Result<std::unique_ptr<ParameterService>> ParameterService::create(ServiceSetup 
   Status bad;
   const Status thrown = caught("beginning a parameter service", [&] { bad = service->begin(give_up); });
   if (!thrown.ok()) bad = thrown;
+  if (bad.code() == Code::kMismatch) service->await_refused();
   if (!bad.ok()) return bad.within("parameter service \"" + service->setup_.name + "\"");
   return service;
 }
@@ -158,21 +160,27 @@ Status ParameterService::begin(const GiveUp& give_up) {
 // ---- A worker
 
 Status ParameterService::reach_servers(const GiveUp& give_up) {
-  StoreUntil store(setup_.make_store(), [&] { return give_up && give_up(); });
+  StoreUntil store(setup_.store, [&] { return give_up && give_up(); });
   clients_.resize(setup_.servers.size());
   if (setup_.is_late) {
     if (Status bad = register_late(store); !bad.ok()) return bad;
   }
   bool reaches_one = false;
   Status last;
+  Status mismatch;
   for (size_t place = 0; place < setup_.servers.size(); ++place) {
     const Status bad = reach(place, store, give_up);
     reaches_one |= bad.ok();
     if (bad.ok()) continue;
+    if (bad.code() == Code::kMismatch) {  // goes on, so that every server hears of it
+      mismatch = bad;
+      continue;
+    }
     if (!setup_.is_late || bad.code() != Code::kTimeout) return bad;
     last = bad;
     lost_[place].store(true);
   }
+  if (!mismatch.ok()) return mismatch;
   return reaches_one ? Status() : last;
 }
 
@@ -222,14 +230,12 @@ Status ParameterService::await_workers(const GiveUp& give_up) {
   if (!server_ || setup_.is_late) return {};
   const Deadline deadline = call_deadline();
   for (;;) {
-    if (Status refused = server_->refusal(); !refused.ok()) return refused;
     {
       const std::lock_guard lock(mutex_);
       if (!admission_.ok()) return admission_;
     }
-    const std::vector<int> workers = server_->workers();
-    int here = 0;
-    for (const int worker : workers) here += worker < setup_.workers;
+    const int here = server_->arrivals(setup_.workers);
+    if (Status refused = server_->refusal(); !refused.ok()) return refused;
     if (here == setup_.workers) return {};
     if (Clock::now() > deadline) {
       return {Code::kTimeout, "only " + std::to_string(here) + " of " + std::to_string(setup_.workers) +
@@ -240,9 +246,17 @@ Status ParameterService::await_workers(const GiveUp& give_up) {
   }
 }
 
+// Settings differ. Stays for a while, so that all workers come and hear of it.
+void ParameterService::await_refused() {
+  const Deadline until = Clock::now() + kRefusing;
+  while (server_ && server_->arrivals(setup_.workers) < setup_.workers && Clock::now() < until) {
+    std::this_thread::sleep_for(kGlance);
+  }
+}
+
 void ParameterService::admit_workers() {
   const Status bad = caught("admitting workers", [&] {
-    StoreUntil store(setup_.make_store(), [this] { return is_stopping(); });
+    StoreUntil store(setup_.door_store, [this] { return is_stopping(); });
     for (int worker = 0; worker < setup_.workers && !is_stopping(); ++worker) {
       if (worker == setup_.member) continue;
       if (Status failed = admit(store, worker, setup_.options.timeout); !failed.ok()) {

@@ -33,6 +33,7 @@ enum class CallKind : uint8_t {
 };
 inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kLeave);
 std::string name_of(CallKind kind);
+inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
 
 struct Call {
   uint32_t version = kCallVersion;

@@ -23,6 +23,7 @@ void ParameterService::begin_rescue(size_t shard, const Status& why) {
   rescue->shard = static_cast<int>(shard);
   rescue->to = static_cast<int>(home);
   rescue->due = Clock::now() + kRescueTime;
+  rescue->why = why;
   log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + why.message() + "; shard " +
                               std::to_string(shard) + " moves to another server");
   ask_next_server(*rescue);
@@ -35,7 +36,7 @@ void ParameterService::ask_next_server(Rescue& rescue) {
   rescue.to = successor_of(rescue.to, lives);
   rescue.state = Rescue::State::kAsk;
   rescue.ask_at = Clock::now();
-  if (rescue.to < 0) failure_ = {Code::kPeerLost, "no parameter server is left"};
+  if (rescue.to < 0) failure_ = rescue.why.within("no parameter server is left");
 }
 
 bool ParameterService::move_rescue(size_t shard) {

@@ -16,7 +16,6 @@ constexpr milliseconds kInstallDue{10'000};
 
 bool is_push(CallKind kind) { return kind == CallKind::kPush || kind == CallKind::kPushPull; }
 
-std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
 
 }  // namespace
 
@@ -45,13 +44,14 @@ Server::Server(const ServerOptions& options, std::vector<Extent> extents, Doorbe
 Status Server::admit(int worker, const std::string& settings) {
   const std::lock_guard lock(mutex_);
   if (!closed_.ok()) return closed_;
+  have_come_.insert(worker);
   if (settings != options_.settings) {
     Status differs(Code::kMismatch, worker_text(worker) + " has other settings: \"" + settings + "\", not \"" +
                                         options_.settings + "\"");
     if (refusal_.ok()) refusal_ = differs;
     return differs;
   }
-  workers_[worker] = true;
+  workers_.insert(worker);
   for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
   return {};
 }
@@ -71,9 +71,12 @@ void Server::dismiss(int worker, bool died) {
 
 std::vector<int> Server::workers() const {
   const std::lock_guard lock(mutex_);
-  std::vector<int> numbers;
-  for (const auto& [worker, lives] : workers_) numbers.push_back(worker);
-  return numbers;
+  return {workers_.begin(), workers_.end()};
+}
+
+int Server::arrivals(int below) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::distance(have_come_.begin(), have_come_.lower_bound(below)));
 }
 
 Status Server::refusal() const {
@@ -91,7 +94,7 @@ uint64_t Server::least_clock(const Entry& entry) {
 bool Server::is_turn_of(int worker, const Entry& entry) const {
   auto next = workers_.upper_bound(entry.last);
   if (next == workers_.end()) next = workers_.begin();
-  return next != workers_.end() && next->first == worker;
+  return next != workers_.end() && *next == worker;
 }
 
 // ---- Jobs
@@ -117,13 +120,15 @@ void Server::close(const Status& why) {
   for (Job* job : std::exchange(waiting_, {})) fail(*job, closed_);
 }
 
-// A job that is done may let others go on, so look again until nothing moves.
+// A job that is applied or done may let others go on, so look again until nothing moves.
 void Server::settle_locked() {
   for (bool moved = true; moved;) {
     moved = false;
     for (auto at = waiting_.begin(); at != waiting_.end();) {
       Job& job = **at;
+      const bool was_applied = job.is_applied;
       if (!advance_locked(job)) {
+        moved |= job.is_applied != was_applied;
         ++at;
         continue;
       }
@@ -160,7 +165,7 @@ int Server::turns_before(const Job& job) const {
       before += progress.has_contributed ? 0 : 1;
     }
   } else if (options_.mode == Mode::kRoundRobin) {
-    for (const auto& [worker, lives] : workers_) {
+    for (const int worker : workers_) {
       // Workers between the one that pushed last and this one, in the circle of numbers.
       const bool after_last = worker > entry.last;
       const bool before_this = worker < job.worker;

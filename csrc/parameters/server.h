@@ -11,6 +11,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,8 @@ class Server {
   // The worker has left or died. It no longer counts for those who wait.
   void dismiss(int worker, bool died);
   std::vector<int> workers() const;
+  // How many workers with numbers below this one have ever come, also those that were refused.
+  int arrivals(int below) const;
   // The first refusal of admit(), or ok.
   Status refusal() const;
 
@@ -154,7 +157,8 @@ class Server {
   std::function<bool(int)> owner_lives_;
 
   mutable std::mutex mutex_;
-  std::map<int, bool> workers_;  // those that live
+  std::set<int> workers_;  // those that live
+  std::set<int> have_come_;
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   std::vector<Floats> free_;

@@ -39,8 +39,8 @@ struct ServiceSetup {
   ServerOptions server;        // `settings` are completed by the service
   bool is_late = false;        // a worker that joins a service that runs
   Options options;             // `timeout` is the limit of every call, and of the beginning
-  // Gives a store for one thread.
-  std::function<std::shared_ptr<Store>()> make_store;
+  std::shared_ptr<Store> store;       // where the members find each other
+  std::shared_ptr<Store> door_store;  // the same, for the thread that admits workers; may be `store` if threads may share it
   std::shared_ptr<Engine> engine;  // null: the one that all services of this process share
 };
 
@@ -92,6 +92,7 @@ class ParameterService {
     int to = -1;  // place in `servers`
     ClientCall call;
     enum class State { kAsk, kAsking, kInstalling } state = State::kAsk;
+    Status why;  // the loss of the former server
     Clock::time_point ask_at;
     Deadline due = kNoDeadline;
   };
@@ -103,6 +104,7 @@ class ParameterService {
   Status register_late(Store& store);
   Status reach(size_t place, Store& store, const GiveUp& give_up);
   Status await_workers(const GiveUp& give_up);
+  void await_refused();
   void admit_workers();  // the second thread
   void admit_late(Store& store);
   Status admit(Store& store, int worker, milliseconds timeout);

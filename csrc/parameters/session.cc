@@ -7,12 +7,6 @@
 #include "base/log.h"
 
 namespace braid {
-namespace {
-
-std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
-
-}  // namespace
-
 Session::Session(Server& server, int worker, std::unique_ptr<Pair> pair)
     : server_(server), worker_(worker), pair_(std::move(pair)) {
   begin_call();

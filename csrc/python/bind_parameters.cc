@@ -18,6 +18,7 @@
 #include "python/array_memory.h"
 #include "python/bind.h"
 #include "python/python_store.h"
+#include "python/rule_numbers.h"
 
 namespace braid {
 namespace {
@@ -196,7 +197,7 @@ class PythonService {
   py::object newest_ = py::none();  // values that a rescue may need (service.h)
 };
 
-std::unique_ptr<PythonService> make_service(py::object store, const std::string& name, int member, int workers,
+std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name, int member, int workers,
                                             const std::vector<int>& servers, size_t elements,
                                             const std::optional<std::vector<double>>& shares, const std::string& rule,
                                             const std::string& settings, const std::string& mode, int staleness,
@@ -224,21 +225,16 @@ std::unique_ptr<PythonService> make_service(py::object store, const std::string&
   setup.options = std::move(options).value();
   setup.options.timeout = milliseconds_of(timeout_s);
   if (!reach.empty()) setup.options.reach = reach;
-  // The thread that admits workers needs a store of its own. It may drop the last reference without the GIL.
-  const auto kept = std::shared_ptr<py::object>(new py::object(std::move(store)), [](py::object* object) {
-    const py::gil_scoped_acquire acquire;
-    delete object;
-  });
-  setup.make_store = [kept]() -> std::shared_ptr<Store> {
-    const py::gil_scoped_acquire acquire;
-    return std::make_shared<PythonStore>(*kept);
-  };
+  const auto member_store = std::make_shared<PythonStore>(std::move(store));
+  setup.store = member_store;
+  setup.door_store = std::make_shared<PythonStore>(std::move(door_store));
   Interrupts interrupts;
   auto service = [&] {
     const py::gil_scoped_release release;
     return ParameterService::create(std::move(setup), interrupts.give_up());
   }();
   if (!service.ok() && interrupts.restore()) throw py::error_already_set();
+  if (!service.ok()) member_store->raise_what_was_caught();
   raise_if_failed(service.status());
   return std::make_unique<PythonService>(std::move(service).value(), member == 0 && !late);
 }
@@ -255,7 +251,7 @@ void bind_parameters(py::module_& m) {
       .def_property_readonly("lost_parts", [](const HeldRequest& self) { return self.finished().lost_parts(); });
 
   py::class_<PythonService>(m, "ParameterService")
-      .def(py::init(&make_service), py::arg("store"), py::arg("name"), py::kw_only(), py::arg("member"),
+      .def(py::init(&make_service), py::arg("store"), py::arg("door_store"), py::arg("name"), py::kw_only(), py::arg("member"),
            py::arg("workers"), py::arg("servers"), py::arg("elements"), py::arg("shares") = py::none(),
            py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async", py::arg("staleness") = 0,
            py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0, py::arg("late") = false,

@@ -24,7 +24,9 @@ TEST_P(Death, OfAMemberMovesItsShard) {
     auto service = must_create(setup_of(place, kElements));
     ASSERT_NE(service, nullptr);
     std::vector<float> values(kElements, 7.0f);
-    if (place.rank == 0) ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+    if (place.rank == 0) {
+      ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+    }
     ASSERT_TRUE(outcome(*service, service->pull(values.data())).ok());
     const std::vector<float> update(kElements, -1.0f);
     const auto step = [&] {
@@ -58,7 +60,9 @@ TEST_P(Death, OfTheLastServerIsAnErrorAtOnce) {
     auto service = must_create(std::move(setup));
     ASSERT_NE(service, nullptr);
     std::vector<float> values(kElements);
-    if (place.rank == 0) ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+    if (place.rank == 0) {
+      ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+    }
     ++begun;
     while (begun.load() < 2) std::this_thread::yield();
     if (place.rank == 1) return service.reset();

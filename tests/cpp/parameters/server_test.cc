@@ -7,17 +7,13 @@
 #include <memory>
 #include <vector>
 
+#include "parameters/services.h"
 
-namespace braid {
+
+namespace braid::testing {
 namespace {
 
 constexpr size_t kCount = 4;
-
-RuleNumbers with_rate(double rate) {
-  RuleNumbers numbers;
-  numbers.rate = rate;
-  return numbers;
-}
 
 // A call, with the memory that its worker keeps.
 struct Played {
@@ -253,4 +249,4 @@ TEST_F(OneServer, RefusedNumbersChangeNothing) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::testing

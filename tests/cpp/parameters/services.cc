@@ -14,7 +14,7 @@ ServiceSetup setup_of(const Place& place, size_t elements, const std::string& ru
   setup.elements = elements;
   setup.server.rule = rule_from_text(rule).value();
   setup.options = place.options;
-  setup.make_store = [store = place.store] { return store; };
+  setup.store = setup.door_store = place.store;
   setup.engine = place.engine;
   return setup;
 }
@@ -42,10 +42,12 @@ Status outcome(ParameterService& service, const ParameterService::Request& reque
   return request->status();
 }
 
-Table table_of(size_t elements, double rate) {
+RuleNumbers with_rate(double rate) {
   RuleNumbers numbers;
   numbers.rate = rate;
-  return {{elements, numbers}};
+  return numbers;
 }
+
+Table table_of(size_t elements, double rate) { return {{elements, with_rate(rate)}}; }
 
 }  // namespace braid::testing

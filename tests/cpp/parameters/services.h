@@ -25,6 +25,7 @@ void on_all_members(int members, const Options& options, const std::function<Ser
 // Waits for a request; its outcome, or kTimeout after half a minute.
 Status outcome(ParameterService& service, const ParameterService::Request& request);
 
+RuleNumbers with_rate(double rate);
 // A table with the same numbers for all elements.
 Table table_of(size_t elements, double rate);
 

@@ -5,14 +5,10 @@
 
 #include <vector>
 
-namespace braid {
-namespace {
+#include "parameters/services.h"
 
-RuleNumbers with_rate(double rate) {
-  RuleNumbers numbers;
-  numbers.rate = rate;
-  return numbers;
-}
+namespace braid::testing {
+namespace {
 
 // Elements 100 to 107 of a vector, all 1.
 Shard shard_of(const std::string& rule, bool divides_by_staleness = false) {
@@ -105,4 +101,4 @@ TEST(Shard, OfNoElementsWorks) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::testing
