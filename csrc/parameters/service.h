@@ -26,23 +26,9 @@
 #include "parameters/request.h"
 #include "parameters/server.h"
 #include "parameters/session.h"
+#include "parameters/setup.h"
 
 namespace braid {
-
-struct ServiceSetup {
-  std::string name;
-  int member = 0;
-  int workers = 1;           // members 0 .. workers-1 are the workers of the beginning
-  std::vector<int> servers;  // members that hold shards: shard i lies with servers[i] at first
-  size_t elements = 0;
-  std::vector<double> shares;  // relative sizes of the shards; empty: equal
-  ServerOptions server;        // `settings` are completed by the service
-  bool is_late = false;        // a worker that joins a service that runs
-  Options options;             // `timeout` is the limit of every call, and of the beginning
-  std::shared_ptr<Store> store;       // where the members find each other
-  std::shared_ptr<Store> door_store;  // the same, for the thread that admits workers; may be `store` if threads may share it
-  std::shared_ptr<Engine> engine;  // null: the one that all services of this process share
-};
 
 class ParameterService {
  public:
@@ -71,13 +57,13 @@ class ParameterService {
   Waited wait(const ParameterRequest& request, Deadline deadline, const GiveUp& give_up);
 
   struct Stats {
-    Server::Stats server;               // of this member's shards
-    std::vector<int> workers;           // that this server has now
-    std::vector<std::string> wires;     // by shard's first server
-    std::vector<uint64_t> sent_bytes;   // to each server
+    Server::Stats server;              // of this member's shards
+    std::vector<int> workers;          // that this server has now
+    std::vector<std::string> wires;    // by shard's first server
+    std::vector<uint64_t> sent_bytes;  // to each server
     std::vector<uint64_t> received_bytes;
-    std::vector<int> homes;             // by shard: its server's place in `servers`
-    uint64_t lost_parts = 0;            // parts of updates that went to servers that died
+    std::vector<int> homes;   // by shard: its server's place in `servers`
+    uint64_t lost_parts = 0;  // parts of updates that went to servers that died
   };
   Stats stats() const;
   Status failure() const;  // why this worker can go on no more, or ok
