@@ -142,9 +142,7 @@ class PythonService {
     return result;
   }
 
-  void restore(const py::dict& snapshot) {
-    const auto saved = py::cast<FloatArray>(snapshot["numbers"]);
-    const auto steps = py::cast<std::vector<uint64_t>>(snapshot["steps"]);
+  void restore(const FloatArray& saved, const std::vector<uint64_t>& steps) {
     const auto expected = static_cast<py::ssize_t>(service().elements()) * (1 + service().state_vectors());
     if (saved.size() != expected) {
       throw py::value_error("a snapshot of this service has " + std::to_string(expected) + " numbers, not " +
@@ -200,13 +198,12 @@ class PythonService {
   py::object newest_ = py::none();  // values that a rescue may need (service.h)
 };
 
-std::unique_ptr<PythonService> make_service(py::object store, const std::string& name, int member, int workers,
-                                            const std::vector<int>& servers, size_t elements,
-                                            const std::optional<std::vector<double>>& shares,
+std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name,
+                                            int member, int workers, const std::vector<int>& servers,
+                                            size_t elements, const std::optional<std::vector<double>>& shares,
                                             const std::string& rule, const std::string& settings,
                                             const std::string& mode, int staleness, bool staleness_rate,
-                                            double timeout_s, bool late, const std::string& reach,
-                                            py::object door_store) {
+                                            double timeout_s, bool late, const std::string& reach) {
   auto options = options_from_env();
   raise_if_failed(options.status());
   auto spec = rule_from_text(rule);
@@ -229,7 +226,6 @@ std::unique_ptr<PythonService> make_service(py::object store, const std::string&
   setup.options = std::move(options).value();
   setup.options.timeout = milliseconds_of(timeout_s);
   if (!reach.empty()) setup.options.reach = reach;
-  if (door_store.is_none()) door_store = store;
   const auto member_store = std::make_shared<PythonStore>(std::move(store));
   setup.store = member_store;
   setup.door_store = std::make_shared<PythonStore>(std::move(door_store));
@@ -256,17 +252,17 @@ void bind_parameters(py::module_& m) {
       .def_property_readonly("lost_parts", [](const HeldRequest& self) { return self.finished().lost_parts(); });
 
   py::class_<PythonService>(m, "ParameterService")
-      .def(py::init(&make_service), py::arg("store"), py::arg("name"), py::kw_only(), py::arg("member"),
-           py::arg("workers"), py::arg("servers"), py::arg("elements"), py::arg("shares") = py::none(),
-           py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async", py::arg("staleness") = 0,
-           py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0, py::arg("late") = false,
-           py::arg("reach") = "", py::arg("door_store") = py::none())
+      .def(py::init(&make_service), py::arg("store"), py::arg("door_store"), py::arg("name"), py::kw_only(),
+           py::arg("member"), py::arg("workers"), py::arg("servers"), py::arg("elements"),
+           py::arg("shares") = py::none(), py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async",
+           py::arg("staleness") = 0, py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0,
+           py::arg("late") = false, py::arg("reach") = "")
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
       .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
            py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on").none(true) = py::none())
       .def("pull", &PythonService::pull, py::arg("out"))
       .def("snapshot", &PythonService::snapshot)
-      .def("restore", &PythonService::restore, py::arg("snapshot"))
+      .def("restore", &PythonService::restore, py::arg("numbers"), py::arg("steps"))
       .def("stats", &PythonService::stats)
       .def("failure",
            [](const PythonService& self) -> std::optional<std::string> {

@@ -91,6 +91,7 @@ class Parameters:
             undo.callback(door.close)
             self._core = _core.ParameterService(
                 meeting.store,
+                door,
                 name,
                 member=member,
                 workers=meeting.size,
@@ -104,7 +105,6 @@ class Parameters:
                 timeout_s=limit_s,
                 late=bool(late),
                 reach=meeting.reach,
-                door_store=door,
             )
             undo.callback(self._core.close, 0.0)
             self._finalizer = weakref.finalize(self, undo.pop_all().close)
@@ -163,7 +163,7 @@ class Parameters:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Set what snapshot() returned. The rule and the shards must be the same."""
-        self._core.restore(dict(saved))
+        self._core.restore(saved["numbers"], saved["steps"])
 
     def stats(self) -> dict[str, Any]:
         """Return versions, the staleness histogram, bytes by server and lost parts; see docs/strategies.md."""
