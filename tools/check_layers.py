@@ -21,6 +21,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "reduce": ("element-wise reduction of k sources in one pass, conversion of floats, SIMD", ""),
     "codec": ("lossy [codecs](codecs.md): floats to messages of fewer bytes", ""),
     "low_rank": ("products of matrices with thin factors, for PowerSGD: equal bits on all CPUs", "reduce"),
+    "rules": ("update rules for whoever holds parameters: SGD, Adam, elastic and others, each in one pass", ""),
     "bucket": ("many tensors as one vector: packed, encoded and decoded in one pass", "codec reduce"),
     "cuda": ("the codecs and buckets [on GPUs](cuda.md); loads the driver at the first use", "codec"),
     "planner": ("draws schedules: one file per shape, and a table of all", "schedule"),
@@ -66,12 +67,16 @@ LAYERS: dict[str, tuple[str, str]] = {
         "a group: ordered collectives, messages, choice of algorithm, replans, deadlines, failure",
         "aggregator communicator rendezvous engine links executor tuner transport schedule",
     ),
+    "parameters": (
+        "the parameter service: shards, calls, pairs of a worker and a server",
+        "rules communicator rendezvous engine options transport",
+    ),
     "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),
     "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),
     "python": (
         "pybind11 module `_core`, without torch",
-        "aggregator interpreter communicator links options executor cost verify planner cuda bucket low_rank "
-        "codec schedule",
+        "parameters aggregator interpreter communicator links options executor cost verify planner cuda bucket rules "
+        "low_rank codec schedule",
     ),
 }
 ALLOWED = {folder: set(others.split()) for folder, (_, others) in LAYERS.items()}

@@ -26,7 +26,7 @@ namespace braid {
 class Replanner {
  public:
   // All arguments must outlive it. The wires may be made later, before begin().
-  Replanner(const Member& member, const Wires& wires, Mailbox& mailbox, AlgorithmChoice& choice,
+  Replanner(const Member& member, Wires& wires, Mailbox& mailbox, AlgorithmChoice& choice,
             AggregatorGroup& aggregators)
       : member_(member), wires_(wires), mailbox_(mailbox), choice_(choice), aggregators_(aggregators) {}
 

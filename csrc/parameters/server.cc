@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters/server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace braid {
+
+Result<Mode> mode_from_text(const std::string& text) {
+  if (text == "async") return Mode::kAsync;
+  if (text == "round_robin") return Mode::kRoundRobin;
+  if (text == "ssp") return Mode::kSsp;
+  if (text == "sync") return Mode::kSync;
+  return Status(Code::kInvalidArgument,
+                "mode is '" + text + "', expected 'async', 'round_robin', 'ssp' or 'sync'");
+}
+
+Server::Server(const ServerOptions& options, std::vector<Extent> extents, DoorbellWord& bell)
+    : options_(options),
+      extents_(std::move(extents)),
+      state_vectors_(braid::state_vectors(options.rule)),
+      bell_(bell) {
+  for (const Extent& extent : extents_) {
+    entries_.emplace_back(Shard(extent.begin, extent.count, options_.rule, options_.divides_by_staleness));
+    most_count_ = std::max(most_count_, extent.count);
+  }
+}
+
+// ---- Workers
+
+Status Server::admit(int worker, const std::string& settings) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_.ok()) return closed_;
+  have_come_.insert(worker);
+  if (settings != options_.settings) {
+    Status differs(Code::kMismatch, worker_text(worker) + " has other settings: \"" + settings + "\", not \"" +
+                                        options_.settings + "\"");
+    if (refusal_.ok()) refusal_ = differs;
+    return differs;
+  }
+  workers_.insert(worker);
+  for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
+  return {};
+}
+
+void Server::dismiss(int worker, bool died) {
+  const std::lock_guard lock(mutex_);
+  if (workers_.erase(worker) == 0) return;
+  if (died) ++died_;
+  for (Entry& entry : entries_) {
+    entry.progress.erase(worker);
+    entry.adoption.offers.erase(worker);
+    entry.shard.forget(worker);
+    end_round_if_due(entry);
+  }
+  settle_locked();
+}
+
+std::vector<int> Server::workers() const {
+  const std::lock_guard lock(mutex_);
+  return {workers_.begin(), workers_.end()};
+}
+
+int Server::arrivals(int below) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::distance(have_come_.begin(), have_come_.lower_bound(below)));
+}
+
+Status Server::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refusal_;
+}
+
+// ---- Jobs
+
+void Server::submit(Job& job) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_.ok()) {
+    fail(job, closed_);
+    return;
+  }
+  waiting_.push_back(&job);
+  settle_locked();
+}
+
+void Server::cancel(Job& job) {
+  const std::lock_guard lock(mutex_);
+  waiting_.remove(&job);
+}
+
+void Server::close(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (closed_.ok()) closed_ = why;
+  for (Job* job : std::exchange(waiting_, {})) fail(*job, closed_);
+}
+
+// A job that is applied or done may let others go on, so look again until nothing moves.
+void Server::settle_locked() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      Job& job = **at;
+      const bool was_applied = job.is_applied;
+      if (!advance_locked(job)) {
+        moved |= job.is_applied != was_applied;
+        ++at;
+        continue;
+      }
+      at = waiting_.erase(at);
+      moved = true;
+      if (!job.status.ok()) {
+        job.answer.verdict = Verdict::kFailed;
+        job.answer.code = job.status.code();
+      }
+      job.done.store(true, std::memory_order_release);  // from here on its maker may destroy it
+      ring(bell_);
+    }
+  }
+}
+
+void Server::fail(Job& job, Status why) {
+  job.answer.verdict = Verdict::kFailed;
+  job.answer.code = why.code();
+  job.status = std::move(why);
+  job.done.store(true, std::memory_order_release);
+  ring(bell_);
+}
+
+// ---- Calls
+
+bool Server::advance_locked(Job& job) {
+  const auto index = static_cast<size_t>(job.call.shard);
+  if (index >= entries_.size() || job.call.count != entries_[index].shard.count()) {
+    job.status = {Code::kMismatch, name_of(job.call.kind) + " names shard " + std::to_string(job.call.shard) +
+                                       " of " + std::to_string(job.call.count) +
+                                       " numbers, which is not a shard here"};
+    return true;
+  }
+  Entry& entry = entries_[index];
+  Shard& shard = entry.shard;
+  switch (job.call.kind) {
+    case CallKind::kInstall:
+      if (!shard.is_installed()) {
+        shard.install(job.update, job.call.base);
+        if (!entry.adoption.offers.empty()) {
+          log(LogLevel::kWarning, "a parameter server took over shard " + std::to_string(job.call.shard) +
+                                      " at version " + std::to_string(job.call.base) + " from " +
+                                      worker_text(job.worker) + "; the state of the update rule begins anew");
+        }
+      }
+      job.answer.shard_version = shard.version();
+      return true;
+    case CallKind::kAdopt: job.answer.verdict = adopt_locked(job, entry); return true;
+    case CallKind::kRestore:
+      shard.restore(job.update, job.call.steps);
+      job.answer.shard_version = shard.version();
+      return true;
+    case CallKind::kSnapshot:
+      if (!shard.is_installed()) return false;
+      shard.snapshot(job.result);
+      job.reply = job.result;
+      job.answer.steps = shard.steps();
+      job.answer.shard_version = shard.version();
+      return true;
+    case CallKind::kPull:
+      if (!shard.is_installed()) return false;
+      return read(job, entry);
+    case CallKind::kPush:
+    case CallKind::kPushPull: return shard.is_installed() && advance_push(job, entry);
+    default: job.status = {Code::kMismatch, name_of(job.call.kind) + " is no call for a shard"}; return true;
+  }
+}
+
+bool Server::read(Job& job, Entry& entry) {
+  if (job.is_remote && !job.buffer) {
+    job.buffer = take_buffer_locked();
+    if (!job.buffer) return false;
+    job.result = job.buffer.get();
+  }
+  entry.shard.read(job.worker, job.result);
+  job.reply = job.result;
+  job.answer.shard_version = entry.shard.version();
+  return true;
+}
+
+// ---- What it tells
+
+Server::Stats Server::stats() const {
+  const std::lock_guard lock(mutex_);
+  Stats stats;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Shard& shard = entries_[i].shard;
+    if (!shard.is_installed()) continue;
+    stats.versions[static_cast<int>(i)] = shard.version();
+    stats.staleness.resize(shard.staleness().size());
+    for (size_t row = 0; row < shard.staleness().size(); ++row) stats.staleness[row] += shard.staleness()[row];
+    stats.bytes += shard.bytes() + (entries_[i].sum ? shard.count() * sizeof(float) : 0);
+  }
+  stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * most_count_ * sizeof(float);
+  stats.updates = updates_;
+  stats.died = died_;
+  return stats;
+}
+
+}  // namespace braid
