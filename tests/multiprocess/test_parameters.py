@@ -35,7 +35,6 @@ def quadratic(rank: Rank, mode: str, rule: str, numbers: dict) -> float:
     return float(np.abs(values - target).max())
 
 
-@pytest.mark.parametrize("wire", ["shm", "tcp"])
 @pytest.mark.parametrize(
     ("mode", "rule", "numbers"),
     [
@@ -87,7 +86,6 @@ def killed_in_the_middle(rank: Rank, victim: int) -> dict:
     return {"longest": longest, "homes": stats["homes"], "least": float(values.min())}
 
 
-@pytest.mark.parametrize("wire", ["shm", "tcp"])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_others_go_on_when_a_member_is_killed(wire, victim):
     results = run_ranks(killed_in_the_middle, 4, victim, wire=wire, join=False, killed=[victim])
