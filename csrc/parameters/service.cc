@@ -47,7 +47,7 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
     if (status.ok()) continue;
     const bool is_lost = failure_.ok() && lost_[static_cast<size_t>(request.places_[shard])].load();
     if (is_lost && tend_lost_part(shard, request)) return false;
-    if (bad.ok()) bad = is_lost && !failure_.ok() ? failure_ : status;
+    if (bad.ok()) bad = failure_.ok() ? status : failure_;
   }
   for (size_t shard = 0; bad.ok() && shard < extents_.size(); ++shard) {
     const uint64_t version = request.calls_[shard].answer.shard_version;
