@@ -100,6 +100,7 @@ Status ParameterService::begin(const GiveUp& give_up) {
   if (server_) {
     if (is_worker_) {
       if (Status bad = server_->admit(setup_.member, setup_.server.settings); !bad.ok()) return bad;
+      server_->has_heard(setup_.member);
     }
     doorkeeper_ = std::thread([this] { admit_workers(); });
   }

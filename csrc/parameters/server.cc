@@ -33,7 +33,6 @@ Server::Server(const ServerOptions& options, std::vector<Extent> extents, Doorbe
 Status Server::admit(int worker, const std::string& settings) {
   const std::lock_guard lock(mutex_);
   if (!closed_.ok()) return closed_;
-  have_come_.insert(worker);
   if (settings != options_.settings) {
     Status differs(Code::kMismatch, worker_text(worker) + " has other settings: \"" + settings + "\", not \"" +
                                         options_.settings + "\"");
@@ -43,6 +42,11 @@ Status Server::admit(int worker, const std::string& settings) {
   workers_.insert(worker);
   for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
   return {};
+}
+
+void Server::has_heard(int worker) {
+  const std::lock_guard lock(mutex_);
+  have_heard_.insert(worker);
 }
 
 void Server::dismiss(int worker, bool died) {
@@ -65,7 +69,7 @@ std::vector<int> Server::workers() const {
 
 int Server::arrivals(int below) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(std::distance(have_come_.begin(), have_come_.lower_bound(below)));
+  return static_cast<int>(std::distance(have_heard_.begin(), have_heard_.lower_bound(below)));
 }
 
 Status Server::refusal() const {

@@ -46,7 +46,8 @@ class ParameterService {
   // The values of worker 0 become the servers'. On other workers the values are ignored.
   using Request = std::shared_ptr<ParameterRequest>;
   Request install(const float* values);
-  // Vectors have elements() numbers. `result` may be null: nothing comes back. `based_on`: the request whose values the
+  // Vectors have elements() numbers. `result` may be null: nothing comes back. A `result` (of the elastic rule an
+  // `update`) stays valid and unchanged until a later request brings values: a rescue may read it. `based_on`: the request whose values the
   // update was computed with; null: the last one that brought values and was done before this call.
   Request push(const float* update, float* result, Table table, float scale, const ParameterRequest* based_on);
   Request pull(float* values);
@@ -98,10 +99,12 @@ class ParameterService {
   Deadline call_deadline() const { return deadline_after(setup_.options.timeout); }
 
   void poll_until_stopped();  // the first thread
+  // Ends all that this member does: the others may have gone on without it.
+  void fence(milliseconds stood_still);
   bool poll_sessions();
   bool poll_clients();
   using Fill = std::function<void(size_t shard, ClientCall& call)>;
-  Request start(CallKind kind, float* values, const Fill& fill);
+  Request start(CallKind kind, const float* newest, const Fill& fill);
   void start_call(size_t shard, ParameterRequest& request);
   // Ends requests whose calls are over, and moves rescues. True if anything moved.
   bool tend();
@@ -112,6 +115,7 @@ class ParameterService {
   void begin_rescue(size_t shard, const Status& why);
   bool move_rescue(size_t shard);
   void ask_next_server(Rescue& rescue);
+  bool is_elastic() const { return setup_.server.rule.kind == RuleKind::kElastic; }
   bool is_stopping() const { return stopping_.load(std::memory_order_acquire); }
 
   const ServiceSetup setup_;

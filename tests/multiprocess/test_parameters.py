@@ -35,14 +35,13 @@ def quadratic(rank: Rank, mode: str, rule: str, numbers: dict) -> float:
     return float(np.abs(values - target).max())
 
 
-@pytest.mark.parametrize("wire", ["shm", "tcp"])
 @pytest.mark.parametrize(
     ("mode", "rule", "numbers"),
     [
         ("async", "sgd", {"rate": 0.1}),
         ("ssp", "sgd:momentum", {"rate": 0.05, "momentum": 0.5}),
         ("sync", "sgd", {"rate": 0.2}),
-        ("round_robin", "adam", {"rate": 0.05}),
+        ("round_robin", "sgd", {"rate": 0.1}),
     ],
 )
 def test_workers_find_the_minimum(wire, mode, rule, numbers):
@@ -87,7 +86,6 @@ def killed_in_the_middle(rank: Rank, victim: int) -> dict:
     return {"longest": longest, "homes": stats["homes"], "least": float(values.min())}
 
 
-@pytest.mark.parametrize("wire", ["shm", "tcp"])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_others_go_on_when_a_member_is_killed(wire, victim):
     results = run_ranks(killed_in_the_middle, 4, victim, wire=wire, join=False, killed=[victim])
@@ -181,3 +179,47 @@ def resumed(rank: Rank) -> bool:
 
 def test_a_snapshot_is_restored_to_the_bit():
     assert run_ranks(resumed, 1, join=False) == [True]
+
+
+def stopped(rank: Rank) -> str:
+    parameters = join(rank)
+    values = parameters.start(np.zeros(ELEMENTS, np.float32))
+    update = np.full(ELEMENTS, -1, np.float32)
+    parameters.push_pull(update, values, rate=1.0).wait()
+    rank.mark(f"pid-{os.getpid()}")
+    try:
+        if rank.rank == 0:
+            victim = next(int(p.name.split("-")[1].split(".")[0]) for p in wait_for(rank, "pid-*.2"))
+            os.kill(victim, signal.SIGSTOP)
+            deadline = time.monotonic() + 30
+            while parameters.stats()["homes"] != [0, 1, 0] and time.monotonic() < deadline:
+                parameters.push_pull(update, values, rate=1.0).wait()
+            os.kill(victim, signal.SIGCONT)
+        elif rank.rank == 1:
+            deadline = time.monotonic() + 30
+            while parameters.stats()["homes"] != [0, 1, 0] and time.monotonic() < deadline:
+                parameters.push_pull(update, values, rate=1.0).wait()
+        else:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                parameters.push_pull(update, values, rate=1.0).wait()
+                time.sleep(0.01)
+        return str(parameters.stats()["homes"])
+    except Exception as error:
+        return str(error)
+    finally:
+        parameters.close(5.0)
+
+
+def wait_for(rank: Rank, pattern: str):
+    deadline = time.monotonic() + 30
+    while not (found := list(rank.folder.glob(pattern))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def test_a_member_that_stood_still_is_told_and_trains_no_more():
+    results = run_ranks(stopped, 3, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})
+    assert results[:2] == ["[0, 1, 0]", "[0, 1, 0]"]
+    assert "stood still" in results[2]
