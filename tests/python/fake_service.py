@@ -73,15 +73,19 @@ class FakeRequest:
 
 
 class FakeService:
-    """As _core.ParameterService. `made` has the arguments of each service that a test made, by name."""
+    """As _core.ParameterService.
+
+    `made` has the arguments of each service that a test made, by name; `pushed` the numbers of all pushes.
+    """
 
     hubs: dict[str, _Hub] = {}  # noqa: RUF012
     made: dict[str, dict[str, Any]] = {}  # noqa: RUF012
+    pushed: list[Any] = []  # noqa: RUF012
     _lock = threading.Lock()
 
     @classmethod
     def forget(cls) -> None:
-        cls.hubs, cls.made = {}, {}
+        cls.hubs, cls.made, cls.pushed = {}, {}, []
 
     def __init__(self, store: Any, name: str, **settings: Any) -> None:
         expected = (
@@ -114,6 +118,7 @@ class FakeService:
 
     def push_pull(self, update: np.ndarray, out: np.ndarray, numbers: Any, scale: float = 1.0) -> FakeRequest:
         hub = self._hub
+        FakeService.pushed.append(numbers)
         staleness = 0
         with hub.changed:
             hub.clocks[self.member] += 1

@@ -49,7 +49,7 @@ def restore_from_first(
     try:
         must_fit(saved, prepared, "service_state()")
         assert saved is not None
-        exchange.restore(saved)
+        exchange.restore(saved["servers"])
     except Exception as error:
         store.set(key, f"worker 0 cannot load the service's state: {error}".encode())
         raise

@@ -206,7 +206,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
 
         It is made of tensors, numbers and text, so ``torch.load(weights_only=True)`` takes it.
         """
-        return {**checkpoints.about(self._prepared), **self._opened().snapshot()}
+        return {**checkpoints.about(self._prepared), "servers": self._opened().snapshot()}
 
     def load_service_state(self, saved: dict[str, Any] | None) -> None:
         """Give the servers what service_state() returned. All workers call it; their number may be another one.
