@@ -44,14 +44,14 @@ class Exchange:
 
     def begin(self, groups: Groups, scale: float = 1.0) -> None:
         """Start to push this step's update, times `scale`, and to pull the values after it."""
-        numbers = self._rule.numbers(groups)
+        numbers = self._rule.numbers(groups, self.meeting.workers)
         self._rule.write(self._updates, scale, groups)
         self._push(numbers)
 
     def begin_without_update(self, groups: Groups) -> None:
         """Take part in a round with an update of zeros."""
         self._vector.update.zero_()
-        self._push(self._rule.numbers(groups))
+        self._push(self._rule.numbers(groups, self.meeting.workers))
 
     def finish(self) -> None:
         """Wait for the exchange under way, and take the values that it brought. Do nothing if there is none."""

@@ -115,7 +115,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
 
         def prepared_lines() -> tuple[list[str], Any]:
-            prepared = prepare(model, inner, params, numbers, options, meeting.workers)
+            prepared = prepare(model, inner, params, numbers, options)
             return prepared.describe(options), prepared
 
         agreed = agree(meeting, None if servers is None else list(servers), prepared_lines, timeout_s)

@@ -54,7 +54,6 @@ def prepare(
     params: Iterable[Any] | None,
     numbers: dict[str, Any],
     options: Options,
-    workers: int,
 ) -> Prepared:
     """Read a model and an optimizer.
 
@@ -64,7 +63,6 @@ def prepare(
         params: what the class is made with; None for all parameters of the model.
         numbers: the other arguments of the class.
         options: how workers and servers work together.
-        workers: how many workers there are at the beginning; 0 if it is not known.
 
     Raises:
         TypeError, ValueError: something does not fit; the message is one sentence.
@@ -81,8 +79,7 @@ def prepare(
     if is_local:
         rule = LocalRule(optimizer, packing)
     else:
-        implicit = 1 - 1 / workers if options.implicit_momentum and workers else 0.0
-        rule = ServerRule(optimizer, packing, compensate=options.compensate, implicit=implicit)
+        rule = ServerRule(*(optimizer, packing), compensate=options.compensate, implicit=options.implicit_momentum)
     prepared = Prepared(
         *(optimizer, packing, frozen, rule), Buffers(model) if options.buffers == "average" else None
     )

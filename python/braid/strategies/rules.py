@@ -24,7 +24,7 @@ class Rule(Protocol):
 
     text: str
 
-    def numbers(self, groups: Groups) -> Numbers:
+    def numbers(self, groups: Groups, workers: int) -> Numbers:
         """Return the rule's numbers for each range of the packed vector, as they are now."""
 
     def write(self, views: list[Tensor], scale: float, groups: Groups) -> None:
@@ -35,7 +35,7 @@ class ServerRule:
     """SGD, Adam or AdamW at the servers: the update is the gradient."""
 
     def __init__(
-        self, inner: torch.optim.Optimizer, packing: Packing, *, compensate: float, implicit: float
+        self, inner: torch.optim.Optimizer, packing: Packing, *, compensate: float, implicit: bool
     ) -> None:
         """Read the settings of an optimizer.
 
@@ -43,7 +43,7 @@ class ServerRule:
             inner: an optimizer of a class in AT_SERVER.
             packing: the places of its parameters.
             compensate: lambda of DC-ASGD, 0 for none.
-            implicit: the implicit momentum, which is taken from the explicit one.
+            implicit: take the implicit momentum from the explicit one.
 
         Raises:
             ValueError: servers have no such rule; the message names the option.
@@ -64,14 +64,19 @@ class ServerRule:
             self.text = "adamw" if _common(groups, "decoupled_weight_decay") else "adam"
             self.text += ":amsgrad" if _common(groups, "amsgrad") else ""
 
-    def numbers(self, groups: Groups) -> Numbers:
+    def numbers(self, groups: Groups, workers: int) -> Numbers:
         """Return the numbers of all groups, read anew, so that schedulers work.
+
+        Args:
+            groups: the parameter groups.
+            workers: how many workers there are; they decide the implicit momentum.
 
         Raises:
             ValueError: momentum is set now, but the servers began without.
         """
-        of: Callable[[dict[str, Any]], dict[str, float]] = self._sgd if self._is_sgd else self._adam
-        return [(end, of(groups[index])) for end, index in self._packing.ends]
+        of: Callable[[dict[str, Any], float], dict[str, float]] = self._sgd if self._is_sgd else self._adam
+        implicit = 1 - 1 / workers if self._implicit else 0.0
+        return [(end, of(groups[index], implicit)) for end, index in self._packing.ends]
 
     def write(self, views: list[Tensor], scale: float, groups: Groups) -> None:
         """Write the gradients; a parameter without one has a gradient of zeros."""
@@ -91,24 +96,24 @@ class ServerRule:
             if groups[entry.group].get("maximize"):
                 view.neg_()
 
-    def _sgd(self, group: dict[str, Any]) -> dict[str, float]:
+    def _sgd(self, group: dict[str, Any], implicit: float) -> dict[str, float]:
         momentum = float(group["momentum"])
         if momentum and not self._has_momentum:
             raise ValueError("momentum was 0 when the strategy began: servers keep no momentum for it")
         numbers = {
             "rate": float(group["lr"]),
-            "momentum": max(self._least_momentum, momentum - self._implicit),
+            "momentum": max(self._least_momentum, momentum - implicit),
             # Without momentum torch has no dampening either.
             "dampening": float(group["dampening"]) if momentum else 0.0,
             "weight_decay": float(group["weight_decay"]),
         }
         return {**numbers, "lambda": self._compensate} if self._compensate else numbers
 
-    def _adam(self, group: dict[str, Any]) -> dict[str, float]:
+    def _adam(self, group: dict[str, Any], implicit: float) -> dict[str, float]:
         beta1, beta2 = group["betas"]
         return {
             "rate": float(group["lr"]),
-            "beta1": max(0.0, float(beta1) - self._implicit),
+            "beta1": max(0.0, float(beta1) - implicit),
             "beta2": float(beta2),
             "epsilon": float(group["eps"]),
             "weight_decay": float(group["weight_decay"]),
@@ -128,7 +133,7 @@ class LocalRule:
             )
         self.inner, self._packing = inner, packing
 
-    def numbers(self, groups: Groups) -> Numbers:
+    def numbers(self, groups: Groups, workers: int) -> Numbers:
         """Return no numbers: the sum has none."""
         return [(self._packing.elements, {})]
 
