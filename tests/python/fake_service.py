@@ -64,12 +64,16 @@ class _Hub:
 
 
 class FakeRequest:
-    def __init__(self, finish: Callable[[], bool], staleness: int = 0) -> None:
-        self._finish, self.staleness = finish, staleness
+    def __init__(self, finish: Callable[[], bool], hub: "_Hub", staleness: int = 0) -> None:
+        self._finish, self._hub, self.staleness = finish, hub, staleness
 
     def wait(self, timeout_s: float | None = None) -> None:
         if not self._finish():
             raise TimeoutError("the fake service waited too long")
+
+    @property
+    def versions(self) -> list[int]:
+        return [self._hub.version]
 
 
 class FakeService:
@@ -87,7 +91,7 @@ class FakeService:
     def forget(cls) -> None:
         cls.hubs, cls.made, cls.pushed = {}, {}, []
 
-    def __init__(self, store: Any, name: str, **settings: Any) -> None:
+    def __init__(self, store: Any, door_store: Any, name: str, **settings: Any) -> None:
         expected = (
             "member workers servers elements shares rule settings mode staleness staleness_rate timeout_s late"
         )
@@ -145,7 +149,7 @@ class FakeService:
                 self._copy(out)
                 return True
 
-        return FakeRequest(finish, staleness)
+        return FakeRequest(finish, hub, staleness)
 
     def pull(self, out: np.ndarray) -> FakeRequest:
         def finish() -> bool:
@@ -153,26 +157,33 @@ class FakeService:
                 self._copy(out)
             return True
 
-        return FakeRequest(finish)
+        return FakeRequest(finish, self._hub)
 
     def snapshot(self) -> dict[str, Any]:
         hub = self._hub
         with hub.changed:
-            state = [vector.copy() for vector in hub.rule.state]
-            return {
-                "values": hub.values.copy(),
-                "state": state,
-                "steps": hub.rule.step,
-                "versions": [hub.version],
-            }
+            vectors = [hub.values, *hub.rule.state]
+            parts = [vector[part] for part in self._shards() for vector in vectors]
+            numbers = np.concatenate(parts)
+            return {"numbers": numbers, "vectors": len(vectors), "steps": 2 * [hub.rule.step]}
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def ends(self) -> list[int]:
+        return [self.elements // 3, self.elements]  # as if there were two shards
+
+    def _shards(self) -> list[slice]:
+        return [slice(0, self.ends()[0]), slice(*self.ends())]
+
+    def restore(self, numbers: np.ndarray, steps: list[int]) -> None:
         hub = self._hub
         with hub.changed:
-            hub.values[:] = saved["values"]
-            for mine, other in zip(hub.rule.state, saved["state"], strict=True):
-                mine[:] = other
-            hub.rule.step = saved["steps"]
+            begin = 0
+            for part in self._shards():
+                for vector in (hub.values, *hub.rule.state):
+                    count = part.stop - part.start
+                    vector[part] = numbers[begin : begin + count]
+                    begin += count
+            assert begin == numbers.size
+            hub.rule.step = steps[0]
 
     def stats(self) -> dict[str, Any]:
         hub = self._hub
@@ -184,7 +195,7 @@ class FakeService:
                 "order": list(hub.order),
             }
 
-    def close(self) -> None:
+    def close(self, limit_s: float) -> None:
         with self._hub.changed:
             self._hub.clocks.pop(self.member, None)
             self._close_round()

@@ -67,12 +67,11 @@ class Buffers:
             return
         tensors = self.packing.tensors
         torch._foreach_copy_(self._updates, tensors)
-        self.vector.update.sub_(self._base)
-        self.vector.out.add_(self.vector.update)
-        torch._foreach_copy_(tensors, self._outs)
+        changed = self.vector.update.sub_(self._base)
+        torch._foreach_copy_(tensors, self.packing.views(self.vector.out + changed))
         # Buffers of 16 bits were rounded. What rounding took away is no change of this worker.
         torch._foreach_copy_(self._bases, tensors)
-        self._base.sub_(self.vector.update)
+        self._base.sub_(changed)
 
     def pull(self) -> None:
         """Take the servers' newest values. Changes since the last push are dropped."""

@@ -85,7 +85,8 @@ class Exchange:
         """Return the counters of the parameters' vector, and the time that this thread has waited."""
         shared = self._buffers.vector if self._buffers else None
         exposed_us = self._vector.exposed_us + (shared.exposed_us if shared else 0.0)
-        return {**self._vector.stats(), "exposed_us": exposed_us}
+        last = {"last_versions": self._vector.versions, "last_staleness": self._vector.staleness}
+        return {**self._vector.stats(), **last, "exposed_us": exposed_us}
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the service, as SharedVector.close()."""

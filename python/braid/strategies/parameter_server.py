@@ -181,8 +181,9 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         """Return counters of this worker.
 
         Returns:
-            A dict. ``steps``: pushed updates; ``skipped``: steps that a GradScaler skipped; ``exposed_us``: how
-            long step() has waited for servers; ``strategy``, ``mode``, ``rule``; and the service's counters.
+            A dict. ``steps``: pushed updates; ``last_staleness``: of the last one; ``skipped``: steps that a
+            GradScaler skipped; ``exposed_us``: how long step() has waited for servers; ``strategy``, ``mode``,
+            ``rule``; and the service's counters.
         """
         own = {"strategy": checkpoints.KIND, "mode": self._options.mode, "rule": self._prepared.rule.text}
         return {**self._opened().stats(), **own, "steps": self._steps, "skipped": self._skipped}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One packed vector at the parameter service, and the request under way. Only this file knows the core."""
 
+import atexit
+import itertools
 import time
+import weakref
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from braid import _core
 from braid.strategies.options import Options
@@ -20,6 +21,8 @@ class SharedVector:
         update: what the next push sends. Do not touch it while a request is under way.
         out: the values of the last pull. Do not touch it while a request is under way.
         exposed_us: how long this thread has waited for requests.
+        versions: of the values that the last push brought, one per shard: how many updates are in them.
+        staleness: of the last push: how many updates of others came between its values and it.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class SharedVector:
         """
         self._core = _core.ParameterService(
             meeting.store.apart(),
+            meeting.store.apart(),  # for servers: late workers come through it
             f"{meeting.name}/{part}",
             member=meeting.member,
             workers=meeting.workers,
@@ -69,8 +73,12 @@ class SharedVector:
         self.update = torch.zeros(elements)
         self.out = torch.zeros(elements)
         self.exposed_us = 0.0
+        self.versions: list[int] = []
+        self.staleness = 0
+        self._closing_s = timeout_s
         self._update, self._out = self.update.numpy(), self.out.numpy()
         self._request: Any = None
+        _open.add(self)
 
     def start(self) -> None:
         """Make worker 0's values in `update` the servers', and pull them. A late member only pulls."""
@@ -90,6 +98,7 @@ class SharedVector:
             request.wait()
         finally:
             self.exposed_us += 1e6 * (time.perf_counter() - begun)
+        self.versions, self.staleness = list(request.versions), int(request.staleness)
         return True
 
     def pull(self) -> None:
@@ -97,13 +106,25 @@ class SharedVector:
         self._core.pull(self._out).wait()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the servers' values and the rule's state, as tensors and numbers."""
-        saved: dict[str, Any] = _as_tensors(self._core.snapshot())
-        return saved
+        """Return the servers' values and the rule's state, whatever the shards.
+
+        Returns:
+            A dict. ``vectors``: the values and then the vectors of the rule's state, as tensors. ``ends`` and
+            ``steps``: of each shard.
+        """
+        saved, ends = self._core.snapshot(), self._core.ends()
+        numbers = torch.from_numpy(saved["numbers"])
+        parts = [part.view(saved["vectors"], -1) for part in numbers.split(_by_shard(ends, saved["vectors"]))]
+        vectors = list(torch.cat(parts, 1).unbind())
+        return {"vectors": vectors, "ends": list(ends), "steps": list(saved["steps"])}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Give the servers what snapshot() returned."""
-        self._core.restore(_as_arrays(saved))
+        """Give the servers what snapshot() returned. Shards may be other ones now."""
+        ends = self._core.ends()
+        sizes = _by_shard(ends, 1)
+        parts = zip(*(vector.split(sizes) for vector in saved["vectors"]), strict=True)
+        numbers = torch.cat([torch.cat(part) for part in parts])
+        self._core.restore(numbers.numpy(), [_steps_before(end, saved) for end in ends])
 
     def stats(self) -> dict[str, Any]:
         """Return the service's counters."""
@@ -112,22 +133,26 @@ class SharedVector:
     def close(self, *, wait: bool = True) -> None:
         """Leave the service. A server first waits until all workers have left, unless `wait` is False."""
         core, self._core = self._core, None
-        if wait:
-            core.close()
+        _open.discard(self)
+        core.close(self._closing_s if wait else 0.0)
 
 
-def _as_tensors(value: Any) -> Any:
-    """Replace arrays by tensors, which torch.load(weights_only=True) takes."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
-    if isinstance(value, dict):
-        return {key: _as_tensors(one) for key, one in value.items()}
-    return [_as_tensors(one) for one in value] if isinstance(value, (list, tuple)) else value
+def _by_shard(ends: list[int], vectors: int) -> list[int]:
+    """Return how many numbers each shard has if it has so many vectors."""
+    return [vectors * (end - begin) for begin, end in itertools.pairwise([0, *ends])]
 
 
-def _as_arrays(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.numpy()
-    if isinstance(value, dict):
-        return {key: _as_arrays(one) for key, one in value.items()}
-    return [_as_arrays(one) for one in value] if isinstance(value, list) else value
+def _steps_before(end: int, saved: dict[str, Any]) -> int:
+    """Return the steps of the saved shard that has the element before `end`."""
+    shards = zip(saved["ends"], saved["steps"], strict=True)
+    return next((steps for other, steps in shards if other >= end), 0)
+
+
+# Vectors that were never closed. Their threads use Python's store, so they must end before Python does.
+_open: "weakref.WeakSet[SharedVector]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for vector in list(_open):
+        vector.close(wait=False)
