@@ -21,6 +21,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "reduce": ("element-wise reduction of k sources in one pass, conversion of floats, SIMD", ""),
     "codec": ("lossy [codecs](codecs.md): floats to messages of fewer bytes", ""),
     "low_rank": ("products of matrices with thin factors, for PowerSGD: equal bits on all CPUs", "reduce"),
+    "rules": ("update rules for whoever holds parameters: SGD, Adam, elastic and others, each in one pass", ""),
     "bucket": ("many tensors as one vector: packed, encoded and decoded in one pass", "codec reduce"),
     "cuda": ("the codecs and buckets [on GPUs](cuda.md); loads the driver at the first use", "codec"),
     "planner": ("draws schedules: one file per shape, and a table of all", "schedule"),

@@ -46,6 +46,7 @@ PYBIND11_MODULE(_core, m) {
   braid::bind_cost(m);
   braid::bind_cuda(m);
   braid::bind_low_rank(m);
+  braid::bind_parameters(m);
   braid::bind_quick_method(m);
   braid::bind_schedule(m);
   braid::bind_server(m);

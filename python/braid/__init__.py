@@ -20,6 +20,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "CommunicatorError": ("braid._errors", "CommunicatorError"),
     "CommunicatorTimeoutError": ("braid._errors", "CommunicatorTimeoutError"),
     "CompressionPolicy": ("braid.compression", "CompressionPolicy"),
+    "Parameters": ("braid._array.parameters", "Parameters"),
     "PeerLostError": ("braid._errors", "PeerLostError"),
     "Request": ("braid._array.request", "Request"),
     "Rule": ("braid.compression", "Rule"),

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters/call.h"
+
+#include "base/limits.h"
+
+namespace braid {
+namespace {
+
+// The size of the body that a call of this kind has.
+uint64_t body_bytes_of(const Call& call, int state_vectors) {
+  const uint64_t vector_bytes = call.count * sizeof(float);
+  switch (call.kind) {
+    case CallKind::kInstall:
+    case CallKind::kPush:
+    case CallKind::kPushPull: return vector_bytes;
+    case CallKind::kRestore: return vector_bytes * static_cast<uint64_t>(1 + state_vectors);
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+std::string name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kJoin: return "join";
+    case CallKind::kInstall: return "install";
+    case CallKind::kPush: return "push";
+    case CallKind::kPull: return "pull";
+    case CallKind::kPushPull: return "push_pull";
+    case CallKind::kAdopt: return "adopt";
+    case CallKind::kSnapshot: return "snapshot";
+    case CallKind::kRestore: return "restore";
+    case CallKind::kLeave: return "leave";
+  }
+  return "an unknown call";
+}
+
+Status check(const Call& call, uint64_t most_count, int state_vectors) {
+  if (call.version != kCallVersion) {
+    return {Code::kMismatch, "it speaks version " + std::to_string(call.version) + " of the parameter service, not " +
+                                 std::to_string(kCallVersion) + "; install the same braid everywhere"};
+  }
+  const auto kind = static_cast<uint8_t>(call.kind);
+  if (kind == 0 || kind > kLastCallKind) return {Code::kMismatch, "it makes a call of kind " + std::to_string(kind)};
+  if (call.count > most_count) {
+    return {Code::kMismatch, too_large("a shard of its call", call.count * sizeof(float), most_count * sizeof(float))};
+  }
+  if (call.ranges > kMostRanges) {
+    return {Code::kMismatch, "its table has " + std::to_string(call.ranges) + " rows, more than the " +
+                                 std::to_string(kMostRanges) + " allowed"};
+  }
+  if (call.kind == CallKind::kJoin) {
+    if (call.body_bytes <= kMostSettingsBytes) return {};
+    return {Code::kMismatch, too_large("its settings", call.body_bytes, kMostSettingsBytes)};
+  }
+  if (call.body_bytes == body_bytes_of(call, state_vectors)) return {};
+  return {Code::kMismatch, name_of(call.kind) + " has a body of " + std::to_string(call.body_bytes) + " bytes, not " +
+                               std::to_string(body_bytes_of(call, state_vectors))};
+}
+
+}  // namespace braid

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of a worker to a server, and the server's answers. A call is a Call, then its table of numbers if it has one,
+// then its body. An answer is an Answer, then its body. Calls of one worker to one server are answered in order.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "rules/rule.h"
+
+namespace braid {
+
+inline constexpr uint32_t kCallVersion = 1;       // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kMostRanges = 4096;     // of one table
+inline constexpr size_t kMostSettingsBytes = 65536;
+inline constexpr size_t kMostAnswerTextBytes = 4096;
+
+enum class CallKind : uint8_t {
+  kJoin = 1,   // body: the settings of the worker; answered when the server knows the worker
+  kInstall,    // body: values of a shard that no server has yet
+  kPush,       // body: an update
+  kPull,       // answer: the values
+  kPushPull,   // body: an update; answer: the values after it, or the elastic difference
+  kAdopt,      // asks this server to take over the shard of a lost one; `base`: the version that the worker has
+  kSnapshot,   // answer: the values and the rule's state
+  kRestore,    // body: as the answer of kSnapshot
+  kLeave,      // the worker needs this server no more
+};
+inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kLeave);
+std::string name_of(CallKind kind);
+inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
+
+struct Call {
+  uint32_t version = kCallVersion;
+  CallKind kind = CallKind::kPull;
+  uint8_t reserved = 0;
+  uint16_t shard = 0;
+  uint32_t ranges = 0;  // rows of the table; 0: the table of the worker's last call with one
+  float scale = 1;      // the update is multiplied by it
+  uint64_t count = 0;   // float32 numbers of the shard
+  uint64_t base = 0;    // version of the values with which the worker computed the update
+  uint64_t steps = 0;   // kRestore: updates so far
+  uint64_t body_bytes = 0;
+  uint64_t unused[2] = {};
+};
+static_assert(sizeof(Call) == 64);
+
+// The numbers of a rule for a part of the vector. `end` counts elements of the whole vector, not of the shard.
+struct RangeNumbers {
+  uint64_t end = 0;
+  RuleNumbers numbers;
+};
+using Table = std::vector<RangeNumbers>;
+
+enum class Verdict : uint8_t {
+  kDone = 0,
+  kFailed,  // `code` says how; the body has the reason
+  kWait,    // kAdopt: not decided yet, ask again
+  kSend,    // kAdopt: this worker installs the shard
+};
+
+struct Answer {
+  uint32_t version = kCallVersion;
+  Verdict verdict = Verdict::kDone;
+  Code code = Code::kOk;
+  uint16_t reserved = 0;
+  uint32_t staleness = 0;      // of the update: how many others came between its base and it
+  uint32_t unused = 0;
+  uint64_t shard_version = 0;  // number of updates in the values
+  uint64_t steps = 0;          // kSnapshot
+  uint64_t body_bytes = 0;
+  uint64_t more[3] = {};
+};
+static_assert(sizeof(Answer) == 64);
+
+// kMismatch with a reason, if a peer of this version cannot have sent this. `most_count`: the largest shard.
+Status check(const Call& call, uint64_t most_count, int state_vectors);
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker's end towards one server: over a pair, or to the server in the same process.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "parameters/pair.h"
+#include "parameters/server.h"
+
+namespace braid {
+
+// A call under way. Its maker keeps it, its update and its result until it is over.
+struct ClientCall {
+  Call call;
+  std::shared_ptr<const Table> table;  // null: none
+  ConstBytes body;
+  Bytes into;  // memory for the body of the answer
+  Deadline deadline = kNoDeadline;
+
+  Status status;
+  Answer answer;
+
+  bool is_over() const { return over_.load(std::memory_order_acquire); }
+  // For clients.
+  void begin() { over_.store(false, std::memory_order_relaxed); }
+  void finish(Status outcome) {
+    status = std::move(outcome);
+    over_.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> over_{true};
+};
+
+// Thread safety: all functions may be called from any thread.
+class Client {
+ public:
+  virtual ~Client() = default;
+  // Starts a call; it is over later, or at once. Calls are answered in the order started.
+  virtual void start(ClientCall& call) = 0;
+  // Moves what can move. True if anything moved. Returns false at once if another thread polls.
+  virtual bool poll() = 0;
+  // Ok while the server is there.
+  virtual Status failure() const = 0;
+  // Ends all calls, now and later, with this error.
+  virtual void fail(const Status& why) = 0;
+  // How the server is reached: "shm, single copy".
+  virtual std::string wire() const = 0;
+  // Bytes of bodies sent and received.
+  virtual uint64_t sent_bytes() const = 0;
+  virtual uint64_t received_bytes() const = 0;
+};
+
+// `peer` names the server in errors: "server 2".
+std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer);
+// Towards a server of this process. It must outlive the client. The worker must have been admitted.
+std::unique_ptr<Client> make_client(Server& server, int worker);
+
+}  // namespace braid

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <deque>
+#include <utility>
+
+#include "base/caught.h"
+#include "parameters/client.h"
+
+namespace braid {
+namespace {
+
+class LocalClient final : public Client {
+ public:
+  LocalClient(Server& server, int worker) : server_(server), worker_(worker) {}
+  ~LocalClient() override { fail({Code::kAborted, "the service was closed"}); }
+
+  void start(ClientCall& call) override;
+  bool poll() override;
+  Status failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  void fail(const Status& why) override;
+  std::string wire() const override { return "this process"; }
+  uint64_t sent_bytes() const override { return 0; }
+  uint64_t received_bytes() const override { return 0; }
+
+ private:
+  struct Open {
+    ClientCall* call = nullptr;
+    Job job;
+  };
+
+  Server& server_;
+  const int worker_;
+  mutable std::mutex mutex_;
+  std::deque<Open> open_;
+  Status failure_;
+};
+
+void LocalClient::start(ClientCall& call) {
+  call.begin();
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return call.finish(failure_);
+  if (call.call.kind == CallKind::kLeave) {
+    server_.dismiss(worker_, false);
+    return call.finish({});
+  }
+  const Status thrown = caught("starting a call", [&] {
+    Open& open = open_.emplace_back();
+    open.call = &call;
+    Job& job = open.job;
+    job.worker = worker_;
+    job.call = call.call;
+    job.table = call.table.get();
+    job.update = reinterpret_cast<const float*>(call.body.data());
+    job.result = reinterpret_cast<float*>(call.into.data());
+    server_.submit(job);
+  });
+  if (thrown.ok()) return;
+  if (!open_.empty() && open_.back().call == &call) {
+    server_.cancel(open_.back().job);
+    open_.pop_back();
+  }
+  call.finish(thrown);
+}
+
+bool LocalClient::poll() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  bool moved = false;
+  while (!open_.empty() && open_.front().job.done.load(std::memory_order_acquire)) {
+    ClientCall* const call = open_.front().call;
+    call->answer = open_.front().job.answer;
+    Status outcome = std::move(open_.front().job.status);
+    open_.pop_front();
+    call->finish(std::move(outcome));
+    moved = true;
+  }
+  return moved;
+}
+
+void LocalClient::fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = why;
+  while (!open_.empty()) {
+    ClientCall* const call = open_.front().call;
+    server_.cancel(open_.front().job);
+    open_.pop_front();
+    call->finish(failure_);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Client> make_client(Server& server, int worker) {
+  return std::make_unique<LocalClient>(server, worker);
+}
+
+}  // namespace braid

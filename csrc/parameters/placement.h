@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which server holds which part of the vector.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/status.h"
+#include "parameters/server.h"
+
+namespace braid {
+
+// Cuts a vector into one part per server. `shares`: relative sizes, empty for equal ones. Parts begin at multiples of 16
+// elements, and may be empty. kInvalidArgument for shares that are negative, not finite or all zero.
+Result<std::vector<Extent>> place(size_t elements, size_t servers, const std::vector<double>& shares);
+
+// The server that takes over from `lost`: the next living one in the circle, or -1.
+int successor_of(int lost, const std::vector<bool>& lives);
+
+}  // namespace braid

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation of a worker on all shards at once, as its caller holds it.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <vector>
+
+#include "base/clock.h"
+#include "parameters/client.h"
+
+namespace braid {
+
+// Memory of the caller stays valid until done().
+class ParameterRequest {
+ public:
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // REQUIRES: done(), as for all below.
+  const Status& status() const { return status_; }
+  // The largest of the shards; 0 for pulls.
+  uint32_t staleness() const;
+  // Per shard: the number of updates in the values that came.
+  const std::vector<uint64_t>& versions() const { return versions_; }
+  // Per shard, for snapshots: updates so far.
+  std::vector<uint64_t> steps() const;
+  // Parts of the update that went to a server that died meanwhile. They may be lost.
+  int lost_parts() const { return lost_parts_; }
+  std::chrono::nanoseconds duration() const { return ended_ - began_; }
+
+ private:
+  friend class ParameterService;
+
+  std::deque<ClientCall> calls_;  // by shard
+  std::deque<int> places_;        // of the servers that were called
+  CallKind kind_ = CallKind::kPull;
+  std::vector<uint64_t> versions_;
+  float* values_ = nullptr;            // where the whole vector of values arrives; null: it does not
+  Status status_;
+  int lost_parts_ = 0;
+  Clock::time_point began_;
+  Clock::time_point ended_;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace braid

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shards of one server, and the order in which it answers its workers. It knows no wire: a Session brings the calls
+// of a worker on another process, a worker of this process calls submit() itself.
+//
+// Thread safety: all functions may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "parameters/call.h"
+#include "parameters/shard.h"
+#include "transport/doorbell.h"
+
+namespace braid {
+
+enum class Mode : uint8_t {
+  kAsync,       // updates are applied as they come (Hogwild's order, but whole updates)
+  kRoundRobin,  // as kAsync, but the workers take turns by number (You 2017, "Original EASGD")
+  kSsp,         // stale synchronous parallel (Ho 2013): a worker waits while it is too far ahead
+  kSync,        // one update of the mean of all workers
+};
+Result<Mode> mode_from_text(const std::string& text);  // "async", "round_robin", "ssp", "sync"
+
+struct ServerOptions {
+  RuleSpec rule;
+  Mode mode = Mode::kAsync;
+  int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
+  bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
+  std::string settings;               // equal on all workers
+  int buffers = 4;                    // large calls whose bodies the server holds at a time
+};
+
+// A part of the vector.
+struct Extent {
+  size_t begin = 0;
+  size_t count = 0;
+};
+
+// A call at a server. Its maker keeps it, and its memory, until it is done or the maker has cancelled it.
+struct Job {
+  int worker = -1;
+  Call call;
+  const Table* table = nullptr;
+  // Of a worker of this process: its own memory. Of a Session: `buffer`, which the server takes back as soon as the
+  // update is applied, and gives again for the reply.
+  const float* update = nullptr;
+  float* result = nullptr;
+  Floats buffer;
+  bool is_remote = false;
+
+  Status status;
+  Answer answer;
+  const float* reply = nullptr;  // the values, if the call asks for them: `result`, or the shard itself
+  std::atomic<bool> done{false};
+
+  bool is_applied = false;  // for the server only
+};
+
+class Server {
+ public:
+  // Shard i has extents[i]. A server holds the shards that are installed in it. `bell` is rung when a job is done.
+  Server(const ServerOptions& options, std::vector<Extent> extents, DoorbellWord& bell);
+
+  // A worker has come. kMismatch if its settings differ; the text names both.
+  Status admit(int worker, const std::string& settings);
+  // The worker has left or died. It no longer counts for those who wait.
+  void dismiss(int worker, bool died);
+  std::vector<int> workers() const;
+  // How many workers with numbers below this one have ever come, also those that were refused.
+  int arrivals(int below) const;
+  // The first refusal of admit(), or ok.
+  Status refusal() const;
+
+  // Does the job, or queues it until it can be done.
+  void submit(Job& job);
+  // When this returns, the job is not touched any more.
+  void cancel(Job& job);
+  // Fails all jobs, now and later.
+  void close(const Status& why);
+  // Set once, before the first job: true if the shard's former server lives. Then nobody may adopt the shard.
+  void set_owner_lives(std::function<bool(int shard)> lives) { owner_lives_ = std::move(lives); }
+
+  // A buffer for the body of a call, of most_count() numbers. Null while all are in use, or while workers whose turn
+  // comes earlier may need one.
+  Floats acquire(const Job& job);
+  void release(Floats buffer);
+
+  const std::vector<Extent>& extents() const { return extents_; }
+  int state_vectors() const { return state_vectors_; }
+  size_t most_count() const { return most_count_; }
+
+  struct Stats {
+    std::map<int, uint64_t> versions;  // by shard
+    std::vector<uint64_t> staleness;   // histogram; the last entry counts all that are staler
+    uint64_t updates = 0;
+    uint64_t died = 0;  // workers
+    size_t bytes = 0;   // of memory
+  };
+  Stats stats() const;
+
+ private:
+  struct Progress {  // of one worker in one shard
+    uint64_t clock = 0;
+    bool has_contributed = false;  // kSync: to the present round
+  };
+  struct Adoption {
+    std::map<int, uint64_t> offers;  // by worker: the version that it has
+    Clock::time_point began;
+    int chosen = -1;
+    Clock::time_point chosen_at;
+  };
+  struct Entry {
+    Entry(Shard made) : shard(std::move(made)) {}
+    Shard shard;
+    std::map<int, Progress> progress;  // of living workers
+    int last = -1;                     // kRoundRobin: who pushed last
+    Floats sum;                        // kSync: of the updates of the present round
+    int summed = 0;
+    Table table;  // of the round
+    Adoption adoption;
+  };
+
+  Entry& entry(int shard) { return entries_[static_cast<size_t>(shard)]; }
+  void settle_locked();
+  // True if the job is done.
+  bool advance_locked(Job& job);
+  bool advance_push(Job& job, Entry& entry);
+  bool advance_sync(Job& job, Entry& entry);
+  void add_to_round(Job& job, Entry& entry);
+  // Applies the round's sum if all living workers have contributed.
+  void end_round_if_due(Entry& entry);
+  Verdict adopt_locked(const Job& job, Entry& entry);
+  // Copies the values into the job's memory. False while it has none and all buffers are in use.
+  bool read(Job& job, Entry& entry);
+  void fail(Job& job, Status why);
+  Floats take_buffer_locked();
+  void give_back_locked(Floats buffer);
+  // How many workers may need a buffer before this one.
+  int turns_before(const Job& job) const;
+  static uint64_t least_clock(const Entry& entry);
+  bool is_turn_of(int worker, const Entry& entry) const;
+
+  const ServerOptions options_;
+  const std::vector<Extent> extents_;
+  const int state_vectors_;
+  size_t most_count_ = 0;
+  DoorbellWord& bell_;
+  std::function<bool(int)> owner_lives_;
+
+  mutable std::mutex mutex_;
+  std::set<int> workers_;  // those that live
+  std::set<int> have_come_;
+  std::vector<Entry> entries_;
+  std::list<Job*> waiting_;
+  std::vector<Floats> free_;
+  int buffers_out_ = 0;
+  uint64_t updates_ = 0;
+  uint64_t died_ = 0;
+  Status refusal_;
+  Status closed_;
+};
+
+}  // namespace braid

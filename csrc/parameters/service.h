@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameter service, as one member of it sees it. A member is a worker, a server, or both. Servers hold the shards
+// of one vector of float32; workers push updates and pull values.
+//
+// Every worker has a pair with every server. A worker that dies takes its pairs with it, and nothing else. The shard of
+// a server that dies is taken over by the next living server, which gets its values from the worker that has the newest
+// ones (server.h, adopt). What the rule kept besides (momentum) begins anew, and updates under way may be lost.
+//
+// Two threads do the work: one polls all pairs; on servers, a second one admits workers.
+//
+// Thread safety: all functions may be called from any thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/interruptible_wait.h"
+#include "parameters/client.h"
+#include "parameters/request.h"
+#include "parameters/server.h"
+#include "parameters/session.h"
+
+namespace braid {
+
+struct ServiceSetup {
+  std::string name;
+  int member = 0;
+  int workers = 1;           // members 0 .. workers-1 are the workers of the beginning
+  std::vector<int> servers;  // members that hold shards: shard i lies with servers[i] at first
+  size_t elements = 0;
+  std::vector<double> shares;  // relative sizes of the shards; empty: equal
+  ServerOptions server;        // `settings` are completed by the service
+  bool is_late = false;        // a worker that joins a service that runs
+  Options options;             // `timeout` is the limit of every call, and of the beginning
+  std::shared_ptr<Store> store;       // where the members find each other
+  std::shared_ptr<Store> door_store;  // the same, for the thread that admits workers; may be `store` if threads may share it
+  std::shared_ptr<Engine> engine;  // null: the one that all services of this process share
+};
+
+class ParameterService {
+ public:
+  // Blocks until the pairs of this member stand and, on a server, until all workers have come. kMismatch on all members
+  // if settings differ. `give_up` ends the wait with kAborted.
+  static Result<std::unique_ptr<ParameterService>> create(ServiceSetup setup, const GiveUp& give_up = {});
+  ~ParameterService();  // close() without waiting
+  ParameterService(const ParameterService&) = delete;
+  ParameterService& operator=(const ParameterService&) = delete;
+
+  size_t elements() const { return setup_.elements; }
+  int state_vectors() const { return state_vectors_; }
+  bool is_worker() const { return is_worker_; }
+
+  // The values of worker 0 become the servers'. On other workers the values are ignored.
+  using Request = std::shared_ptr<ParameterRequest>;
+  Request install(const float* values);
+  // Vectors have elements() numbers. `result` may be null: nothing comes back. `based_on`: the request whose values the
+  // update was computed with; null: the last one that brought values and was done before this call.
+  Request push(const float* update, float* result, Table table, float scale, const ParameterRequest* based_on);
+  Request pull(float* values);
+  // `values` has elements() * (1 + state_vectors()) numbers: shard by shard, its values and then its state.
+  Request snapshot(float* values);
+  Request restore(const float* values, const std::vector<uint64_t>& steps);
+  // Waits, and moves the request meanwhile. kTimeout if the deadline comes first; the request goes on.
+  Waited wait(const ParameterRequest& request, Deadline deadline, const GiveUp& give_up);
+
+  struct Stats {
+    Server::Stats server;               // of this member's shards
+    std::vector<int> workers;           // that this server has now
+    std::vector<std::string> wires;     // by shard's first server
+    std::vector<uint64_t> sent_bytes;   // to each server
+    std::vector<uint64_t> received_bytes;
+    std::vector<int> homes;             // by shard: its server's place in `servers`
+    uint64_t lost_parts = 0;            // parts of updates that went to servers that died
+  };
+  Stats stats() const;
+  Status failure() const;  // why this worker can go on no more, or ok
+
+  // Leaves. A server first waits, for `limit` at most, until all workers have left. Idempotent.
+  void close(milliseconds limit, const GiveUp& give_up);
+
+ private:
+  // Takes the shard of a lost server to another one.
+  struct Rescue {
+    int shard = 0;
+    int to = -1;  // place in `servers`
+    ClientCall call;
+    enum class State { kAsk, kAsking, kInstalling } state = State::kAsk;
+    Status why;  // the loss of the former server
+    Clock::time_point ask_at;
+    Deadline due = kNoDeadline;
+  };
+
+  ParameterService(ServiceSetup setup, std::shared_ptr<EngineImpl> engine, std::vector<Extent> extents);
+  // beginning.cc
+  Status begin(const GiveUp& give_up);
+  Status reach_servers(const GiveUp& give_up);
+  Status register_late(Store& store);
+  Status reach(size_t place, Store& store, const GiveUp& give_up);
+  Status await_workers(const GiveUp& give_up);
+  void await_refused();
+  void admit_workers();  // the second thread
+  void admit_late(Store& store);
+  Status admit(Store& store, int worker, milliseconds timeout);
+  std::string pair_name(int server, int worker) const;
+  Deadline call_deadline() const { return deadline_after(setup_.options.timeout); }
+
+  void poll_until_stopped();  // the first thread
+  bool poll_sessions();
+  bool poll_clients();
+  using Fill = std::function<void(size_t shard, ClientCall& call)>;
+  Request start(CallKind kind, float* values, const Fill& fill);
+  void start_call(size_t shard, ParameterRequest& request);
+  // Ends requests whose calls are over, and moves rescues. True if anything moved.
+  bool tend();
+  bool tend_locked(ParameterRequest& request);
+  bool tend_lost_part(size_t shard, ParameterRequest& request);
+
+  // rescue.cc
+  void begin_rescue(size_t shard, const Status& why);
+  bool move_rescue(size_t shard);
+  void ask_next_server(Rescue& rescue);
+  bool is_stopping() const { return stopping_.load(std::memory_order_acquire); }
+
+  const ServiceSetup setup_;
+  const std::shared_ptr<EngineImpl> engine_;
+  const std::vector<Extent> extents_;
+  const int state_vectors_;
+  const bool is_worker_;
+  std::unique_ptr<Server> server_;                // null: this member holds no shards
+  std::vector<std::unique_ptr<Client>> clients_;  // by place in `servers`; fixed once has_clients_
+  std::atomic<bool> has_clients_{false};
+  // Atomic, because a server asks for them while others hold the lock below.
+  std::deque<std::atomic<int>> homes_;  // by shard: place in `servers`
+  std::deque<std::atomic<bool>> lost_;  // by place: this worker has lost the server
+
+  mutable std::mutex mutex_;
+  std::list<std::unique_ptr<Session>> arrived_;  // sessions that the first thread does not have yet
+  std::vector<uint64_t> versions_;               // by shard: of the values that came last
+  const float* newest_ = nullptr;                // the values that came last, for a rescue
+  std::list<Request> open_;
+  std::vector<std::unique_ptr<Rescue>> rescues_;  // by shard
+  uint64_t lost_parts_ = 0;
+  Status failure_;
+  Status admission_;  // why a worker of the beginning could not be admitted
+  bool is_closed_ = false;
+
+  std::list<std::unique_ptr<Session>> sessions_;  // of the first thread
+  std::atomic<bool> stopping_{false};
+  std::thread poller_;
+  std::thread doorkeeper_;
+};
+
+}  // namespace braid

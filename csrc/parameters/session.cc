@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters/session.h"
+
+#include <utility>
+
+#include "base/caught.h"
+#include "base/log.h"
+
+namespace braid {
+Session::Session(Server& server, int worker, std::unique_ptr<Pair> pair)
+    : server_(server), worker_(worker), pair_(std::move(pair)) {
+  begin_call();
+}
+
+Session::~Session() {
+  if (!is_over()) end({Code::kAborted, "the server ends"});
+}
+
+bool Session::poll() {
+  if (is_over()) return false;
+  bool moved = pair_->poll();
+  Status bad = caught("serving a worker", [&] {
+    while (!is_over() && step()) moved = true;
+  });
+  if (!bad.ok()) end(bad);
+  return moved;
+}
+
+void Session::begin_call() {
+  job_ = std::make_unique<Job>();
+  job_->worker = worker_;
+  job_->is_remote = true;
+  job_->table = &table_;
+  request_.start();
+  state_ = State::kCall;
+  pair_->recv(Pair::Part::kCall, number_, bytes_of_object(job_->call), &request_);
+}
+
+// One step of the present call. False if it must wait.
+bool Session::step() {
+  switch (state_) {
+    case State::kBuffer: find_memory(); return state_ != State::kBuffer;
+    case State::kServing:
+      if (!job_->done.load(std::memory_order_acquire)) return false;
+      if (job_->status.ok()) {
+        const size_t vectors =
+            job_->call.kind == CallKind::kSnapshot ? 1 + static_cast<size_t>(server_.state_vectors()) : 1;
+        const size_t count = job_->reply == nullptr ? 0 : job_->call.count * vectors;
+        answer({}, std::as_bytes(std::span(job_->reply, count)));
+      } else {
+        answer(job_->status, {});
+      }
+      return true;
+    case State::kAnswering:
+      if (!request_.done() || !body_request_.done()) return false;
+      if (!request_.status().ok() || leaves_) {
+        end(leaves_ ? Status() : request_.status());
+        return true;
+      }
+      if (job_->buffer) server_.release(std::move(job_->buffer));
+      snapshot_.reset();
+      ++number_;
+      begin_call();
+      return true;
+    case State::kOver: return false;
+    default: break;
+  }
+  if (!request_.done()) return false;
+  if (!request_.status().ok()) {
+    end(request_.status());
+  } else if (state_ == State::kCall) {
+    take_call();
+  } else if (state_ == State::kTable) {
+    state_ = State::kBuffer;
+  } else {
+    serve();
+  }
+  return true;
+}
+
+void Session::take_call() {
+  const Call& call = job_->call;
+  if (Status bad = check(call, server_.most_count(), server_.state_vectors()); !bad.ok()) return end(bad);
+  if (!has_joined_ && call.kind != CallKind::kJoin) {
+    return end({Code::kMismatch, "it calls " + name_of(call.kind) + " before it has joined"});
+  }
+  state_ = State::kBuffer;
+  if (call.ranges == 0) return;
+  table_.resize(call.ranges);
+  request_.start();
+  state_ = State::kTable;
+  pair_->recv(Pair::Part::kTable, number_, std::as_writable_bytes(std::span(table_)), &request_);
+}
+
+// Finds memory for the body and receives it there. Stays in kBuffer while the server has no memory.
+void Session::find_memory() {
+  const Call& call = job_->call;
+  Bytes into;
+  if (call.kind == CallKind::kJoin) {
+    text_.resize(call.body_bytes);
+    into = std::as_writable_bytes(std::span(text_));
+  } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kSnapshot) {
+    const size_t count = call.count * (1 + static_cast<size_t>(server_.state_vectors()));
+    snapshot_ = make_floats(count);
+    job_->update = job_->result = snapshot_.get();
+    if (call.kind == CallKind::kRestore) into = std::as_writable_bytes(std::span(snapshot_.get(), count));
+  } else if (call.body_bytes > 0) {
+    job_->buffer = server_.acquire(*job_);
+    if (!job_->buffer) return;
+    job_->update = job_->result = job_->buffer.get();
+    into = std::as_writable_bytes(std::span(job_->buffer.get(), call.count));
+  }
+  if (into.empty()) return serve();
+  request_.start();
+  state_ = State::kBody;
+  pair_->recv(Pair::Part::kBody, number_, into, &request_);
+}
+
+void Session::serve() {
+  if (job_->call.kind == CallKind::kJoin) return join();
+  state_ = State::kServing;
+  if (job_->call.kind == CallKind::kLeave) {
+    leaves_ = true;
+    return answer({}, {});
+  }
+  server_.submit(*job_);
+}
+
+void Session::join() {
+  const Status refused = server_.admit(worker_, text_);
+  has_joined_ = refused.ok();
+  answer(refused, {});
+}
+
+void Session::answer(const Status& status, ConstBytes body) {
+  Answer& answer = job_->answer;
+  if (!status.ok()) {
+    answer.verdict = Verdict::kFailed;
+    answer.code = status.code();
+    text_ = status.message().substr(0, kMostAnswerTextBytes);
+    body = std::as_bytes(std::span(text_));
+  }
+  answer.body_bytes = body.size();
+  state_ = State::kAnswering;
+  request_.start();
+  pair_->send(Pair::Part::kAnswer, number_, bytes_of_object(std::as_const(answer)), &request_);
+  if (body.empty()) return;
+  body_request_.start();
+  pair_->send(Pair::Part::kAnswerBody, number_, body, &body_request_);
+}
+
+void Session::end(const Status& why) {
+  state_ = State::kOver;
+  if (job_) server_.cancel(*job_);
+  if (!why.ok()) {
+    pair_->fail(why);
+  } else {
+    pair_->close();
+  }
+  if (job_ && job_->buffer) server_.release(std::move(job_->buffer));
+  server_.dismiss(worker_, !leaves_);
+  if (!why.ok() && has_joined_ && why.code() != Code::kAborted) {
+    log(LogLevel::kWarning, "a parameter server goes on without " + worker_text(worker_) + ": " + why.message());
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameter service for Python. Arguments are checked in braid.strategies and braid.Parameters; what is checked here
+// keeps memory safe.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "interpreter/interrupts.h"
+#include "parameters/service.h"
+#include "python/array_communicator.h"
+#include "python/array_memory.h"
+#include "python/bind.h"
+#include "python/python_store.h"
+#include "python/rule_numbers.h"
+
+namespace braid {
+namespace {
+
+using Numbers = std::vector<std::pair<uint64_t, py::dict>>;
+using FloatArray = py::array_t<float, py::array::c_style>;
+
+constexpr double kLongestSeconds = 1e9;
+
+milliseconds milliseconds_of(double seconds) {
+  return milliseconds(static_cast<int64_t>(std::ceil(std::min(seconds, kLongestSeconds) * 1000)));
+}
+
+// A request under way, and the arrays that it uses.
+class HeldRequest {
+ public:
+  HeldRequest(std::shared_ptr<ParameterService> service, ParameterService::Request request,
+              std::vector<py::object> arrays)
+      : service_(std::move(service)), request_(std::move(request)), arrays_(std::move(arrays)) {}
+  // The arrays must not go before the request is done.
+  ~HeldRequest() {
+    if (made_under_ != fork_count()) {
+      abandon(std::move(service_));
+      return;
+    }
+    const py::gil_scoped_release release;  // the service may end here, and its threads may want the GIL
+    if (!request_->done()) static_cast<void>(service_->wait(*request_, kNoDeadline, {}));
+    service_.reset();
+  }
+  HeldRequest(const HeldRequest&) = delete;
+  HeldRequest& operator=(const HeldRequest&) = delete;
+
+  bool done() const { return request_->done(); }
+  void wait(std::optional<double> timeout_s) {
+    Interrupts interrupts;
+    const auto began = Clock::now();
+    if (!request_->done()) {
+      const py::gil_scoped_release release;
+      const Deadline deadline = timeout_s ? deadline_after(milliseconds_of(*timeout_s)) : kNoDeadline;
+      static_cast<void>(service_->wait(*request_, deadline, interrupts.give_up()));
+    }
+    waited_ += Clock::now() - began;
+    if (interrupts.restore()) throw py::error_already_set();
+    if (!request_->done()) raise({Code::kTimeout, "the parameter servers have not answered yet; the request goes on"});
+    raise_if_failed(request_->status());
+  }
+  const ParameterRequest& finished() const {
+    if (!request_->done()) throw py::value_error("the request is not done; call wait() first");
+    return *request_;
+  }
+  const ParameterRequest* get() const { return request_.get(); }
+  double waited_s() const { return std::chrono::duration<double>(waited_).count(); }
+
+ private:
+  const int made_under_ = fork_count();
+  std::shared_ptr<ParameterService> service_;
+  ParameterService::Request request_;
+  std::vector<py::object> arrays_;
+  Clock::duration waited_{};
+};
+
+class PythonService {
+ public:
+  PythonService(std::shared_ptr<ParameterService> service, bool installs)
+      : installs_(installs), service_(std::move(service)) {}
+  ~PythonService() { close(0); }
+  PythonService(const PythonService&) = delete;
+  PythonService& operator=(const PythonService&) = delete;
+
+  void close(double limit_s) {
+    auto service = std::move(service_);
+    if (!service) return;
+    if (made_under_ != fork_count()) return abandon(std::move(service));
+    {
+      const py::gil_scoped_release release;
+      Interrupts interrupts;
+      service->close(milliseconds_of(limit_s), interrupts.give_up());
+      service.reset();
+    }
+    newest_ = py::none();
+  }
+
+  // Puts worker 0's values into `out`, once they have come. `initial` of other workers is ignored.
+  void start(const FloatArray& initial, const FloatArray& out) {
+    const float* values = vector_of(initial, false);
+    float* into = vector_of(out, true);
+    ParameterService& running = service();
+    if (installs_) hold(running.install(values), {initial})->wait(std::nullopt);
+    hold(running.pull(into), {out})->wait(std::nullopt);
+    newest_ = out;
+  }
+
+  std::unique_ptr<HeldRequest> push_pull(const FloatArray& update, const std::optional<FloatArray>& out,
+                                         const Numbers& numbers, float scale, const HeldRequest* based_on) {
+    const float* from = vector_of(update, false);
+    float* into = out ? vector_of(*out, true) : nullptr;
+    auto request = service().push(from, into, table_of(numbers), scale, based_on ? based_on->get() : nullptr);
+    const py::object result = out ? py::object(*out) : py::none();
+    if (out) newest_ = result;
+    return hold(std::move(request), {update, result});
+  }
+
+  std::unique_ptr<HeldRequest> pull(const FloatArray& out) {
+    float* into = vector_of(out, true);
+    newest_ = out;
+    return hold(service().pull(into), {out});
+  }
+
+  py::dict snapshot() {
+    const auto elements = static_cast<py::ssize_t>(service().elements());
+    const py::ssize_t vectors = 1 + service().state_vectors();
+    FloatArray saved(elements * vectors);
+    const auto request = hold(service().snapshot(saved.mutable_data()), {saved});
+    request->wait(std::nullopt);
+    py::dict result;
+    result["numbers"] = saved;
+    result["vectors"] = vectors;
+    result["steps"] = request->finished().steps();
+    result["versions"] = request->finished().versions();
+    return result;
+  }
+
+  void restore(const FloatArray& saved, const std::vector<uint64_t>& steps) {
+    const auto expected = static_cast<py::ssize_t>(service().elements()) * (1 + service().state_vectors());
+    if (saved.size() != expected) {
+      throw py::value_error("a snapshot of this service has " + std::to_string(expected) + " numbers, not " +
+                            std::to_string(saved.size()));
+    }
+    hold(service().restore(saved.data(), steps), {saved})->wait(std::nullopt);
+  }
+
+  py::dict stats() const {
+    const ParameterService::Stats all = service().stats();
+    py::dict stats;
+    stats["versions"] = all.server.versions;
+    stats["staleness"] = all.server.staleness;
+    stats["updates"] = all.server.updates;
+    stats["died"] = all.server.died;
+    stats["bytes"] = all.server.bytes;
+    stats["workers"] = all.workers;
+    stats["wires"] = all.wires;
+    stats["sent_bytes"] = all.sent_bytes;
+    stats["received_bytes"] = all.received_bytes;
+    stats["homes"] = all.homes;
+    stats["lost_parts"] = all.lost_parts;
+    return stats;
+  }
+
+  ParameterService& service() const {
+    if (made_under_ != fork_count()) {
+      raise({Code::kAborted, "this parameter service was made before the process was forked; make a new one"});
+    }
+    if (!service_) raise({Code::kAborted, "this parameter service is closed"});
+    return *service_;
+  }
+
+ private:
+  float* vector_of(const FloatArray& array, bool writable) const {
+    const auto floats = floats_of(array, writable);
+    if (floats.size() == service().elements()) return floats.data();
+    throw py::value_error("expected " + std::to_string(service().elements()) + " numbers, got " +
+                          std::to_string(floats.size()));
+  }
+  std::unique_ptr<HeldRequest> hold(ParameterService::Request request, std::vector<py::object> arrays) const {
+    return std::make_unique<HeldRequest>(service_, std::move(request), std::move(arrays));
+  }
+  static Table table_of(const Numbers& numbers) {
+    Table table;
+    for (const auto& [end, given] : numbers) table.push_back({end, rule_numbers_of(given)});
+    return table;
+  }
+
+  const int made_under_ = fork_count();
+  const bool installs_;  // the servers begin with this worker's values
+  std::shared_ptr<ParameterService> service_;
+  py::object newest_ = py::none();  // values that a rescue may need (service.h)
+};
+
+std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name, int member, int workers,
+                                            const std::vector<int>& servers, size_t elements,
+                                            const std::optional<std::vector<double>>& shares, const std::string& rule,
+                                            const std::string& settings, const std::string& mode, int staleness,
+                                            bool staleness_rate, double timeout_s, bool late,
+                                            const std::string& reach) {
+  auto options = options_from_env();
+  raise_if_failed(options.status());
+  auto spec = rule_from_text(rule);
+  raise_if_failed(spec.status());
+  auto order = mode_from_text(mode);
+  raise_if_failed(order.status());
+  ServiceSetup setup;
+  setup.name = name;
+  setup.member = member;
+  setup.workers = workers;
+  setup.servers = servers;
+  setup.elements = elements;
+  if (shares) setup.shares = *shares;
+  setup.server.rule = spec.value();
+  setup.server.mode = order.value();
+  setup.server.staleness = staleness;
+  setup.server.divides_by_staleness = staleness_rate;
+  setup.server.settings = settings;
+  setup.is_late = late;
+  setup.options = std::move(options).value();
+  setup.options.timeout = milliseconds_of(timeout_s);
+  if (!reach.empty()) setup.options.reach = reach;
+  const auto member_store = std::make_shared<PythonStore>(std::move(store));
+  setup.store = member_store;
+  setup.door_store = std::make_shared<PythonStore>(std::move(door_store));
+  Interrupts interrupts;
+  auto service = [&] {
+    const py::gil_scoped_release release;
+    return ParameterService::create(std::move(setup), interrupts.give_up());
+  }();
+  if (!service.ok() && interrupts.restore()) throw py::error_already_set();
+  if (!service.ok()) member_store->raise_what_was_caught();
+  raise_if_failed(service.status());
+  return std::make_unique<PythonService>(std::move(service).value(), member == 0 && !late);
+}
+
+}  // namespace
+
+void bind_parameters(py::module_& m) {
+  py::class_<HeldRequest>(m, "ParameterRequest")
+      .def("done", &HeldRequest::done)
+      .def("wait", &HeldRequest::wait, py::arg("timeout_s") = py::none())
+      .def_property_readonly("waited_s", &HeldRequest::waited_s)
+      .def_property_readonly("staleness", [](const HeldRequest& self) { return self.finished().staleness(); })
+      .def_property_readonly("versions", [](const HeldRequest& self) { return self.finished().versions(); })
+      .def_property_readonly("lost_parts", [](const HeldRequest& self) { return self.finished().lost_parts(); });
+
+  py::class_<PythonService>(m, "ParameterService")
+      .def(py::init(&make_service), py::arg("store"), py::arg("door_store"), py::arg("name"), py::kw_only(), py::arg("member"),
+           py::arg("workers"), py::arg("servers"), py::arg("elements"), py::arg("shares") = py::none(),
+           py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async", py::arg("staleness") = 0,
+           py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0, py::arg("late") = false,
+           py::arg("reach") = "")
+      .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
+      .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true), py::arg("numbers"),
+           py::arg("scale") = 1.0f, py::arg("based_on").none(true) = py::none())
+      .def("pull", &PythonService::pull, py::arg("out"))
+      .def("snapshot", &PythonService::snapshot)
+      .def("restore", &PythonService::restore, py::arg("numbers"), py::arg("steps"))
+      .def("stats", &PythonService::stats)
+      .def("failure",
+           [](const PythonService& self) -> std::optional<std::string> {
+             const Status failure = self.service().failure();
+             if (failure.ok()) return std::nullopt;
+             return failure.message();
+           })
+      .def("close", &PythonService::close, py::arg("limit_s") = 60.0);
+}
+
+}  // namespace braid

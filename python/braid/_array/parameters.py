@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid.Parameters``: the parameter service on NumPy arrays, for trainers without torch."""
+
+import atexit
+import contextlib
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from braid import _core
+from braid._array.numbers import whole
+from braid._array.rendezvous import meet
+from braid._array.request import checked_timeout
+
+DEFAULT_TIMEOUT_S = 1800.0
+_CLOSING_S = 60.0
+Floats = npt.NDArray[np.float32]
+
+
+class Parameters:
+    """A vector of float32 that workers train together, without waiting for the slowest.
+
+    Servers hold the vector in shards and apply an update rule to what workers push. By default every worker is a
+    server, too. A worker that dies harms nobody; the shard of a server that dies moves to another one.
+
+    Args:
+        where: how the members find each other; see :class:`braid.Communicator`.
+        elements: numbers in the vector; the same on all members.
+        rule: what a push does: ``"sgd"``, ``"sgd:momentum"``, ``"sgd:momentum,nesterov"``, ``"sgd:compensates"``
+            (DC-ASGD, Zheng 2017), ``"adam"``, ``"adamw"``, ``"add"`` (adds the update), ``"elastic"`` (EASGD,
+            Zhang 2015: the update is the worker's own vector, and the elastic difference comes back) or
+            ``"delayed_nesterov:every=4"`` (Liu 2024).
+        rank: the number of this member; by default RANK.
+        size: the number of members at the start; by default WORLD_SIZE. All of them are workers.
+        servers: the members that hold shards; by default all.
+        shares: relative sizes of the shards; by default equal.
+        mode: ``"async"`` (updates are applied as they come), ``"round_robin"``, ``"ssp"`` (a worker is at most
+            `staleness` updates ahead of the slowest; Ho 2013) or ``"sync"`` (one update of the mean of all).
+        staleness: the bound for ``"ssp"``.
+        staleness_rate: divide the rate by the staleness of the update (Zhang 2016).
+        late: join a service that runs, under a new number: `rank` is at least `size`.
+        name: tells apart services that exist at the same time and meet at the same place.
+        timeout_s: limit of the start and of each request.
+
+    Raises:
+        TypeError, ValueError: an argument makes no sense.
+        CommunicatorError: the members could not meet, or their arguments differ; the message names both.
+
+    Example:
+        >>> import braid, numpy as np
+        >>> with braid.Parameters("tcp://localhost:29512", elements=3, rank=0, size=1) as parameters:
+        ...     values = parameters.start(np.ones(3, np.float32))
+        ...     parameters.push_pull(np.ones(3, np.float32), values, rate=0.5).wait()
+        ...     print(values)
+        [0.5 0.5 0.5]
+    """
+
+    def __init__(
+        self,
+        where: Any,
+        *,
+        elements: int,
+        rule: str = "sgd",
+        rank: int | None = None,
+        size: int | None = None,
+        servers: Sequence[int] | None = None,
+        shares: Sequence[float] | None = None,
+        mode: str = "async",
+        staleness: int = 0,
+        staleness_rate: bool = False,
+        late: bool = False,
+        name: str = "parameters",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Meet the other members. Returns when all are there."""
+        limit_s = checked_timeout(timeout_s)
+        if limit_s is None:
+            raise ValueError("a parameter service needs a timeout: whoever waits for ever cannot tell a lost member")
+        if (count := whole(elements, "elements")) < 0:
+            raise ValueError(f"elements must not be negative, got {count}")
+        meeting = meet(where, 0 if late else rank, size, limit_s)
+        member = whole(rank, "rank") if late else meeting.rank
+        self._elements = count
+        with contextlib.ExitStack() as undo:
+            undo.callback(meeting.store.close)
+            door = meeting.store.apart()
+            undo.callback(door.close)
+            self._core = _core.ParameterService(
+                meeting.store,
+                door,
+                name,
+                member=member,
+                workers=meeting.size,
+                servers=list(range(meeting.size)) if servers is None else [whole(s, "a server") for s in servers],
+                elements=count,
+                shares=None if shares is None else [float(share) for share in shares],
+                rule=rule,
+                mode=mode,
+                staleness=whole(staleness, "staleness"),
+                staleness_rate=bool(staleness_rate),
+                timeout_s=limit_s,
+                late=bool(late),
+                reach=meeting.reach,
+            )
+            undo.callback(self._core.close, 0.0)
+            self._finalizer = weakref.finalize(self, undo.pop_all().close)
+            self._finalizer.atexit = False
+        _open.add(self)
+
+    @property
+    def elements(self) -> int:
+        """The length of the vector."""
+        return self._elements
+
+    def start(self, initial: Floats) -> Floats:
+        """Return the vector that all workers start with: that of member 0. A late worker gets the newest values."""
+        values = np.empty(self._elements, np.float32)
+        self._core.start(self._vector(initial, "initial"), values)
+        return values
+
+    def push_pull(
+        self,
+        update: Floats,
+        out: Floats | None,
+        *,
+        numbers: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+        scale: float = 1.0,
+        **rule_numbers: float,
+    ) -> "_core.ParameterRequest":
+        """Send an update, and get the values after it into `out`.
+
+        Args:
+            update: shape (elements,), float32: a gradient, or what else the rule takes. It must not change until
+                the request is done.
+            out: where the values arrive, shape (elements,), float32; None to push alone. After the death of a
+                server its values come from the `out` of the last request: do not write there.
+            numbers: ``(end, {"rate": 0.1, ...})`` for consecutive ranges of the vector.
+            scale: the update is multiplied by it first.
+            rule_numbers: the numbers of all elements: rate, momentum, dampening, weight_decay, beta1, beta2,
+                epsilon, alpha, lambda (as ``**{"lambda": 0.04}``).
+
+        Returns:
+            A request with wait(timeout_s=None), done(), staleness and versions.
+        """
+        if numbers is not None and rule_numbers:
+            raise ValueError("give the numbers of the rule by range or for all elements, not both")
+        table = [(self._elements, dict(rule_numbers))] if numbers is None else [(e, dict(row)) for e, row in numbers]
+        return self._core.push_pull(
+            self._vector(update, "update"), None if out is None else self._vector(out, "out"), table, float(scale)
+        )
+
+    def pull(self, out: Floats) -> "_core.ParameterRequest":
+        """Get the newest values into `out`, shape (elements,), float32. Returns a request."""
+        return self._core.pull(self._vector(out, "out"))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return values and rule state of all shards, for restore(). Other workers may push meanwhile."""
+        return self._core.snapshot()
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Set what snapshot() returned. The rule and the shards must be the same."""
+        self._core.restore(saved["numbers"], saved["steps"])
+
+    def stats(self) -> dict[str, Any]:
+        """Return versions, the staleness histogram, bytes by server and lost parts; see docs/strategies.md."""
+        return self._core.stats()
+
+    def close(self, limit_s: float = _CLOSING_S) -> None:
+        """Leave. A member that holds a shard first waits, for `limit_s` at most, until all workers have left."""
+        if self._finalizer.alive:
+            self._core.close(float(limit_s))
+        self._finalizer()
+        _open.discard(self)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close; after an exception without waiting for the others."""
+        self.close(_CLOSING_S if kind is None else 0.0)
+
+    def _vector(self, given: Any, what: str) -> Floats:
+        if not isinstance(given, np.ndarray) or given.dtype != np.float32 or given.shape != (self._elements,):
+            found = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+            raise TypeError(f"{what} must be a float32 array of shape ({self._elements},), not {found}")
+        if not given.flags.c_contiguous:
+            raise ValueError(f"{what} must be contiguous")
+        return given
+
+
+_open: "weakref.WeakSet[Parameters]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # Its threads use Python's store: they must end before Python does.
+    for parameters in list(_open):
+        parameters.close(0.0)

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters/call.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+constexpr uint64_t kMost = 1000;
+
+Call push_of(uint64_t count) {
+  Call call;
+  call.kind = CallKind::kPush;
+  call.count = count;
+  call.body_bytes = count * sizeof(float);
+  return call;
+}
+
+TEST(Call, OfAPeerOfThisVersionIsAccepted) {
+  EXPECT_TRUE(check(push_of(10), kMost, 2).ok());
+  Call restore = push_of(10);
+  restore.kind = CallKind::kRestore;
+  restore.body_bytes *= 3;
+  EXPECT_TRUE(check(restore, kMost, 2).ok());
+}
+
+TEST(Call, ThatNoPeerSendsIsRefused) {
+  Call call = push_of(10);
+  call.version = 99;
+  EXPECT_NE(check(call, kMost, 0).message().find("version 99"), std::string::npos);
+  call = push_of(10);
+  call.kind = static_cast<CallKind>(77);
+  EXPECT_FALSE(check(call, kMost, 0).ok());
+  call.kind = static_cast<CallKind>(0);
+  EXPECT_FALSE(check(call, kMost, 0).ok());
+  EXPECT_FALSE(check(push_of(kMost + 1), kMost, 0).ok());
+  call = push_of(10);
+  call.body_bytes = 39;
+  EXPECT_FALSE(check(call, kMost, 0).ok());
+  call = push_of(10);
+  call.ranges = kMostRanges + 1;
+  EXPECT_FALSE(check(call, kMost, 0).ok());
+  call = {};
+  call.kind = CallKind::kJoin;
+  call.body_bytes = kMostSettingsBytes + 1;
+  EXPECT_FALSE(check(call, kMost, 0).ok());
+}
+
+TEST(Call, EveryKindHasAName) {
+  for (uint8_t kind = 1; kind <= kLastCallKind; ++kind) {
+    EXPECT_NE(name_of(static_cast<CallKind>(kind)), "an unknown call") << int(kind);
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// One server and the calls of workers that are played by this thread.
+#include "parameters/server.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "parameters/services.h"
+
+
+namespace braid::testing {
+namespace {
+
+constexpr size_t kCount = 4;
+
+// A call, with the memory that its worker keeps.
+struct Played {
+  Table table{{kCount, with_rate(1)}};
+  std::vector<float> update = std::vector<float>(kCount);
+  std::vector<float> result = std::vector<float>(kCount);
+  Job job;
+
+  bool done() const { return job.done.load(); }
+};
+
+class OneServer : public ::testing::Test {
+ protected:
+  void make(Mode mode, int workers, int staleness = 0, int buffers = 4) {
+    ServerOptions options;
+    options.rule = rule_from_text("sgd").value();
+    options.mode = mode;
+    options.staleness = staleness;
+    options.settings = "same";
+    options.buffers = buffers;
+    server_ = std::make_unique<Server>(options, std::vector<Extent>{{0, kCount}}, bell_);
+    for (int worker = 0; worker < workers; ++worker) ASSERT_TRUE(server_->admit(worker, "same").ok());
+  }
+  Played& call(int worker, CallKind kind, float update = 0, uint64_t base = 0) {
+    Played& played = *played_.emplace_back(std::make_unique<Played>());
+    played.update.assign(kCount, update);
+    played.job.worker = worker;
+    played.job.call.kind = kind;
+    played.job.call.count = kCount;
+    played.job.call.base = base;
+    played.job.table = &played.table;
+    played.job.update = played.update.data();
+    played.job.result = played.result.data();
+    server_->submit(played.job);
+    return played;
+  }
+  void install(float value) { ASSERT_TRUE(call(0, CallKind::kInstall, value).done()); }
+  float value() { return call(0, CallKind::kPull).result[0]; }
+  void TearDown() override {
+    if (server_) server_->close({Code::kAborted, "over"});
+  }
+
+  DoorbellWord bell_;
+  std::vector<std::unique_ptr<Played>> played_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(OneServer, CallsWaitForTheFirstValues) {
+  make(Mode::kAsync, 2);
+  const Played& pull = call(1, CallKind::kPull);
+  const Played& push = call(1, CallKind::kPushPull, 1);
+  EXPECT_FALSE(pull.done());
+  EXPECT_FALSE(push.done());
+  install(5);
+  ASSERT_TRUE(pull.done());
+  ASSERT_TRUE(push.done());
+  EXPECT_EQ(pull.result[0], 5);
+  EXPECT_EQ(push.result[0], 4);
+}
+
+TEST_F(OneServer, OtherSettingsAreRefusedAndNamed) {
+  make(Mode::kAsync, 1);
+  const Status refused = server_->admit(1, "other");
+  EXPECT_EQ(refused.code(), Code::kMismatch);
+  EXPECT_NE(refused.message().find("\"other\", not \"same\""), std::string::npos) << refused.message();
+  EXPECT_EQ(server_->refusal().code(), Code::kMismatch);
+}
+
+TEST_F(OneServer, AnUnknownShardIsRefused) {
+  make(Mode::kAsync, 1);
+  install(0);
+  Played played;
+  played.job.call.shard = 3;
+  played.job.call.count = kCount;
+  server_->submit(played.job);
+  ASSERT_TRUE(played.done());
+  EXPECT_EQ(played.job.status.code(), Code::kMismatch);
+  EXPECT_EQ(played.job.answer.verdict, Verdict::kFailed);
+}
+
+TEST_F(OneServer, RoundRobinTakesTurns) {
+  make(Mode::kRoundRobin, 3);
+  install(0);
+  const Played& two = call(2, CallKind::kPushPull, -1);
+  const Played& one = call(1, CallKind::kPushPull, -10);
+  EXPECT_FALSE(one.done());
+  EXPECT_FALSE(two.done());
+  const Played& zero = call(0, CallKind::kPushPull, -100);
+  ASSERT_TRUE(zero.done() && one.done() && two.done());
+  EXPECT_EQ(zero.result[0], 100);
+  EXPECT_EQ(one.result[0], 110);
+  EXPECT_EQ(two.result[0], 111);
+  EXPECT_FALSE(call(1, CallKind::kPush, -1).done()) << "worker 0 is next";
+  server_->dismiss(0, true);
+  EXPECT_EQ(value(), 112) << "worker 0 has died, so the turn is worker 1's";
+}
+
+TEST_F(OneServer, SspHoldsTheFastWorker) {
+  make(Mode::kSsp, 2, 1);
+  install(0);
+  EXPECT_TRUE(call(0, CallKind::kPushPull, -1).done()) << "one ahead is allowed";
+  const Played& ahead = call(0, CallKind::kPushPull, -1);
+  EXPECT_FALSE(ahead.done()) << "two ahead is not";
+  const Played& slow = call(1, CallKind::kPushPull, -10);
+  ASSERT_TRUE(slow.done());
+  ASSERT_TRUE(ahead.done());
+  EXPECT_EQ(ahead.result[0], 12) << "sees the update that it waited for";
+}
+
+TEST_F(OneServer, SspGoesOnWhenTheSlowestDies) {
+  make(Mode::kSsp, 3, 0);
+  install(0);
+  const Played& first = call(0, CallKind::kPushPull, -1);
+  const Played& second = call(1, CallKind::kPushPull, -1);
+  EXPECT_FALSE(first.done());
+  server_->dismiss(2, true);
+  EXPECT_TRUE(first.done());
+  EXPECT_TRUE(second.done());
+  EXPECT_EQ(server_->stats().died, 1u);
+}
+
+TEST_F(OneServer, ANewcomerStartsAtTheLeastClock) {
+  make(Mode::kSsp, 2, 0);
+  install(0);
+  for (int round = 0; round < 3; ++round) {
+    call(0, CallKind::kPush, -1);
+    call(1, CallKind::kPush, -1);
+  }
+  ASSERT_TRUE(server_->admit(7, "same").ok());
+  EXPECT_FALSE(call(0, CallKind::kPushPull, -1).done()) << "waits for the newcomer's next update, not for its first three";
+  call(1, CallKind::kPush, -1);
+  const Played& newcomer = call(7, CallKind::kPushPull, -1);
+  EXPECT_TRUE(newcomer.done());
+}
+
+TEST_F(OneServer, SyncAppliesTheMeanOnce) {
+  make(Mode::kSync, 3);
+  install(0);
+  const Played& two = call(2, CallKind::kPushPull, -3);
+  const Played& zero = call(0, CallKind::kPushPull, -6);
+  EXPECT_FALSE(two.done());
+  EXPECT_FALSE(zero.done());
+  const Played& one = call(1, CallKind::kPushPull, -9);
+  ASSERT_TRUE(zero.done() && one.done() && two.done());
+  EXPECT_EQ(zero.result[0], 6);
+  EXPECT_EQ(two.result[0], 6);
+  EXPECT_EQ(one.job.answer.shard_version, 1u);
+}
+
+TEST_F(OneServer, SyncHoldsTheNextRoundsUpdate) {
+  make(Mode::kSync, 2);
+  install(0);
+  const Played& first = call(0, CallKind::kPush, -2);
+  const Played& next = call(0, CallKind::kPush, -20);
+  EXPECT_FALSE(first.done() || next.done());
+  EXPECT_TRUE(call(1, CallKind::kPush, -4).done());
+  EXPECT_TRUE(first.done());
+  EXPECT_EQ(value(), 3);
+  EXPECT_FALSE(next.done());
+  EXPECT_TRUE(call(1, CallKind::kPush, -40).done());
+  EXPECT_EQ(value(), 33);
+}
+
+TEST_F(OneServer, SyncGoesOnWithoutTheDead) {
+  make(Mode::kSync, 3);
+  install(0);
+  const Played& zero = call(0, CallKind::kPushPull, -2);
+  const Played& two = call(2, CallKind::kPushPull, -4);
+  server_->dismiss(1, true);
+  ASSERT_TRUE(zero.done());
+  ASSERT_TRUE(two.done());
+  EXPECT_EQ(two.result[0], 3) << "the mean of two";
+}
+
+TEST_F(OneServer, TheWorkerWithTheNewestValuesInstallsALostShard) {
+  make(Mode::kAsync, 3);
+  const Played& old = call(0, CallKind::kAdopt, 0, 4);
+  const Played& newer = call(1, CallKind::kAdopt, 0, 9);
+  EXPECT_EQ(old.job.answer.verdict, Verdict::kWait);
+  EXPECT_EQ(newer.job.answer.verdict, Verdict::kWait) << "worker 2 has not offered yet";
+  EXPECT_EQ(call(2, CallKind::kAdopt, 0, 7).job.answer.verdict, Verdict::kWait);
+  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kWait);
+  EXPECT_EQ(call(1, CallKind::kAdopt, 0, 9).job.answer.verdict, Verdict::kSend);
+  EXPECT_TRUE(call(1, CallKind::kInstall, 3, 9).done());
+  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kDone);
+  EXPECT_EQ(value(), 3);
+  EXPECT_EQ(server_->stats().versions.at(0), 9u);
+}
+
+TEST_F(OneServer, AShardWhoseServerLivesIsNotAdopted) {
+  make(Mode::kAsync, 1);
+  server_->set_owner_lives([](int) { return true; });
+  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kWait);
+  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kWait);
+}
+
+TEST_F(OneServer, BuffersGoToThoseWhoseTurnComesFirst) {
+  make(Mode::kSync, 3, 0, 1);
+  const auto wants = [&](int worker) {
+    Job job;
+    job.worker = worker;
+    job.call.kind = CallKind::kPushPull;
+    job.call.count = kCount;
+    return server_->acquire(job);
+  };
+  EXPECT_EQ(wants(1), nullptr) << "the only buffer is for worker 0";
+  Floats buffer = wants(0);
+  EXPECT_NE(buffer, nullptr);
+  EXPECT_EQ(wants(0), nullptr);
+  server_->release(std::move(buffer));
+  EXPECT_NE(buffer = wants(0), nullptr);
+  server_->release(std::move(buffer));
+}
+
+TEST_F(OneServer, RefusedNumbersChangeNothing) {
+  for (const Mode mode : {Mode::kAsync, Mode::kSync}) {
+    make(mode, 1);
+    install(1);
+    Played played;
+    played.table[0].numbers.rate = -1;
+    played.update.assign(kCount, 1);
+    played.job.worker = 0;
+    played.job.call.kind = CallKind::kPushPull;
+    played.job.call.count = kCount;
+    played.job.table = &played.table;
+    played.job.update = played.update.data();
+    played.job.result = played.result.data();
+    server_->submit(played.job);
+    ASSERT_TRUE(played.done());
+    EXPECT_EQ(played.job.status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(value(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace braid::testing

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters/services.h"
+
+#include <utility>
+
+namespace braid::testing {
+
+ServiceSetup setup_of(const Place& place, size_t elements, const std::string& rule) {
+  ServiceSetup setup;
+  setup.name = "test";
+  setup.member = place.rank;
+  setup.workers = place.ranks;
+  for (int member = 0; member < place.ranks; ++member) setup.servers.push_back(member);
+  setup.elements = elements;
+  setup.server.rule = rule_from_text(rule).value();
+  setup.options = place.options;
+  setup.store = setup.door_store = place.store;
+  setup.engine = place.engine;
+  return setup;
+}
+
+std::unique_ptr<ParameterService> must_create(ServiceSetup setup) {
+  auto service = ParameterService::create(std::move(setup));
+  EXPECT_TRUE(service.ok()) << service.status().message();
+  return service.ok() ? std::move(service).value() : nullptr;
+}
+
+void on_all_members(int members, const Options& options, const std::function<ServiceSetup(const Place&)>& setup,
+                    const std::function<void(const Place&, ParameterService&)>& body) {
+  at_all_places(members, options, [&](const Place& place) {
+    const auto service = must_create(setup(place));
+    if (!service) return;
+    body(place, *service);
+    service->close(milliseconds(20'000), {});
+  });
+}
+
+Status outcome(ParameterService& service, const ParameterService::Request& request) {
+  if (service.wait(*request, Clock::now() + milliseconds(30'000), {}) != Waited::kDone) {
+    return {Code::kTimeout, "the request is not done"};
+  }
+  return request->status();
+}
+
+RuleNumbers with_rate(double rate) {
+  RuleNumbers numbers;
+  numbers.rate = rate;
+  return numbers;
+}
+
+Table table_of(size_t elements, double rate) { return {{elements, with_rate(rate)}}; }
+
+}  // namespace braid::testing

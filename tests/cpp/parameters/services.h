@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members of a parameter service as threads of one process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "communicator/ranks.h"
+#include "parameters/service.h"
+
+namespace braid::testing {
+
+// A service in which every place is a worker and a server, for `elements` numbers and plain SGD.
+ServiceSetup setup_of(const Place& place, size_t elements, const std::string& rule = "sgd");
+
+// Ends with the test's failure if the service can not be made.
+std::unique_ptr<ParameterService> must_create(ServiceSetup setup);
+
+// Runs body on one thread per member, each with its service; the services close in good order.
+void on_all_members(int members, const Options& options, const std::function<ServiceSetup(const Place&)>& setup,
+                    const std::function<void(const Place&, ParameterService&)>& body);
+
+// Waits for a request; its outcome, or kTimeout after half a minute.
+Status outcome(ParameterService& service, const ParameterService::Request& request);
+
+RuleNumbers with_rate(double rate);
+// A table with the same numbers for all elements.
+Table table_of(size_t elements, double rate);
+
+}  // namespace braid::testing
