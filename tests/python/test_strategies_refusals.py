@@ -149,6 +149,14 @@ def test_workers_that_differ(differ: Callable[[], object], why: str, cluster: Cl
     assert str(results[0]).startswith("worker 2 has ")
 
 
+def test_after_a_refusal_the_model_is_free(cluster: Cluster) -> None:
+    model = linear()
+    results = cluster.run(lambda worker: server(model) if worker == 0 else server(nn.Linear(3, 4)), 2)
+    assert {type(result) for result in results} == {ValueError}
+    cluster.alone()
+    server(model).close()
+
+
 def test_a_worker_that_does_not_come(cluster: Cluster) -> None:
     import braid
 

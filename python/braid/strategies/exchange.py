@@ -90,9 +90,10 @@ class Exchange:
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the service, as SharedVector.close()."""
+        # First the vector whose workers may wait for this one.
+        self._vector.close(wait=wait)
         if self._buffers is not None:
             self._buffers.close(wait=wait)
-        self._vector.close(wait=wait)
 
     def _push(self, numbers: list[tuple[int, dict[str, float]]]) -> None:
         self._vector.push_pull(numbers)

@@ -14,7 +14,7 @@ from braid.strategies import checkpoints
 from braid.strategies.agreement import agree
 from braid.strategies.exchange import Exchange
 from braid.strategies.options import Options
-from braid.strategies.preparation import prepare
+from braid.strategies.preparation import Prepared, prepare
 from braid.strategies.rules import refuse_thawed
 from braid.strategies.store import join as join_meeting
 from braid.strategies.store import meet
@@ -114,20 +114,23 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
 
-        def prepared_lines() -> tuple[list[str], Any]:
-            prepared = prepare(model, inner, params, numbers, options)
-            return prepared.describe(options), prepared
+        made: list[Prepared] = []
 
-        agreed = agree(meeting, None if servers is None else list(servers), prepared_lines, timeout_s)
-        self._options, self._timeout_s, self._prepared = options, timeout_s, agreed.prepared
+        def prepared_lines() -> tuple[list[str], Prepared]:
+            made.append(prepare(model, inner, params, numbers, options))
+            return made[0].describe(options), made[0]
+
+        self._options, self._timeout_s = options, timeout_s
         self._steps = self._skipped = self._restored = 0
         try:
-            inner = self._prepared.inner
-            super().__init__(inner.param_groups, inner.defaults)
-            self.state = inner.state
+            agreed = agree(meeting, None if servers is None else list(servers), prepared_lines, timeout_s)
+            self._prepared = agreed.prepared
+            super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
+            self.state = self._prepared.inner.state
             self._exchange: Exchange | None = Exchange(agreed, options, timeout_s)
         except BaseException:
-            self._prepared.release()
+            for prepared in made:
+                prepared.release()
             raise
         # GradScaler then calls step() for skipped steps, too, and step() undoes the scale.
         self._step_supports_amp_scaling = True
@@ -231,17 +234,22 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             raise RuntimeError("a strategy's parameters are fixed when it begins: give all groups with params=")
         super().add_param_group(param_group)
 
-    def close(self) -> None:
-        """Finish the exchange under way, and leave. A rank that holds a shard stays until the others have left."""
+    def close(self, *, wait: bool = True) -> None:
+        """Finish the exchange under way, and leave. A rank that holds a shard stays until the others have left.
+
+        Args:
+            wait: False leaves at once, whoever may need this rank's shard.
+        """
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
         self._prepared.release()
         try:
-            with torch.no_grad():
-                exchange.finish()
+            if wait:
+                with torch.no_grad():
+                    exchange.finish()
         finally:
-            exchange.close()
+            exchange.close(wait=wait)
 
     def __enter__(self) -> Self:
         """Return the optimizer."""
@@ -249,12 +257,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         """Leave; after an error at once, so that the error is seen."""
-        if kind is None:
-            self.close()
-        elif self._exchange is not None:
-            exchange, self._exchange = self._exchange, None
-            self._prepared.release()
-            exchange.close(wait=False)
+        self.close(wait=kind is None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse a copy: it would push beside this one."""

@@ -3,6 +3,7 @@
 
 import collections
 import secrets
+import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from braid._array.rendezvous.stores import KeyValueStore, UserStore
 from braid._errors import CommunicatorError
 
 _FOLDER = "braid/strategies"
+_SHORT_S = 1.0
 
 # How many strategies without a name this process has made in a group. Members make them in the same order.
 _unnamed: collections.Counter[str] = collections.Counter()
@@ -26,7 +28,16 @@ class _Below(KeyValueStore):
         self._store.set(f"{self._prefix}/{key}", value)
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        return self._store.get(f"{self._prefix}/{key}", timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # torch's stores write a line about each longer wait that times out.
+            try:
+                return self._store.get(
+                    f"{self._prefix}/{key}", min(_SHORT_S, max(0.0, deadline - time.monotonic()))
+                )
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
 
     def apart(self) -> KeyValueStore:
         return _Below(self._store.apart(), self._prefix)
