@@ -8,9 +8,11 @@ from pathlib import Path
 
 # A room, and what its modules may not import. Names end where a dot or the name does.
 APART: dict[str, tuple[str, ...]] = {
-    "braid._array": ("braid._torch", "braid._gpu", "braid.compression", "braid.hooks"),
-    "braid._gpu": ("braid._array", "braid.compression", "braid.hooks"),
-    "braid._torch": ("braid._array", "braid._gpu", "braid.cli"),
+    "braid._array": ("braid._torch", "braid._gpu", "braid.compression", "braid.hooks", "braid.strategies"),
+    "braid._gpu": ("braid._array", "braid.compression", "braid.hooks", "braid.strategies"),
+    "braid._torch": ("braid._array", "braid._gpu", "braid.cli", "braid.strategies"),
+    "braid.compression": ("braid.strategies",),
+    "braid.strategies": ("braid._gpu", "braid._torch", "braid.cli", "braid.compression", "braid.hooks"),
 }
 
 

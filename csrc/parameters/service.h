@@ -40,6 +40,7 @@ class ParameterService {
   ParameterService& operator=(const ParameterService&) = delete;
 
   size_t elements() const { return setup_.elements; }
+  const std::vector<Extent>& extents() const { return extents_; }  // by shard, in order
   int state_vectors() const { return state_vectors_; }
   bool is_worker() const { return is_worker_; }
 

@@ -142,6 +142,13 @@ class PythonService {
     return result;
   }
 
+  // Of each shard: the end of its part of the vector.
+  std::vector<size_t> ends() const {
+    std::vector<size_t> ends;
+    for (const Extent& extent : service().extents()) ends.push_back(extent.begin + extent.count);
+    return ends;
+  }
+
   void restore(const FloatArray& saved, const std::vector<uint64_t>& steps) {
     const auto expected = static_cast<py::ssize_t>(service().elements()) * (1 + service().state_vectors());
     if (saved.size() != expected) {
@@ -262,6 +269,7 @@ void bind_parameters(py::module_& m) {
            py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on").none(true) = py::none())
       .def("pull", &PythonService::pull, py::arg("out"))
       .def("snapshot", &PythonService::snapshot)
+      .def("ends", &PythonService::ends)
       .def("restore", &PythonService::restore, py::arg("numbers"), py::arg("steps"))
       .def("stats", &PythonService::stats)
       .def("failure",

@@ -33,6 +33,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "lossy_reduce_scatter": ("braid._torch.lossy", "lossy_reduce_scatter"),
     "predict_all_reduce": ("braid._torch.lossy", "predict_all_reduce"),
     "stats": ("braid._torch.stats", "stats"),
+    "strategies": ("braid.strategies", ""),
 }
 
 __all__ = sorted(_EXPORTS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent.parent / "python"))  # event_simulation.py
 
 # Where Python is unbuffered, lines of ranks that share a pipe run into each other.
 os.environ.pop("PYTHONUNBUFFERED", None)

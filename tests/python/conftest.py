@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the adapter's tests share: a tiny adapter to compile, and a compiler that counts."""
+"""What tests share: a tiny adapter to compile, with a compiler that counts; workers of a strategy as threads."""
 
 import os
 import subprocess
@@ -7,8 +7,14 @@ import sys
 import textwrap
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from fake_cluster import Cluster
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests import the modules beside them
 
 # Two files, so that there is something to compile in parallel. The versions show whose headers were used.
 TINY_MODULE = """
@@ -90,3 +96,10 @@ def tiny_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyAdapter
     for name, value in tiny.environment.items():
         monkeypatch.setenv(name, value)
     return tiny
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> "Cluster":
+    from fake_cluster import Cluster
+
+    return Cluster(monkeypatch)

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training strategies that do not keep replicas equal in every step. docs/strategies.md says which one to use.
+
+import braid.strategies as bs
+opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
+"""
+
+from braid.strategies.parameter_server import ParameterServer
+from braid.strategies.text import from_text
+
+__all__ = ["ParameterServer", "from_text"]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers of a model, such as the running statistics of BatchNorm, under asynchronous workers.
+
+Workers do not meet, so nobody can take a mean of their buffers at one moment. Each worker pushes how its buffers
+have changed since its last push, divided by the number of workers. The servers add that up. So the servers'
+statistics move with the mean of all workers' batches, as fast as one worker's would.
+"""
+
+import io
+import zlib
+
+import torch
+from torch import Tensor, nn
+
+from braid.strategies.options import Options
+from braid.strategies.packing import Entry, Packing
+from braid.strategies.service import SharedVector
+from braid.strategies.store import Meeting
+
+
+class Buffers:
+    """The buffers that a model saves. Floats are averaged; integers are worker 0's at the beginning."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Find the buffers; ValueError names one that cannot be packed."""
+        saved = _saved_buffers(model)
+        floats = [Entry(name, tensor) for name, tensor in saved if tensor.is_floating_point()]
+        self.packing = Packing(floats)
+        self._others = [tensor for _, tensor in saved if not tensor.is_floating_point()]
+        self._workers = 1
+        self.vector: SharedVector | None = None
+
+    def start(self, meeting: Meeting, servers: list[int], settings: str, timeout_s: float) -> None:
+        """Give all workers the buffers of worker 0; a late one gets those of the servers."""
+        self._workers = meeting.workers
+        self._share_integers(meeting, timeout_s)
+        if not self.packing.elements:
+            return
+        self.vector = SharedVector(
+            *(meeting, "buffers", servers),
+            elements=self.packing.elements,
+            rule="add",
+            settings=settings,
+            options=Options(),  # asynchronous in every mode: nobody waits for a statistic
+            timeout_s=timeout_s,
+        )
+        self._base = torch.zeros(self.packing.elements)
+        self._bases = self.packing.views(self._base)
+        self._updates = self.packing.views(self.vector.update)
+        self._outs = self.packing.views(self.vector.out)
+        torch._foreach_copy_(self._updates, self.packing.tensors)
+        self.vector.start()
+        self._take()
+
+    def begin(self) -> None:
+        """Start to push what has changed since the last push."""
+        if self.vector is None:
+            return
+        torch._foreach_copy_(self._updates, self.packing.tensors)
+        self.vector.update.sub_(self._base)
+        torch._foreach_copy_(self._bases, self.packing.tensors)
+        self.vector.push_pull([(self.packing.elements, {})], 1.0 / self._workers)
+
+    def finish(self) -> None:
+        """Wait for the push under way. Take the servers' values, plus what has changed here since the push."""
+        if self.vector is None or not self.vector.finish():
+            return
+        tensors = self.packing.tensors
+        torch._foreach_copy_(self._updates, tensors)
+        changed = self.vector.update.sub_(self._base)
+        torch._foreach_copy_(tensors, self.packing.views(self.vector.out + changed))
+        # Buffers of 16 bits were rounded. What rounding took away is no change of this worker.
+        torch._foreach_copy_(self._bases, tensors)
+        self._base.sub_(changed)
+
+    def pull(self) -> None:
+        """Take the servers' newest values. Changes since the last push are dropped."""
+        if self.vector is not None:
+            self.vector.pull()
+            self._take()
+
+    def close(self, *, wait: bool) -> None:
+        """Leave the service, as SharedVector.close()."""
+        if self.vector is not None:
+            self.vector.close(wait=wait)
+
+    def _take(self) -> None:
+        torch._foreach_copy_(self.packing.tensors, self._outs)
+        torch._foreach_copy_(self._bases, self.packing.tensors)
+
+    def _share_integers(self, meeting: Meeting, timeout_s: float) -> None:
+        if not self._others:
+            return
+        if meeting.member == 0:
+            file = io.BytesIO()
+            torch.save(self._others, file)
+            meeting.store.set("integers", zlib.compress(file.getvalue()))
+            return
+        found = torch.load(
+            io.BytesIO(zlib.decompress(meeting.store.get("integers", timeout_s))), weights_only=True
+        )
+        for mine, first in zip(self._others, found, strict=True):
+            mine.copy_(first)
+
+
+def _saved_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    found: dict[int, tuple[str, Tensor]] = {}
+    for prefix, module in model.named_modules():
+        for name, tensor in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                found.setdefault(id(tensor), (f"{prefix}.{name}" if prefix else name, tensor))
+    return list(found.values())

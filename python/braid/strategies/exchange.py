@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker exchanges with the servers: updates for parameters, and the state of a checkpoint."""
+
+from typing import Any
+
+import torch
+
+from braid.strategies.agreement import Agreement
+from braid.strategies.options import Options
+from braid.strategies.preparation import Prepared
+from braid.strategies.rules import Groups
+from braid.strategies.service import SharedVector
+
+
+class Exchange:
+    """The parameters and buffers of one worker, at the servers.
+
+    A step finishes the exchange of the step before, then begins its own. With a delay of 0 it finishes that, too.
+    """
+
+    def __init__(self, agreed: Agreement[Prepared], options: Options, timeout_s: float) -> None:
+        """Connect to the servers. Parameters and buffers become worker 0's. Raises as SharedVector does."""
+        self.meeting, self.servers, self._prepared = agreed.meeting, agreed.servers, agreed.prepared
+        self._packing, self._rule, self._buffers = (
+            *(self._prepared.packing, self._prepared.rule),
+            self._prepared.buffers,
+        )
+        settings = f"{' '.join(self._prepared.describe(options)[:2])} packing {self._packing.digest()}"
+        settings += f" {' '.join(options.describe())}"
+        self._vector = SharedVector(
+            *(self.meeting, "parameters", self.servers),
+            elements=self._packing.elements,
+            rule=self._rule.text,
+            settings=settings,
+            options=options,
+            timeout_s=timeout_s,
+        )
+        self._updates, self._outs = self._packing.views(self._vector.update), self._packing.views(self._vector.out)
+        torch._foreach_copy_(self._updates, self._packing.tensors)
+        self._vector.start()
+        self._take()
+        if self._buffers is not None:
+            self._buffers.start(self.meeting, self.servers, settings, timeout_s)
+
+    def begin(self, groups: Groups, scale: float = 1.0) -> None:
+        """Start to push this step's update, times `scale`, and to pull the values after it."""
+        numbers = self._rule.numbers(groups, self.meeting.workers)
+        self._rule.write(self._updates, scale, groups)
+        self._push(numbers)
+
+    def begin_without_update(self, groups: Groups) -> None:
+        """Take part in a round with an update of zeros."""
+        self._vector.update.zero_()
+        self._push(self._rule.numbers(groups, self.meeting.workers))
+
+    def finish(self) -> None:
+        """Wait for the exchange under way, and take the values that it brought. Do nothing if there is none."""
+        if self._vector.finish():
+            self._take()
+        if self._buffers is not None:
+            self._buffers.finish()
+
+    def pull(self) -> None:
+        """Take the servers' newest values."""
+        self.finish()
+        self._vector.pull()
+        self._take()
+        if self._buffers is not None:
+            self._buffers.pull()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the servers' values and state, of parameters and of buffers."""
+        self.finish()
+        shared = self._buffers.vector if self._buffers else None
+        return {"parameters": self._vector.snapshot(), "buffers": shared.snapshot() if shared else None}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Give the servers what snapshot() returned."""
+        self.finish()
+        self._vector.restore(saved["parameters"])
+        if self._buffers is not None and self._buffers.vector is not None and saved["buffers"] is not None:
+            self._buffers.vector.restore(saved["buffers"])
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters of the parameters' vector, and the time that this thread has waited."""
+        shared = self._buffers.vector if self._buffers else None
+        exposed_us = self._vector.exposed_us + (shared.exposed_us if shared else 0.0)
+        last = {"last_versions": self._vector.versions, "last_staleness": self._vector.staleness}
+        return {**self._vector.stats(), **last, "exposed_us": exposed_us}
+
+    def close(self, *, wait: bool = True) -> None:
+        """Leave the service, as SharedVector.close()."""
+        # First the vector whose workers may wait for this one.
+        self._vector.close(wait=wait)
+        if self._buffers is not None:
+            self._buffers.close(wait=wait)
+
+    def _push(self, numbers: list[tuple[int, dict[str, float]]]) -> None:
+        self._vector.push_pull(numbers)
+        if self._buffers is not None:
+            self._buffers.begin()
+
+    def _take(self) -> None:
+        torch._foreach_copy_(self._packing.tensors, self._outs)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a parameter server, checked, and as text that all workers compare."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+MODES = ("async", "ssp", "sync")
+BUFFERS = ("average", "local")
+DEFAULT_STALENESS = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """How workers and servers work together; ParameterServer explains each option."""
+
+    mode: str = "async"
+    staleness: int | None = None
+    delay: int = 0
+    staleness_rate: bool = False
+    compensate: float = 0.0
+    implicit_momentum: bool = False
+    buffers: str = "average"
+    local: bool = False
+
+    # Workers may differ in these.
+    OWN: ClassVar = ("delay",)
+
+    def check(self, *, is_local: bool) -> None:
+        """Raise ValueError if an option has no such value, or does not fit another; `is_local`: a local step."""
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode!r}: there is none of that name; there are {', '.join(MODES)}")
+        if self.staleness is not None and self.mode != "ssp":
+            raise ValueError(f"staleness= is for mode 'ssp', not for {self.mode!r}")
+        if self.bound < 0:
+            raise ValueError(f"staleness={self.staleness}: a number of steps, at least 0")
+        if self.delay not in (0, 1):
+            raise ValueError(
+                f"delay={self.delay}: 0 waits in each step for its own pull, 1 for that of the last one"
+            )
+        if self.compensate < 0:
+            raise ValueError(f"compensate={self.compensate}: lambda must not be negative; the paper's is 0.04")
+        if self.buffers not in BUFFERS:
+            raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+        for name in ("staleness_rate", "compensate", "implicit_momentum"):
+            if not getattr(self, name):
+                continue
+            if is_local:
+                raise ValueError(f"{name}= needs SGD, Adam or AdamW at the servers, not a local step")
+            if self.mode == "sync":
+                raise ValueError(f"{name}= is for stale gradients: in mode 'sync' there are none")
+
+    @property
+    def bound(self) -> int:
+        """The bound of mode "ssp"."""
+        return DEFAULT_STALENESS if self.staleness is None else self.staleness
+
+    def describe(self) -> list[str]:
+        """Return one line for each option that must be the same on all workers."""
+        return [f"{name}={value}" for name, value in vars(self).items() if name not in self.OWN]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker finds out by itself before it meets the others: optimizer, packing, rule, and whether they fit."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from braid.strategies.buffers import Buffers
+from braid.strategies.options import Options
+from braid.strategies.packing import Entry, Packing, pack_parameters
+from braid.strategies.rules import AT_SERVER, LocalRule, Rule, ServerRule
+
+# Parameters that a strategy has, until it is closed.
+_taken = WeakTensorKeyDictionary()
+
+
+@dataclass
+class Prepared:
+    """What a parameter server works on. `frozen` are the parameters that it leaves out."""
+
+    inner: torch.optim.Optimizer
+    packing: Packing
+    frozen: list[Entry]
+    rule: Rule
+    buffers: Buffers | None
+
+    def describe(self, options: Options) -> list[str]:
+        """Return what all workers must have in common, one line each."""
+        lines = ["strategy parameter_server", f"rule {self.rule.text}", *options.describe()]
+        lines += [f"parameter {line}" for line in self.packing.describe()]
+        return lines + [f"buffer {line}" for line in (self.buffers.packing.describe() if self.buffers else [])]
+
+    def take(self) -> None:
+        """Note that a strategy has these parameters; ValueError if another one has them."""
+        for entry in self.packing.entries:
+            if entry.tensor in _taken:
+                raise ValueError(f"{entry.name} belongs to another strategy already: close that one first")
+        for entry in self.packing.entries:
+            _taken[entry.tensor] = True
+
+    def release(self) -> None:
+        """Forget that a strategy has these parameters."""
+        for entry in self.packing.entries:
+            _taken.pop(entry.tensor, None)
+
+
+def prepare(
+    model: nn.Module,
+    inner: Any,
+    params: Iterable[Any] | None,
+    numbers: dict[str, Any],
+    options: Options,
+) -> Prepared:
+    """Read a model and an optimizer.
+
+    Args:
+        model: gives parameters their names.
+        inner: a class, or an optimizer that has not stepped.
+        params: what the class is made with; None for all parameters of the model.
+        numbers: the other arguments of the class.
+        options: how workers and servers work together.
+
+    Raises:
+        TypeError, ValueError: something does not fit; the message is one sentence.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a strategy takes a model and then an optimizer class, not {type(model).__name__}")
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise ValueError("DistributedDataParallel averages gradients itself: give the model inside, ddp.module")
+    optimizer = _made(model, inner, params, numbers)
+    is_local = options.local or type(optimizer) not in AT_SERVER
+    options.check(is_local=is_local)
+    packing, frozen = pack_parameters(model, optimizer.param_groups)
+    rule: Rule
+    if is_local:
+        rule = LocalRule(optimizer, packing)
+    else:
+        rule = ServerRule(*(optimizer, packing), compensate=options.compensate, implicit=options.implicit_momentum)
+    prepared = Prepared(
+        *(optimizer, packing, frozen, rule), Buffers(model) if options.buffers == "average" else None
+    )
+    prepared.take()
+    return prepared
+
+
+def _made(
+    model: nn.Module, inner: Any, params: Iterable[Any] | None, numbers: dict[str, Any]
+) -> torch.optim.Optimizer:
+    if isinstance(inner, torch.optim.Optimizer):
+        if params is not None or numbers:
+            raise TypeError("an optimizer that is made already has its parameters and numbers: give no others")
+        if inner.state:
+            raise ValueError(
+                "the optimizer has stepped before the strategy began: make the strategy before the first step"
+            )
+        return inner
+    if not (isinstance(inner, type) and issubclass(inner, torch.optim.Optimizer)):
+        raise TypeError(f"a strategy takes a class of torch.optim, such as SGD, not {inner!r}")
+    given: list[Tensor] | list[Any] = list(model.parameters() if params is None else params)
+    return inner(given, **numbers)

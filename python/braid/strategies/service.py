@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One packed vector at the parameter service, and the request under way. Only this file knows the core."""
+
+import atexit
+import itertools
+import time
+import weakref
+from typing import Any
+
+import torch
+
+from braid import _core
+from braid.strategies.options import Options
+from braid.strategies.store import Meeting
+
+
+class SharedVector:
+    """A vector of float32 whose newest values the servers have.
+
+    Attributes:
+        update: what the next push sends. Do not touch it while a request is under way.
+        out: the values of the last pull. Do not touch it while a request is under way.
+        exposed_us: how long this thread has waited for requests.
+        versions: of the values that the last push brought, one per shard: how many updates are in them.
+        staleness: of the last push: how many updates of others came between its values and it.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        part: str,
+        servers: list[int],
+        *,
+        elements: int,
+        rule: str,
+        settings: str,
+        options: Options,
+        timeout_s: float,
+    ) -> None:
+        """Connect to the servers. Blocks until all of them are there.
+
+        Args:
+            meeting: where members meet.
+            part: tells the vectors of a strategy apart.
+            servers: members that hold shards.
+            elements: length of the vector.
+            rule: how servers apply updates.
+            settings: text that all members must have.
+            options: mode and staleness.
+            timeout_s: limit of the beginning and of each request.
+
+        Raises:
+            ValueError: another member has other settings.
+            CommunicatorError: a member did not come, or died; the message names it.
+        """
+        self._core = _core.ParameterService(
+            meeting.store.apart(),
+            meeting.store.apart(),  # for servers: late workers come through it
+            f"{meeting.name}/{part}",
+            member=meeting.member,
+            workers=meeting.workers,
+            servers=servers,
+            elements=elements,
+            shares=None,
+            rule=rule,
+            settings=settings,
+            mode=options.mode,
+            staleness=options.bound,
+            staleness_rate=options.staleness_rate,
+            timeout_s=timeout_s,
+            late=meeting.is_late,
+        )
+        self.update = torch.zeros(elements)
+        self.out = torch.zeros(elements)
+        self.exposed_us = 0.0
+        self.versions: list[int] = []
+        self.staleness = 0
+        self._closing_s = timeout_s
+        self._update, self._out = self.update.numpy(), self.out.numpy()
+        self._request: Any = None
+        _open.add(self)
+
+    def start(self) -> None:
+        """Make worker 0's values in `update` the servers', and pull them. A late member only pulls."""
+        self._core.start(self._update, self._out)
+
+    def push_pull(self, numbers: list[tuple[int, dict[str, float]]], scale: float = 1.0) -> None:
+        """Start to push `update`, times `scale`, and to pull into `out`."""
+        self._request = self._core.push_pull(self._update, self._out, numbers, scale)
+
+    def finish(self) -> bool:
+        """Wait for the request under way. Return whether there was one."""
+        request, self._request = self._request, None
+        if request is None:
+            return False
+        begun = time.perf_counter()
+        try:
+            request.wait()
+        finally:
+            self.exposed_us += 1e6 * (time.perf_counter() - begun)
+        self.versions, self.staleness = list(request.versions), int(request.staleness)
+        return True
+
+    def pull(self) -> None:
+        """Pull the newest values into `out`."""
+        self._core.pull(self._out).wait()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the servers' values and the rule's state, whatever the shards.
+
+        Returns:
+            A dict. ``vectors``: the values and then the vectors of the rule's state, as tensors. ``ends`` and
+            ``steps``: of each shard.
+        """
+        saved, ends = self._core.snapshot(), self._core.ends()
+        numbers = torch.from_numpy(saved["numbers"])
+        parts = [part.view(saved["vectors"], -1) for part in numbers.split(_by_shard(ends, saved["vectors"]))]
+        vectors = list(torch.cat(parts, 1).unbind())
+        return {"vectors": vectors, "ends": list(ends), "steps": list(saved["steps"])}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Give the servers what snapshot() returned. Shards may be other ones now."""
+        ends = self._core.ends()
+        sizes = _by_shard(ends, 1)
+        parts = zip(*(vector.split(sizes) for vector in saved["vectors"]), strict=True)
+        numbers = torch.cat([torch.cat(part) for part in parts])
+        self._core.restore(numbers.numpy(), [_steps_before(end, saved) for end in ends])
+
+    def stats(self) -> dict[str, Any]:
+        """Return the service's counters."""
+        return dict(self._core.stats())
+
+    def close(self, *, wait: bool = True) -> None:
+        """Leave the service. A server first waits until all workers have left, unless `wait` is False."""
+        core, self._core = self._core, None
+        _open.discard(self)
+        core.close(self._closing_s if wait else 0.0)
+
+
+def _by_shard(ends: list[int], vectors: int) -> list[int]:
+    """Return how many numbers each shard has if it has so many vectors."""
+    return [vectors * (end - begin) for begin, end in itertools.pairwise([0, *ends])]
+
+
+def _steps_before(end: int, saved: dict[str, Any]) -> int:
+    """Return the steps of the saved shard that has the element before `end`."""
+    shards = zip(saved["ends"], saved["steps"], strict=True)
+    return next((steps for other, steps in shards if other >= end), 0)
+
+
+# Vectors that were never closed. Their threads use Python's store, so they must end before Python does.
+_open: "weakref.WeakSet[SharedVector]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for vector in list(_open):
+        vector.close(wait=False)

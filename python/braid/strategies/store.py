@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the members of a strategy meet: a process group's store, or a job's store for those that join late."""
+
+import collections
+import secrets
+import time
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from braid._array.rendezvous.stores import KeyValueStore, UserStore
+from braid._errors import CommunicatorError
+
+_FOLDER = "braid/strategies"
+_SHORT_S = 1.0
+
+# How many strategies without a name this process has made in a group. Members make them in the same order.
+_unnamed: collections.Counter[str] = collections.Counter()
+
+
+class _Below(KeyValueStore):
+    """The keys of a store below a prefix."""
+
+    def __init__(self, store: KeyValueStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # torch's stores write a line about each longer wait that times out.
+            try:
+                return self._store.get(
+                    f"{self._prefix}/{key}", min(_SHORT_S, max(0.0, deadline - time.monotonic()))
+                )
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def apart(self) -> KeyValueStore:
+        return _Below(self._store.apart(), self._prefix)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A store for the keys of one strategy, and this process's place in it.
+
+    Attributes:
+        store: has set(key, bytes) and get(key, timeout_s).
+        member: the number of this process, from 0. It is the rank of those that begin together.
+        workers: how many workers begin together; 0 if this process joins later, and does not know it yet.
+        name: tells strategies apart that exist at the same time.
+    """
+
+    store: KeyValueStore
+    member: int
+    workers: int
+    name: str
+
+    @property
+    def is_late(self) -> bool:
+        """Whether others have begun without this member."""
+        return self.member >= self.workers
+
+    def after(self, workers: int) -> "Meeting":
+        """Return the meeting of a late member, whose number comes after those of `workers`."""
+        return replace(self, member=workers + self.member, workers=workers)
+
+
+def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
+    """Return the meeting of a process group's ranks; None is the default group.
+
+    Raises:
+        RuntimeError: there is no process group.
+        ValueError: this rank is not in the group.
+        TimeoutError: rank 0 did not come.
+    """
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError(
+            "a strategy needs a process group: call torch.distributed.init_process_group() first, with any backend"
+        )
+    group = process_group or dist.group.WORLD
+    member = dist.get_rank(group)
+    if member < 0:
+        raise ValueError("this rank is not in the process group of the strategy")
+    if name is None:
+        name = f"parameters.{_unnamed[group.group_name]}"
+        _unnamed[group.group_name] += 1
+    store = c10d._get_default_store()
+    own = _Below(UserStore(store), f"{_FOLDER}/{group.group_name}/{name}")
+    base = _Below(UserStore(_without_prefixes(store)), _FOLDER)
+    # Late members see the store without torch's prefixes. An earlier job may have left keys there, so rank 0 draws
+    # a folder that nobody has used.
+    if member == 0:
+        token = secrets.token_hex(8).encode()
+        base.set(name, token)
+        own.set("token", token)
+    token = own.get("token", timeout_s)
+    return Meeting(_Below(base, token.decode()), member, dist.get_world_size(group), name)
+
+
+def join(where: Any, name: str | None, timeout_s: float) -> Meeting:
+    """Return the meeting of a strategy that has begun, for a new member.
+
+    Args:
+        where: ``"host:port"`` of the job's store (MASTER_ADDR and MASTER_PORT), or a store of torch.
+        name: the strategy's name; by default that of the first one without a name.
+        timeout_s: how long to wait until the strategy begins.
+
+    Returns:
+        A meeting with the number of earlier late members as `member`, see Meeting.after().
+
+    Raises:
+        CommunicatorError: there is no such store.
+        ValueError: `where` has another form.
+        TimeoutError: no strategy of that name has begun.
+    """
+    raw = _job_store(where, timeout_s) if isinstance(where, str) else _without_prefixes(where)
+    name = name or "parameters.0"
+    base = _Below(UserStore(raw), _FOLDER)
+    try:
+        token = base.get(name, timeout_s).decode()
+    except TimeoutError:
+        raise TimeoutError(f"no strategy named {name!r} has begun here: there is nothing to join") from None
+    late = raw.add(f"{_FOLDER}/{token}/late", 1)
+    return Meeting(_Below(base, token), late - 1, 0, name)
+
+
+def _job_store(where: str, timeout_s: float) -> Any:
+    from torch.distributed import DistError, TCPStore
+
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"join={where!r}: give MASTER_ADDR:MASTER_PORT of the job, as 'node0:29500'")
+    try:
+        return TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=timeout_s))
+    except (DistError, RuntimeError) as error:
+        raise CommunicatorError(f"there is no job's store at {where} ({error})".splitlines()[0]) from error
+
+
+def _without_prefixes(store: Any) -> Any:
+    from torch.distributed import PrefixStore
+
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store

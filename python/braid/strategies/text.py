@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a strategy from one line of text, as the command line has it."""
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from braid.strategies.parameter_server import ParameterServer
+
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in (*_YES, *_NO):
+        raise ValueError("say true or false")
+    return text.lower() in _YES
+
+
+def _ranks(text: str) -> list[int]:
+    return [int(rank) for rank in text.split("+")]
+
+
+_Options = dict[str, Callable[[str], Any]]
+
+_PARAMETER_SERVER: _Options = {
+    "mode": str,
+    "staleness": int,
+    "delay": int,
+    "staleness_rate": _truth,
+    "compensate": float,
+    "implicit_momentum": _truth,
+    "buffers": str,
+    "local": _truth,
+    "servers": _ranks,
+    "name": str,
+    "timeout": float,
+}
+# Name -> the class, and how to read each option.
+_STRATEGIES: dict[str, tuple[type[ParameterServer], _Options]] = {
+    "parameter_server": (ParameterServer, _PARAMETER_SERVER)
+}
+
+
+def from_text(
+    text: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, process_group: Any = None
+) -> ParameterServer:
+    """Make a strategy from a line such as ``"parameter_server:mode=ssp,staleness=3"``.
+
+    Use the result in place of the optimizer. It has the same parameter groups, so the optimizer's schedulers work.
+    A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and pushes differences.
+
+    Args:
+        text: a strategy's name, then options as NAME=VALUE, separated by commas. Ranks are joined by plus signs:
+            ``servers=0+2``.
+        model: the bare model.
+        optimizer: an optimizer of the model that has not stepped.
+        process_group: the workers; by default the default group.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: a name or value is unknown. The message names the nearest known one.
+
+    Example:
+        >>> import torch, torch.distributed as dist, braid.strategies as bs
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> plain = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        >>> with bs.from_text("parameter_server:mode=ssp,staleness=3", model, plain) as opt:
+        ...     opt.stats()["rule"]
+        'adamw'
+        >>> dist.destroy_process_group()
+    """
+    kind, options = read(text)
+    return kind(model, optimizer, process_group=process_group, **options)
+
+
+def read(text: str) -> tuple[type[ParameterServer], dict[str, Any]]:
+    """Return the class and the options that a line names; ValueError as from_text()."""
+    name, _, rest = text.strip().partition(":")
+    if name not in _STRATEGIES:
+        raise ValueError(f"strategy {text!r}: there is no {name!r}; {_nearest(name, _STRATEGIES)}")
+    kind, known = _STRATEGIES[name]
+    options: dict[str, Any] = {}
+    for part in rest.split(",") if rest else ():
+        option, equals, value = (word.strip() for word in part.partition("="))
+        if option not in known:
+            raise ValueError(f"strategy {text!r}: {name} has no option {option!r}; {_nearest(option, known)}")
+        if option in options:
+            raise ValueError(f"strategy {text!r}: {option} is given twice")
+        if not equals or not value:
+            raise ValueError(f"strategy {text!r}: {option} has no value; write {option}=VALUE")
+        try:
+            options[option] = known[option](value)
+        except ValueError as error:
+            raise ValueError(f"strategy {text!r}: {option}={value}: {error}") from None
+    return kind, options
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(word, known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of docs/strategies.md and of the docstrings run, and examples/parameter_server.py learns."""
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import braid.strategies as bs
+import pytest
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--nproc-per-node"],
+    "braid run": ["braid.cli", "run", "--nproc"],
+}
+
+
+def run(launcher: str, ranks: int, *script: str) -> str:
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(ranks), *script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "strategies.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 1
+    script = tmp_path / "script.py"
+    script.write_text(blocks[0] + 'print(f"accuracy {accuracy:.3f}", flush=True)\n')
+    found = re.findall(r"accuracy ([\d.]+)", run("torchrun", 2, str(script)))
+    assert len(found) == 2
+    assert min(map(float, found)) > 0.9
+
+
+@pytest.mark.parametrize(("launcher", "mode"), [("torchrun", "async"), ("braid run", "ssp")])
+def test_the_example(launcher: str, mode: str) -> None:
+    said = run(launcher, 4, str(ROOT / "examples" / "parameter_server.py"), "--mode", mode)
+    accuracy = re.search(r"test accuracy ([\d.]+) %", said)
+    assert accuracy, said
+    assert float(accuracy[1]) > 93, said
+    assert re.search(r"staleness of the gradients that rank 0's shard got: .*\d+: \d+", said), said
+
+
+@pytest.mark.parametrize("public", [bs.ParameterServer, bs.from_text])
+def test_docstrings(public: object) -> None:
+    script = doctest.script_from_examples(public.__doc__ or "")
+    assert "import braid.strategies as bs" in script
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of a strategy as threads of one process, on the fake service."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import braid.strategies.parameter_server as under_test
+import pytest
+from braid.strategies.store import Meeting
+from fake_service import FakeCore, FakeService, FakeStore
+
+
+class Cluster:
+    """Gives each thread its place among the workers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        FakeService.forget()
+        self._place = threading.local()
+        self._made = 0
+        monkeypatch.setattr("braid.strategies.service._core", FakeCore)
+        monkeypatch.setattr(under_test, "meet", self._meet)
+        self.alone()
+
+    def alone(self) -> None:
+        """Let this thread be the only worker of the strategies that it makes from now on."""
+        self._made += 1
+        self._place.meeting = Meeting(FakeStore(), 0, 1, f"alone.{self._made}")
+
+    def join_late(self, name: str, store: FakeStore, number: int = 0) -> None:
+        """Let this thread be a late worker of a strategy."""
+        self._place.meeting = Meeting(store, number, 0, name)
+
+    def run(self, function: Callable[..., Any], workers: int, *args: Any, stores: bool = False) -> list[Any]:
+        """Run ``function(worker, *args)`` in a thread per worker; return results, or what they raised."""
+        self._made += 1
+        store, results = FakeStore(), [None] * workers
+        self.store, self.name = store, f"together.{self._made}"
+
+        def work(worker: int) -> None:
+            self._place.meeting = Meeting(store, worker, workers, self.name)
+            try:
+                results[worker] = function(worker, *args)
+            except Exception as error:
+                results[worker] = error
+
+        threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a worker hangs"
+        return results
+
+    def _meet(self, group: object, name: object, timeout_s: float) -> Meeting:
+        # A second strategy of a worker meets under another name.
+        meeting = self._place.meeting
+        if meeting.workers == 1:
+            self.alone()
+        return meeting
+
+
+def must_work(results: list[Any]) -> list[Any]:
+    """Return the results; raise what a worker raised."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
