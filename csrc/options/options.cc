@@ -92,8 +92,10 @@ Result<Options> options_from_env() {
   while (!rest.empty()) {
     const std::string_view wire = rest.substr(0, rest.find(','));
     if (std::find(kWireNames.begin(), kWireNames.end(), wire) == kWireNames.end()) {
-      return Status(Code::kInvalidArgument, "BRAID_TRANSPORTS=" + options.transports +
-                                                ": expected \"shm\", \"tcp\" or both with a comma between");
+      std::string names;
+      for (const std::string_view name : kWireNames) names += (names.empty() ? "" : ", ") + std::string(name);
+      return Status(Code::kInvalidArgument, "BRAID_TRANSPORTS=" + options.transports + ": expected some of " +
+                                                names + ", with commas between");
     }
     rest.remove_prefix(std::min(rest.size(), wire.size() + 1));
   }
