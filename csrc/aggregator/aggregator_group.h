@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group's aggregator group: its ranks and the aggregators, as a second group. All ranks form it and end it
-// together, in a replan. A large all_reduce goes there if that is faster.
+// A group's aggregator group: its ranks and the aggregators, as a second group. All ranks form it in a replan. They
+// end it in a replan, or after a vote. A large all_reduce goes there if that is faster.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class AggregatorGroup {
                                                          const std::string& name, const Options& options)>
         form;
     std::function<Alone(DType dtype, ReduceOp op, int64_t bytes)> alone;
-    // The aggregator group was formed or has ended: the ranks' own traffic is another from now on.
+    // Called after the aggregator group was formed or has ended. The ranks' own traffic changes with it.
     std::function<void()> changed;
   };
 

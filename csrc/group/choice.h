@@ -20,7 +20,7 @@
 
 namespace braid {
 
-// Thread safety: all functions but learn() may be called from any thread, once the first learn() has returned.
+// Thread safety: after the first learn() has returned, all functions but learn() may be called from any thread.
 // mutex_ guards the tuner and the routes. While it is held, no lock is taken but that of `statistics`.
 class AlgorithmChoice {
  public:
@@ -29,8 +29,9 @@ class AlgorithmChoice {
       : member_(member), wires_(wires), mailbox_(mailbox), statistics_(statistics) {}
 
   // Learns the links, sets the mailbox's credit and pace by them, and makes the plan. All ranks call it when the
-  // group forms. They call it again, with `again`, between the same two collectives: then links are measured anew,
-  // and all routes are. Blocks. A failure must fail the group. `give_up` is called only in this call.
+  // group forms, without `again`. They may call it later with `again`, between the same two collectives. Then it
+  // measures the links anew, and every operation gets a new route. Blocks. The caller must fail the group if this
+  // fails. `give_up` is called only in this call.
   Status learn(bool again, Deadline deadline, const GiveUp& give_up = {});
 
   bool is_on_several_hosts() const { return is_on_several_hosts_; }

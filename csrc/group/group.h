@@ -38,8 +38,8 @@ class CollectiveTask;
 // messages_, choice_, aggregators_, replanner_, peers_, stalls_, statistics_.
 //
 // Locks: mutex_ guards the members below it, and the counts of replanner_. A thread that holds mutex_ takes no lock
-// but those of the mailbox and of the progress thread. A part has a lock of its own. No thread holds it while it
-// calls the group or another part.
+// but those of the mailbox and of the progress thread. A part that threads share has a lock of its own. No thread
+// holds it while it calls the group, or another part than statistics_.
 class Group final : public MeasuredGroup, private Queue, public std::enable_shared_from_this<Group> {
  public:
   // Forms a group as Communicator::create() does. `nodes`: the ranks, and after them options.aggregators.

@@ -30,8 +30,8 @@ class Replanner {
             AggregatorGroup& aggregators)
       : member_(member), wires_(wires), mailbox_(mailbox), choice_(choice), aggregators_(aggregators) {}
 
-  // Once, when the group has formed and `choice` has learned its links. If aggregators may join, replans for the
-  // first time. Blocks. The group has not formed if this fails. `give_up` is called only in this call.
+  // Call it once, after the first learn() of `choice`. If aggregators may join, it replans for the first time.
+  // Blocks. The group cannot form if this fails. `give_up` is called only in this call.
   Status begin(const GiveUp& give_up);
   // Counts an operation, which all ranks start in the same order. True if a replan is due before it.
   bool is_due(const Operation& operation);
@@ -40,7 +40,7 @@ class Replanner {
   Status replan(Deadline deadline) { return replan(false, deadline, {}); }
   // The rates of the group's own connections and of its aggregator group's, since the last call.
   SeenRates seen_rates();
-  // The group's traffic is another from now on, so its usual rates are forgotten.
+  // Forgets the usual rates of the NICs. Call it when the group's own traffic changes.
   void traffic_changed() { link_watch_.forget(); }
 
  private:
