@@ -60,12 +60,16 @@ LAYERS: dict[str, tuple[str, str]] = {
         "rendezvous engine links options executor tuner transport memory codec schedule",
     ),
     "aggregator": ("an [aggregator](servers.md): joins groups, and adds", "communicator options"),
+    "parameters": (
+        "the parameter service: shards, calls, pairs of a worker and a server",
+        "rules communicator rendezvous engine options transport",
+    ),
     "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),
     "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),
     "python": (
         "pybind11 module `_core`, without torch",
-        "aggregator interpreter communicator links options executor cost verify planner cuda bucket low_rank "
-        "codec schedule",
+        "parameters aggregator interpreter communicator links options executor cost verify planner cuda bucket rules "
+        "low_rank codec schedule",
     ),
 }
 ALLOWED = {folder: set(others.split()) for folder, (_, others) in LAYERS.items()}

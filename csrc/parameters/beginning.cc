@@ -18,7 +18,6 @@
 namespace braid {
 namespace {
 
-constexpr int kMostMembers = 65536;
 constexpr milliseconds kGlance{1};
 constexpr milliseconds kLookForLate{200};
 // How long two late workers that take the same place at the same time need to see the conflict.
@@ -32,50 +31,6 @@ std::string server_text(int member) { return "the server of member " + std::to_s
 
 std::string late_key(const std::string& name, int k) {
   return "braid/parameters/" + name + "/late/" + std::to_string(k);
-}
-
-const char* text_of(Mode mode) {
-  switch (mode) {
-    case Mode::kAsync: return "async";
-    case Mode::kRoundRobin: return "round_robin";
-    case Mode::kSsp: return "ssp";
-    case Mode::kSync: return "sync";
-  }
-  return "?";
-}
-
-// All that must be equal on all members.
-std::string settings_of(const ServiceSetup& setup) {
-  std::string text = std::to_string(setup.elements) + " elements, rule " + to_text(setup.server.rule) + ", mode " +
-                     text_of(setup.server.mode);
-  if (setup.server.mode == Mode::kSsp) text += " with staleness " + std::to_string(setup.server.staleness);
-  if (setup.server.divides_by_staleness) text += ", rates divided by staleness";
-  text += ", servers";
-  for (const int server : setup.servers) text += " " + std::to_string(server);
-  for (const double share : setup.shares) text += " " + std::to_string(share);
-  return setup.server.settings.empty() ? text : text + ", " + setup.server.settings;
-}
-
-Status check(const ServiceSetup& setup) {
-  const auto bad = [](std::string text) { return Status(Code::kInvalidArgument, std::move(text)); };
-  if (setup.workers < 1 || setup.workers > kMostMembers) {
-    return bad("a parameter service with " + std::to_string(setup.workers) + " workers, expected at least 1");
-  }
-  if (setup.member < 0 || setup.member > kMostMembers) return bad("member " + std::to_string(setup.member) + " is not a number");
-  if (setup.servers.empty() || setup.servers.size() > UINT16_MAX) {
-    return bad("a parameter service needs 1 to 65535 servers");
-  }
-  for (size_t i = 0; i < setup.servers.size(); ++i) {
-    if (setup.servers[i] < 0 || std::count(setup.servers.begin(), setup.servers.end(), setup.servers[i]) > 1) {
-      return bad("servers must be different members, not negative numbers");
-    }
-  }
-  if (setup.server.mode == Mode::kSsp && setup.server.staleness < 0) return bad("staleness must be 0 or more");
-  if (setup.is_late && setup.member < setup.workers) {
-    return bad("late member " + std::to_string(setup.member) + ": the numbers up to " +
-               std::to_string(setup.workers - 1) + " belong to the workers of the beginning");
-  }
-  return {};
 }
 
 struct ServiceEngine {
@@ -96,8 +51,7 @@ Result<std::shared_ptr<Engine>> engine_of(const ServiceSetup& setup) {
 
 }  // namespace
 
-Result<std::unique_ptr<ParameterService>> ParameterService::create(ServiceSetup setup,
-                                                                           const GiveUp& give_up) {
+Result<std::unique_ptr<ParameterService>> ParameterService::create(ServiceSetup setup, const GiveUp& give_up) {
   if (Status bad = check(setup); !bad.ok()) return bad;
   auto extents = place(setup.elements, setup.servers.size(), setup.shares);
   if (!extents.ok()) return extents.status();
@@ -115,7 +69,8 @@ Result<std::unique_ptr<ParameterService>> ParameterService::create(ServiceSetup 
   return service;
 }
 
-ParameterService::ParameterService(ServiceSetup setup, std::shared_ptr<EngineImpl> engine, std::vector<Extent> extents)
+ParameterService::ParameterService(ServiceSetup setup, std::shared_ptr<EngineImpl> engine,
+                                   std::vector<Extent> extents)
     : setup_(std::move(setup)),
       engine_(std::move(engine)),
       extents_(std::move(extents)),
@@ -145,6 +100,7 @@ Status ParameterService::begin(const GiveUp& give_up) {
   if (server_) {
     if (is_worker_) {
       if (Status bad = server_->admit(setup_.member, setup_.server.settings); !bad.ok()) return bad;
+      server_->has_heard(setup_.member);
     }
     doorkeeper_ = std::thread([this] { admit_workers(); });
   }
@@ -206,7 +162,8 @@ Status ParameterService::reach(size_t place, Store& store, const GiveUp& give_up
   }
   Options options = setup_.options;
   if (setup_.is_late) options.timeout = std::min(options.timeout, kLatePairs);
-  auto pair = Pair::form(engine_, store, Pair::kWorker, pair_name(server, setup_.member), server_text(server), options);
+  auto pair =
+      Pair::form(engine_, store, Pair::kWorker, pair_name(server, setup_.member), server_text(server), options);
   if (!pair.ok()) return pair.status();
   clients_[place] = make_client(std::move(pair).value(), server_text(server));
   ClientCall join;
@@ -238,8 +195,8 @@ Status ParameterService::await_workers(const GiveUp& give_up) {
     if (Status refused = server_->refusal(); !refused.ok()) return refused;
     if (here == setup_.workers) return {};
     if (Clock::now() > deadline) {
-      return {Code::kTimeout, "only " + std::to_string(here) + " of " + std::to_string(setup_.workers) +
-                                  " workers have joined"};
+      return {Code::kTimeout,
+              "only " + std::to_string(here) + " of " + std::to_string(setup_.workers) + " workers have joined"};
     }
     if (give_up && give_up()) return {Code::kAborted, "the wait for workers was given up"};
     std::this_thread::sleep_for(kGlance);
@@ -291,7 +248,8 @@ void ParameterService::admit_late(Store& store) {
     if (!number.ok()) {
       if (number.status().code() == Code::kAborted) return;
       if (number.status().code() != Code::kTimeout) {
-        log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\" admits no more workers: its store is gone");
+        log(LogLevel::kWarning,
+            "parameter service \"" + setup_.name + "\" admits no more workers: its store is gone");
         return;
       }
       const Deadline again = Clock::now() + kLookForLate;

@@ -37,13 +37,16 @@ std::string name_of(CallKind kind) {
 
 Status check(const Call& call, uint64_t most_count, int state_vectors) {
   if (call.version != kCallVersion) {
-    return {Code::kMismatch, "it speaks version " + std::to_string(call.version) + " of the parameter service, not " +
-                                 std::to_string(kCallVersion) + "; install the same braid everywhere"};
+    return {Code::kMismatch, "it speaks version " + std::to_string(call.version) +
+                                 " of the parameter service, not " + std::to_string(kCallVersion) +
+                                 "; install the same braid everywhere"};
   }
   const auto kind = static_cast<uint8_t>(call.kind);
-  if (kind == 0 || kind > kLastCallKind) return {Code::kMismatch, "it makes a call of kind " + std::to_string(kind)};
+  if (kind == 0 || kind > kLastCallKind)
+    return {Code::kMismatch, "it makes a call of kind " + std::to_string(kind)};
   if (call.count > most_count) {
-    return {Code::kMismatch, too_large("a shard of its call", call.count * sizeof(float), most_count * sizeof(float))};
+    return {Code::kMismatch,
+            too_large("a shard of its call", call.count * sizeof(float), most_count * sizeof(float))};
   }
   if (call.ranges > kMostRanges) {
     return {Code::kMismatch, "its table has " + std::to_string(call.ranges) + " rows, more than the " +
@@ -54,8 +57,8 @@ Status check(const Call& call, uint64_t most_count, int state_vectors) {
     return {Code::kMismatch, too_large("its settings", call.body_bytes, kMostSettingsBytes)};
   }
   if (call.body_bytes == body_bytes_of(call, state_vectors)) return {};
-  return {Code::kMismatch, name_of(call.kind) + " has a body of " + std::to_string(call.body_bytes) + " bytes, not " +
-                               std::to_string(body_bytes_of(call, state_vectors))};
+  return {Code::kMismatch, name_of(call.kind) + " has a body of " + std::to_string(call.body_bytes) +
+                               " bytes, not " + std::to_string(body_bytes_of(call, state_vectors))};
 }
 
 }  // namespace braid

@@ -15,24 +15,25 @@
 
 namespace braid {
 
-inline constexpr uint32_t kCallVersion = 1;       // raised with every change of Call, RangeNumbers or Answer
-inline constexpr uint32_t kMostRanges = 4096;     // of one table
+inline constexpr uint32_t kCallVersion = 1;    // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kMostRanges = 4096;  // of one table
 inline constexpr size_t kMostSettingsBytes = 65536;
 inline constexpr size_t kMostAnswerTextBytes = 4096;
 
 enum class CallKind : uint8_t {
-  kJoin = 1,   // body: the settings of the worker; answered when the server knows the worker
-  kInstall,    // body: values of a shard that no server has yet
-  kPush,       // body: an update
-  kPull,       // answer: the values
-  kPushPull,   // body: an update; answer: the values after it, or the elastic difference
-  kAdopt,      // asks this server to take over the shard of a lost one; `base`: the version that the worker has
-  kSnapshot,   // answer: the values and the rule's state
-  kRestore,    // body: as the answer of kSnapshot
-  kLeave,      // the worker needs this server no more
+  kJoin = 1,  // body: the settings of the worker; answered when the server knows the worker
+  kInstall,   // body: values of a shard that no server has yet
+  kPush,      // body: an update
+  kPull,      // answer: the values
+  kPushPull,  // body: an update; answer: the values after it, or the elastic difference
+  kAdopt,     // asks this server to take over the shard of a lost one; `base`: the version that the worker has
+  kSnapshot,  // answer: the values and the rule's state
+  kRestore,   // body: as the answer of kSnapshot
+  kLeave,     // the worker needs this server no more
 };
 inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kLeave);
 std::string name_of(CallKind kind);
+inline bool is_push(CallKind kind) { return kind == CallKind::kPush || kind == CallKind::kPushPull; }
 inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
 
 struct Call {
@@ -69,7 +70,7 @@ struct Answer {
   Verdict verdict = Verdict::kDone;
   Code code = Code::kOk;
   uint16_t reserved = 0;
-  uint32_t staleness = 0;      // of the update: how many others came between its base and it
+  uint32_t staleness = 0;  // of the update: how many others came between its base and it
   uint32_t unused = 0;
   uint64_t shard_version = 0;  // number of updates in the values
   uint64_t steps = 0;          // kSnapshot

@@ -20,7 +20,8 @@ Pair::~Pair() {
 }
 
 Result<std::unique_ptr<Pair>> Pair::form(std::shared_ptr<EngineImpl> engine, Store& store, End end,
-                                         const std::string& name, const std::string& peer, const Options& options) {
+                                         const std::string& name, const std::string& peer,
+                                         const Options& options) {
   std::unique_ptr<Pair> pair(new Pair(std::move(engine), end, options));
   Status bad;
   const Status thrown = caught("forming a pair", [&] {

@@ -23,7 +23,8 @@ Result<std::vector<Extent>> place(size_t elements, size_t servers, const std::ve
   const auto is_wrong = [](double share) { return !std::isfinite(share) || share < 0; };
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
   if (std::any_of(parts.begin(), parts.end(), is_wrong) || !std::isfinite(sum) || sum <= 0) {
-    return Status(Code::kInvalidArgument, "shares of servers must be finite and not negative, and not all be zero");
+    return Status(Code::kInvalidArgument,
+                  "shares of servers must be finite and not negative, and not all be zero");
   }
   std::vector<Extent> extents;
   double before = 0;

@@ -118,7 +118,8 @@ bool RemoteClient::step() {
   }
   if (!open.has_answer) return take_answer(open);
   // An answer proves that the server has all parts of the call.
-  if (!std::all_of(std::begin(open.sends), std::end(open.sends), [](const Request& sent) { return sent.done(); })) {
+  if (!std::all_of(std::begin(open.sends), std::end(open.sends),
+                   [](const Request& sent) { return sent.done(); })) {
     return false;
   }
   received_bytes_.fetch_add(call.answer.body_bytes, std::memory_order_relaxed);
@@ -137,11 +138,12 @@ bool RemoteClient::take_answer(Open& open) {
   const ClientCall& call = *open.call;
   const Answer& answer = call.answer;
   const bool failed = answer.verdict == Verdict::kFailed;
-  const uint64_t expected = failed ? std::min<uint64_t>(answer.body_bytes, kMostAnswerTextBytes) : call.into.size();
+  const uint64_t expected =
+      failed ? std::min<uint64_t>(answer.body_bytes, kMostAnswerTextBytes) : call.into.size();
   if (answer.version != kCallVersion || answer.body_bytes != expected) {
     fail_locked({Code::kMismatch, peer_ + " answers " + name_of(call.call.kind) + " with " +
-                                      std::to_string(answer.body_bytes) + " bytes, not " + std::to_string(expected) +
-                                      "; is braid the same everywhere?"});
+                                      std::to_string(answer.body_bytes) + " bytes, not " +
+                                      std::to_string(expected) + "; is braid the same everywhere?"});
     return true;
   }
   if (answer.body_bytes == 0) return true;

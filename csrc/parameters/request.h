@@ -34,7 +34,8 @@ class ParameterRequest {
   std::deque<int> places_;        // of the servers that were called
   CallKind kind_ = CallKind::kPull;
   std::vector<uint64_t> versions_;
-  float* values_ = nullptr;            // where the whole vector of values arrives; null: it does not
+  // Once it is done: a whole vector of values for a rescue, or null.
+  const float* newest_ = nullptr;
   Status status_;
   int lost_parts_ = 0;
   Clock::time_point began_;

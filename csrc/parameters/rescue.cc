@@ -32,7 +32,8 @@ void ParameterService::begin_rescue(size_t shard, const Status& why) {
 
 void ParameterService::ask_next_server(Rescue& rescue) {
   std::vector<bool> lives;
-  for (size_t place = 0; place < clients_.size(); ++place) lives.push_back(clients_[place] && !lost_[place].load());
+  for (size_t place = 0; place < clients_.size(); ++place)
+    lives.push_back(clients_[place] && !lost_[place].load());
   rescue.to = successor_of(rescue.to, lives);
   rescue.state = Rescue::State::kAsk;
   rescue.ask_at = Clock::now();
@@ -59,8 +60,9 @@ bool ParameterService::move_rescue(size_t shard) {
   if (rescue.state == Rescue::State::kAsk) {
     if (now < rescue.ask_at) return false;
     if (now > rescue.due) {
-      failure_ = {Code::kPeerLost, "this worker has lost a parameter server that other workers still reach; start the "
-                                   "worker again"};
+      failure_ = {Code::kPeerLost,
+                  "this worker has lost a parameter server that other workers still reach; start the "
+                  "worker again"};
       return true;
     }
     call_with(CallKind::kAdopt, {});

@@ -75,7 +75,9 @@ class Server {
   // The worker has left or died. It no longer counts for those who wait.
   void dismiss(int worker, bool died);
   std::vector<int> workers() const;
-  // How many workers with numbers below this one have ever come, also those that were refused.
+  // The worker has the answer of admit().
+  void has_heard(int worker);
+  // How many workers with numbers below this one have heard whether they are admitted.
   int arrivals(int below) const;
   // The first refusal of admit(), or ok.
   Status refusal() const;
@@ -158,7 +160,7 @@ class Server {
 
   mutable std::mutex mutex_;
   std::set<int> workers_;  // those that live
-  std::set<int> have_come_;
+  std::set<int> have_heard_;
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   std::vector<Floats> free_;

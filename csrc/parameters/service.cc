@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/caught.h"
+#include "base/log.h"
 #include "transport/doorbell.h"
 
 namespace braid {
@@ -17,105 +18,6 @@ constexpr milliseconds kLookSeldom{500};
 constexpr milliseconds kLeaveTime{1000};
 
 }  // namespace
-
-// ---- Requests
-
-uint32_t ParameterRequest::staleness() const {
-  uint32_t most = 0;
-  for (const ClientCall& call : calls_) most = std::max(most, call.answer.staleness);
-  return most;
-}
-
-std::vector<uint64_t> ParameterRequest::steps() const {
-  std::vector<uint64_t> steps;
-  for (const ClientCall& call : calls_) steps.push_back(call.answer.steps);
-  return steps;
-}
-
-ParameterService::Request ParameterService::start(CallKind kind, float* values, const Fill& fill) {
-  auto request = std::make_shared<ParameterRequest>();
-  request->kind_ = kind;
-  request->values_ = values;
-  request->began_ = Clock::now();
-  const Deadline deadline = call_deadline();
-  const std::lock_guard lock(mutex_);
-  request->versions_ = versions_;
-  for (size_t shard = 0; shard < extents_.size(); ++shard) {
-    ClientCall& call = request->calls_.emplace_back();
-    call.call.kind = kind;
-    call.call.shard = static_cast<uint16_t>(shard);
-    call.call.count = extents_[shard].count;
-    call.call.base = versions_[shard];
-    call.deadline = deadline;
-    request->places_.push_back(homes_[shard].load());
-    fill(shard, call);
-  }
-  open_.push_back(request);
-  for (size_t shard = 0; shard < extents_.size(); ++shard) start_call(shard, *request);
-  return request;
-}
-
-void ParameterService::start_call(size_t shard, ParameterRequest& request) {
-  ClientCall& call = request.calls_[shard];
-  Client* const client = clients_[static_cast<size_t>(request.places_[shard])].get();
-  if (!failure_.ok()) {
-    call.finish(failure_);
-  } else if (client != nullptr) {
-    client->start(call);
-  } else {
-    call.finish({Code::kPeerLost, "that server was not there when this worker came"});
-  }
-}
-
-namespace {
-
-template <class T>
-auto part(T* vector, const Extent& extent, size_t vectors = 1) {
-  return std::span(vector + extent.begin * vectors, extent.count * vectors);
-}
-
-}  // namespace
-
-ParameterService::Request ParameterService::install(const float* values) {
-  return start(CallKind::kInstall, nullptr, [&](size_t shard, ClientCall& call) {
-    call.body = std::as_bytes(part(values, extents_[shard]));
-    call.call.base = 0;
-  });
-}
-
-ParameterService::Request ParameterService::push(const float* update, float* result, Table table, float scale,
-                                                 const ParameterRequest* based_on) {
-  const auto shared = std::make_shared<const Table>(std::move(table));
-  const CallKind kind = result == nullptr ? CallKind::kPush : CallKind::kPushPull;
-  return start(kind, result, [&](size_t shard, ClientCall& call) {
-    call.table = shared;
-    call.call.scale = scale;
-    if (based_on != nullptr) call.call.base = based_on->versions()[shard];
-    call.body = std::as_bytes(part(update, extents_[shard]));
-    if (result != nullptr) call.into = std::as_writable_bytes(part(result, extents_[shard]));
-  });
-}
-
-ParameterService::Request ParameterService::pull(float* values) {
-  return start(CallKind::kPull, values, [&](size_t shard, ClientCall& call) {
-    call.into = std::as_writable_bytes(part(values, extents_[shard]));
-  });
-}
-
-ParameterService::Request ParameterService::snapshot(float* values) {
-  const auto vectors = static_cast<size_t>(1 + state_vectors_);
-  return start(CallKind::kSnapshot, nullptr, [&](size_t shard, ClientCall& call) {
-    call.into = std::as_writable_bytes(part(values, extents_[shard], vectors));
-  });
-}
-
-ParameterService::Request ParameterService::restore(const float* values, const std::vector<uint64_t>& steps) {
-  const auto vectors = static_cast<size_t>(1 + state_vectors_);
-  return start(CallKind::kRestore, nullptr, [&](size_t shard, ClientCall& call) {
-    call.body = std::as_bytes(part(values, extents_[shard], vectors));
-    call.call.steps = shard < steps.size() ? steps[shard] : 0;
-  });
-}
 
 // ---- What moves them
 
@@ -145,14 +47,14 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
     if (status.ok()) continue;
     const bool is_lost = failure_.ok() && lost_[static_cast<size_t>(request.places_[shard])].load();
     if (is_lost && tend_lost_part(shard, request)) return false;
-    if (bad.ok()) bad = is_lost && !failure_.ok() ? failure_ : status;
+    if (bad.ok()) bad = failure_.ok() ? status : failure_;
   }
   for (size_t shard = 0; bad.ok() && shard < extents_.size(); ++shard) {
     const uint64_t version = request.calls_[shard].answer.shard_version;
     request.versions_[shard] = version;
-    if (request.values_ != nullptr) versions_[shard] = version;
+    if (request.newest_ != nullptr) versions_[shard] = version;
   }
-  if (bad.ok() && request.values_ != nullptr) newest_ = request.values_;
+  if (bad.ok() && request.newest_ != nullptr) newest_ = request.newest_;
   request.status_ = bad;
   request.ended_ = Clock::now();
   request.done_.store(true, std::memory_order_release);  // from here on its memory belongs to the caller again
@@ -178,7 +80,9 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   call.body = {};
   call.call.ranges = 0;
   call.answer = {};
-  if (kind == CallKind::kPush) {
+  // The elastic difference of a lost part is zero: worker and centre stay where they are.
+  if (is_elastic() && kind == CallKind::kPushPull) std::fill(call.into.begin(), call.into.end(), std::byte{0});
+  if (kind == CallKind::kPush || (is_elastic() && kind == CallKind::kPushPull)) {
     call.answer.shard_version = versions_[shard];
     call.finish({});
     return true;
@@ -212,9 +116,29 @@ bool ParameterService::poll_sessions() {
   return moved;
 }
 
+void ParameterService::fence(milliseconds stood_still) {
+  const Status why(Code::kAborted, "this process stood still for " + std::to_string(stood_still.count() / 1000) +
+                                       " s, and the others may have gone on without it; start it again");
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = why;
+  }
+  for (const auto& client : clients_) {
+    if (client) client->fail(why);
+  }
+  if (server_) server_->close(why);
+  sessions_.clear();
+  log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + why.message());
+}
+
 void ParameterService::poll_until_stopped() {
+  const milliseconds limit = setup_.options.peer_timeout;  // others take a silent member for lost after this
+  auto looked_at = Clock::now();
   Waiter waiter(engine_->bell());
   while (!is_stopping()) {
+    const auto now = Clock::now();
+    const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
+    if (limit.count() > 0 && gap > limit && has_clients_.load(std::memory_order_acquire)) fence(gap);
     bool moved = poll_sessions();
     bool is_waiting = false;
     if (has_clients_.load(std::memory_order_acquire)) {

@@ -26,23 +26,9 @@
 #include "parameters/request.h"
 #include "parameters/server.h"
 #include "parameters/session.h"
+#include "parameters/setup.h"
 
 namespace braid {
-
-struct ServiceSetup {
-  std::string name;
-  int member = 0;
-  int workers = 1;           // members 0 .. workers-1 are the workers of the beginning
-  std::vector<int> servers;  // members that hold shards: shard i lies with servers[i] at first
-  size_t elements = 0;
-  std::vector<double> shares;  // relative sizes of the shards; empty: equal
-  ServerOptions server;        // `settings` are completed by the service
-  bool is_late = false;        // a worker that joins a service that runs
-  Options options;             // `timeout` is the limit of every call, and of the beginning
-  std::shared_ptr<Store> store;       // where the members find each other
-  std::shared_ptr<Store> door_store;  // the same, for the thread that admits workers; may be `store` if threads may share it
-  std::shared_ptr<Engine> engine;  // null: the one that all services of this process share
-};
 
 class ParameterService {
  public:
@@ -61,7 +47,8 @@ class ParameterService {
   // The values of worker 0 become the servers'. On other workers the values are ignored.
   using Request = std::shared_ptr<ParameterRequest>;
   Request install(const float* values);
-  // Vectors have elements() numbers. `result` may be null: nothing comes back. `based_on`: the request whose values the
+  // Vectors have elements() numbers. `result` may be null: nothing comes back. A `result` (of the elastic rule an
+  // `update`) stays valid and unchanged until a later request brings values: a rescue may read it. `based_on`: the request whose values the
   // update was computed with; null: the last one that brought values and was done before this call.
   Request push(const float* update, float* result, Table table, float scale, const ParameterRequest* based_on);
   Request pull(float* values);
@@ -72,13 +59,13 @@ class ParameterService {
   Waited wait(const ParameterRequest& request, Deadline deadline, const GiveUp& give_up);
 
   struct Stats {
-    Server::Stats server;               // of this member's shards
-    std::vector<int> workers;           // that this server has now
-    std::vector<std::string> wires;     // by shard's first server
-    std::vector<uint64_t> sent_bytes;   // to each server
+    Server::Stats server;              // of this member's shards
+    std::vector<int> workers;          // that this server has now
+    std::vector<std::string> wires;    // by shard's first server
+    std::vector<uint64_t> sent_bytes;  // to each server
     std::vector<uint64_t> received_bytes;
-    std::vector<int> homes;             // by shard: its server's place in `servers`
-    uint64_t lost_parts = 0;            // parts of updates that went to servers that died
+    std::vector<int> homes;   // by shard: its server's place in `servers`
+    uint64_t lost_parts = 0;  // parts of updates that went to servers that died
   };
   Stats stats() const;
   Status failure() const;  // why this worker can go on no more, or ok
@@ -113,10 +100,12 @@ class ParameterService {
   Deadline call_deadline() const { return deadline_after(setup_.options.timeout); }
 
   void poll_until_stopped();  // the first thread
+  // Ends all that this member does: the others may have gone on without it.
+  void fence(milliseconds stood_still);
   bool poll_sessions();
   bool poll_clients();
   using Fill = std::function<void(size_t shard, ClientCall& call)>;
-  Request start(CallKind kind, float* values, const Fill& fill);
+  Request start(CallKind kind, const float* newest, const Fill& fill);
   void start_call(size_t shard, ParameterRequest& request);
   // Ends requests whose calls are over, and moves rescues. True if anything moved.
   bool tend();
@@ -127,6 +116,7 @@ class ParameterService {
   void begin_rescue(size_t shard, const Status& why);
   bool move_rescue(size_t shard);
   void ask_next_server(Rescue& rescue);
+  bool is_elastic() const { return setup_.server.rule.kind == RuleKind::kElastic; }
   bool is_stopping() const { return stopping_.load(std::memory_order_acquire); }
 
   const ServiceSetup setup_;

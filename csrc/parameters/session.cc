@@ -57,6 +57,7 @@ bool Session::step() {
         end(leaves_ ? Status() : request_.status());
         return true;
       }
+      if (job_->call.kind == CallKind::kJoin) server_.has_heard(worker_);
       if (job_->buffer) server_.release(std::move(job_->buffer));
       snapshot_.reset();
       ++number_;

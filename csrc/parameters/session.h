@@ -49,8 +49,8 @@ class Session {
   Request request_;
   Request body_request_;
   Table table_;
-  std::string text_;         // settings of the worker, or the reason of a failure
-  Floats snapshot_;          // for kSnapshot and kRestore, which are larger than a buffer
+  std::string text_;  // settings of the worker, or the reason of a failure
+  Floats snapshot_;   // for kSnapshot and kRestore, which are larger than a buffer
   std::unique_ptr<Job> job_;
 };
 

@@ -44,8 +44,8 @@ Status Shard::check(std::span<const RangeNumbers> table) const {
     covered = row.end;
   }
   if (covered >= begin_ + count_) return {};
-  return {Code::kInvalidArgument, "a table gives numbers for " + std::to_string(covered) + " elements, not for all " +
-                                      std::to_string(begin_ + count_)};
+  return {Code::kInvalidArgument, "a table gives numbers for " + std::to_string(covered) +
+                                      " elements, not for all " + std::to_string(begin_ + count_)};
 }
 
 Result<uint32_t> Shard::apply(const Update& update) {

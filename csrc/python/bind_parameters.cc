@@ -62,7 +62,8 @@ class HeldRequest {
     }
     waited_ += Clock::now() - began;
     if (interrupts.restore()) throw py::error_already_set();
-    if (!request_->done()) raise({Code::kTimeout, "the parameter servers have not answered yet; the request goes on"});
+    if (!request_->done())
+      raise({Code::kTimeout, "the parameter servers have not answered yet; the request goes on"});
     raise_if_failed(request_->status());
   }
   const ParameterRequest& finished() const {
@@ -204,12 +205,12 @@ class PythonService {
   py::object newest_ = py::none();  // values that a rescue may need (service.h)
 };
 
-std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name, int member, int workers,
-                                            const std::vector<int>& servers, size_t elements,
-                                            const std::optional<std::vector<double>>& shares, const std::string& rule,
-                                            const std::string& settings, const std::string& mode, int staleness,
-                                            bool staleness_rate, double timeout_s, bool late,
-                                            const std::string& reach) {
+std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name,
+                                            int member, int workers, const std::vector<int>& servers,
+                                            size_t elements, const std::optional<std::vector<double>>& shares,
+                                            const std::string& rule, const std::string& settings,
+                                            const std::string& mode, int staleness, bool staleness_rate,
+                                            double timeout_s, bool late, const std::string& reach) {
   auto options = options_from_env();
   raise_if_failed(options.status());
   auto spec = rule_from_text(rule);
@@ -258,14 +259,14 @@ void bind_parameters(py::module_& m) {
       .def_property_readonly("lost_parts", [](const HeldRequest& self) { return self.finished().lost_parts(); });
 
   py::class_<PythonService>(m, "ParameterService")
-      .def(py::init(&make_service), py::arg("store"), py::arg("door_store"), py::arg("name"), py::kw_only(), py::arg("member"),
-           py::arg("workers"), py::arg("servers"), py::arg("elements"), py::arg("shares") = py::none(),
-           py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async", py::arg("staleness") = 0,
-           py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0, py::arg("late") = false,
-           py::arg("reach") = "")
+      .def(py::init(&make_service), py::arg("store"), py::arg("door_store"), py::arg("name"), py::kw_only(),
+           py::arg("member"), py::arg("workers"), py::arg("servers"), py::arg("elements"),
+           py::arg("shares") = py::none(), py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async",
+           py::arg("staleness") = 0, py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0,
+           py::arg("late") = false, py::arg("reach") = "")
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
-      .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true), py::arg("numbers"),
-           py::arg("scale") = 1.0f, py::arg("based_on").none(true) = py::none())
+      .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
+           py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on").none(true) = py::none())
       .def("pull", &PythonService::pull, py::arg("out"))
       .def("snapshot", &PythonService::snapshot)
       .def("ends", &PythonService::ends)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parameters/call.h"
-
 #include <gtest/gtest.h>
+
+#include "parameters/call.h"
 
 namespace braid {
 namespace {

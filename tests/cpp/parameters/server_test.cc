@@ -9,7 +9,6 @@
 
 #include "parameters/services.h"
 
-
 namespace braid::testing {
 namespace {
 
@@ -143,7 +142,8 @@ TEST_F(OneServer, ANewcomerStartsAtTheLeastClock) {
     call(1, CallKind::kPush, -1);
   }
   ASSERT_TRUE(server_->admit(7, "same").ok());
-  EXPECT_FALSE(call(0, CallKind::kPushPull, -1).done()) << "waits for the newcomer's next update, not for its first three";
+  EXPECT_FALSE(call(0, CallKind::kPushPull, -1).done())
+      << "waits for the newcomer's next update, not for its first three";
   call(1, CallKind::kPush, -1);
   const Played& newcomer = call(7, CallKind::kPushPull, -1);
   EXPECT_TRUE(newcomer.done());

@@ -46,7 +46,8 @@ TEST(Shard, CountsStaleness) {
   EXPECT_EQ(shard.apply({0, gradient.data(), nullptr, table, 1, 0}).value(), 0u);
   EXPECT_EQ(shard.apply({1, gradient.data(), nullptr, table, 1, 0}).value(), 1u);
   EXPECT_EQ(shard.apply({2, gradient.data(), nullptr, table, 1, 2}).value(), 0u);
-  EXPECT_EQ(shard.apply({2, gradient.data(), nullptr, table, 1, 9}).value(), 0u) << "a base from the future is not stale";
+  EXPECT_EQ(shard.apply({2, gradient.data(), nullptr, table, 1, 9}).value(), 0u)
+      << "a base from the future is not stale";
   EXPECT_EQ(shard.staleness()[0], 3u);
   EXPECT_EQ(shard.staleness()[1], 1u);
 }
@@ -82,8 +83,8 @@ TEST(Shard, CompensatesWithTheValuesThatTheWorkerHad) {
   numbers.lambda = 2;
   const Table table{{108, numbers}};
   std::vector<float> got(8);
-  shard.read(1, got.data());                                                           // worker 1 has 1
-  ASSERT_TRUE(shard.apply({0, gradient.data(), got.data(), table, 1, 0}).ok());        // others move it to 0.5
+  shard.read(1, got.data());                                                     // worker 1 has 1
+  ASSERT_TRUE(shard.apply({0, gradient.data(), got.data(), table, 1, 0}).ok());  // others move it to 0.5
   ASSERT_TRUE(shard.apply({1, gradient.data(), nullptr, table, 1, 0}).ok());
   // g + lambda g g (w - backup) = 1 + 2 (0.5 - 1) = 0
   EXPECT_EQ(shard.values()[0], 0.5f);

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requests of a worker: one call to each shard.
+#include <algorithm>
+#include <utility>
+
+#include "parameters/service.h"
+
+namespace braid {
+
+uint32_t ParameterRequest::staleness() const {
+  uint32_t most = 0;
+  for (const ClientCall& call : calls_) most = std::max(most, call.answer.staleness);
+  return most;
+}
+
+std::vector<uint64_t> ParameterRequest::steps() const {
+  std::vector<uint64_t> steps;
+  for (const ClientCall& call : calls_) steps.push_back(call.answer.steps);
+  return steps;
+}
+
+ParameterService::Request ParameterService::start(CallKind kind, const float* newest, const Fill& fill) {
+  auto request = std::make_shared<ParameterRequest>();
+  request->kind_ = kind;
+  request->newest_ = newest;
+  request->began_ = Clock::now();
+  const Deadline deadline = call_deadline();
+  const std::lock_guard lock(mutex_);
+  request->versions_ = versions_;
+  for (size_t shard = 0; shard < extents_.size(); ++shard) {
+    ClientCall& call = request->calls_.emplace_back();
+    call.call.kind = kind;
+    call.call.shard = static_cast<uint16_t>(shard);
+    call.call.count = extents_[shard].count;
+    call.call.base = versions_[shard];
+    call.deadline = deadline;
+    request->places_.push_back(homes_[shard].load());
+    fill(shard, call);
+  }
+  open_.push_back(request);
+  for (size_t shard = 0; shard < extents_.size(); ++shard) start_call(shard, *request);
+  return request;
+}
+
+void ParameterService::start_call(size_t shard, ParameterRequest& request) {
+  ClientCall& call = request.calls_[shard];
+  Client* const client = clients_[static_cast<size_t>(request.places_[shard])].get();
+  if (!failure_.ok()) {
+    call.finish(failure_);
+  } else if (client != nullptr) {
+    client->start(call);
+  } else {
+    call.finish({Code::kPeerLost, "that server was not there when this worker came"});
+  }
+}
+
+namespace {
+
+template <class T>
+auto part(T* vector, const Extent& extent, size_t vectors = 1) {
+  return std::span(vector + extent.begin * vectors, extent.count * vectors);
+}
+
+}  // namespace
+
+ParameterService::Request ParameterService::install(const float* values) {
+  return start(CallKind::kInstall, nullptr, [&](size_t shard, ClientCall& call) {
+    call.body = std::as_bytes(part(values, extents_[shard]));
+    call.call.base = 0;
+  });
+}
+
+ParameterService::Request ParameterService::push(const float* update, float* result, Table table, float scale,
+                                                 const ParameterRequest* based_on) {
+  const auto shared = std::make_shared<const Table>(std::move(table));
+  const CallKind kind = result == nullptr ? CallKind::kPush : CallKind::kPushPull;
+  return start(kind, is_elastic() ? update : result, [&](size_t shard, ClientCall& call) {
+    call.table = shared;
+    call.call.scale = scale;
+    if (based_on != nullptr) call.call.base = based_on->versions()[shard];
+    call.body = std::as_bytes(part(update, extents_[shard]));
+    if (result != nullptr) call.into = std::as_writable_bytes(part(result, extents_[shard]));
+  });
+}
+
+ParameterService::Request ParameterService::pull(float* values) {
+  return start(CallKind::kPull, values, [&](size_t shard, ClientCall& call) {
+    call.into = std::as_writable_bytes(part(values, extents_[shard]));
+  });
+}
+
+ParameterService::Request ParameterService::snapshot(float* values) {
+  const auto vectors = static_cast<size_t>(1 + state_vectors_);
+  return start(CallKind::kSnapshot, nullptr, [&](size_t shard, ClientCall& call) {
+    call.into = std::as_writable_bytes(part(values, extents_[shard], vectors));
+  });
+}
+
+ParameterService::Request ParameterService::restore(const float* values, const std::vector<uint64_t>& steps) {
+  const auto vectors = static_cast<size_t>(1 + state_vectors_);
+  return start(CallKind::kRestore, nullptr, [&](size_t shard, ClientCall& call) {
+    call.body = std::as_bytes(part(values, extents_[shard], vectors));
+    call.call.steps = shard < steps.size() ? steps[shard] : 0;
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// In which order a server applies updates, and who gets a buffer for one.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "parameters/server.h"
+
+namespace braid {
+
+uint64_t Server::least_clock(const Entry& entry) {
+  uint64_t least = UINT64_MAX;
+  for (const auto& [worker, progress] : entry.progress) least = std::min(least, progress.clock);
+  return least == UINT64_MAX ? 0 : least;
+}
+
+// The turn goes to the living worker with the next number.
+bool Server::is_turn_of(int worker, const Entry& entry) const {
+  auto next = workers_.upper_bound(entry.last);
+  if (next == workers_.end()) next = workers_.begin();
+  return next != workers_.end() && *next == worker;
+}
+
+// ---- Buffers
+
+int Server::turns_before(const Job& job) const {
+  const auto index = static_cast<size_t>(job.call.shard);
+  if (!is_push(job.call.kind) || index >= entries_.size()) return 0;
+  const Entry& entry = entries_[index];
+  int before = 0;
+  if (options_.mode == Mode::kSync) {
+    for (const auto& [worker, progress] : entry.progress) {
+      if (worker == job.worker) return progress.has_contributed ? options_.buffers : before;
+      before += progress.has_contributed ? 0 : 1;
+    }
+  } else if (options_.mode == Mode::kRoundRobin) {
+    for (const int worker : workers_) {
+      // Workers between the one that pushed last and this one, in the circle of numbers.
+      const bool after_last = worker > entry.last;
+      const bool before_this = worker < job.worker;
+      before += job.worker > entry.last ? (after_last && before_this) : (after_last || before_this);
+    }
+  }
+  return before;
+}
+
+Floats Server::take_buffer_locked() {
+  if (buffers_out_ >= options_.buffers) return nullptr;
+  Floats buffer = free_.empty() ? make_floats(most_count_) : std::move(free_.back());
+  if (!free_.empty()) free_.pop_back();
+  ++buffers_out_;
+  return buffer;
+}
+
+void Server::give_back_locked(Floats buffer) {
+  if (!buffer) return;
+  --buffers_out_;
+  free_.push_back(std::move(buffer));
+}
+
+Floats Server::acquire(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  return turns_before(job) < options_.buffers ? take_buffer_locked() : nullptr;
+}
+
+void Server::release(Floats buffer) {
+  const std::lock_guard lock(mutex_);
+  give_back_locked(std::move(buffer));
+  settle_locked();
+}
+
+// ---- Updates
+
+bool Server::advance_push(Job& job, Entry& entry) {
+  if (options_.mode == Mode::kSync) return advance_sync(job, entry);
+  const bool pulls = job.call.kind == CallKind::kPushPull;
+  const bool reads_now = pulls && options_.mode != Mode::kSsp;
+  Progress& progress = entry.progress[job.worker];
+  if (!job.is_applied) {
+    if (options_.mode == Mode::kRoundRobin && !is_turn_of(job.worker, entry)) return false;
+    auto stale = entry.shard.apply(
+        {job.worker, job.update, reads_now ? job.result : nullptr, *job.table, job.call.scale, job.call.base});
+    if (!stale.ok()) {
+      job.status = stale.status();
+      return true;
+    }
+    job.is_applied = true;
+    job.answer.staleness = stale.value();
+    job.answer.shard_version = entry.shard.version();
+    if (reads_now) job.reply = job.result;
+    entry.last = job.worker;
+    ++progress.clock;
+    ++updates_;
+    if (!reads_now) give_back_locked(std::move(job.buffer));
+  }
+  if (!pulls || reads_now) return true;
+  if (progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness)) return false;
+  return read(job, entry);
+}
+
+// ---- One update of the mean of all workers
+
+// The values do not change until all workers have pushed again. So the answers come from the shard itself.
+bool Server::advance_sync(Job& job, Entry& entry) {
+  Progress& mine = entry.progress[job.worker];
+  if (!job.is_applied) {
+    if (mine.has_contributed) return false;  // to the round before this one, which goes on
+    for (const auto& [worker, progress] : entry.progress) {
+      if (worker < job.worker && !progress.has_contributed) return false;
+    }
+    job.status = entry.shard.check(*job.table);
+    if (!job.status.ok()) return true;
+    add_to_round(job, entry);
+    mine.has_contributed = job.is_applied = true;
+    end_round_if_due(entry);
+  }
+  if (mine.has_contributed) return false;
+  if (job.call.kind == CallKind::kPushPull) {
+    job.reply = entry.shard.values();
+    if (!job.is_remote) read(job, entry);
+  }
+  job.answer.shard_version = entry.shard.version();
+  return true;
+}
+
+// Workers contribute in the order of their numbers, so that the sum has the same bits in every run.
+void Server::add_to_round(Job& job, Entry& entry) {
+  const size_t count = entry.shard.count();
+  if (!entry.sum) entry.sum = make_floats(count);
+  float* sum = entry.sum.get();
+  const float scale = job.call.scale;
+  if (entry.summed == 0) {
+    for (size_t i = 0; i < count; ++i) sum[i] = scale * job.update[i];
+    entry.table = *job.table;
+  } else {
+    for (size_t i = 0; i < count; ++i) sum[i] += scale * job.update[i];
+  }
+  ++entry.summed;
+  ++updates_;
+  give_back_locked(std::move(job.buffer));
+}
+
+void Server::end_round_if_due(Entry& entry) {
+  if (entry.summed == 0) return;
+  for (const auto& [worker, progress] : entry.progress) {
+    if (!progress.has_contributed) return;
+  }
+  const float mean = 1.0f / static_cast<float>(std::exchange(entry.summed, 0));
+  const auto applied = entry.shard.apply({-1, entry.sum.get(), nullptr, entry.table, mean, entry.shard.version()});
+  if (!applied.ok()) log(LogLevel::kWarning, "a parameter server: " + applied.status().message());
+  for (auto& [worker, progress] : entry.progress) {
+    progress.has_contributed = false;
+    ++progress.clock;
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid.Parameters``: workers in processes of their own, without torch."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from ranks import Rank, run_ranks
+
+pytestmark = pytest.mark.multiprocess
+
+ELEMENTS = 1003
+
+
+def join(rank: Rank, **options):
+    import braid
+
+    return braid.Parameters(
+        f"file://{rank.folder}/parameters", elements=ELEMENTS, rank=rank.rank, timeout_s=60.0,
+        **{"size": rank.size, **options},
+    )  # fmt: skip
+
+
+def quadratic(rank: Rank, mode: str, rule: str, numbers: dict) -> float:
+    """Minimise |x - target|^2 together; return the distance at the end."""
+    target = np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
+    with join(rank, mode=mode, rule=rule, staleness=2) as parameters:
+        values = parameters.start(np.full(ELEMENTS, float(rank.rank), np.float32))
+        assert values[0] == 0.0 or rank.rank > 0
+        for _ in range(60):
+            parameters.push_pull(values - target, values, **numbers).wait()
+        parameters.pull(values).wait()
+    return float(np.abs(values - target).max())
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule", "numbers"),
+    [
+        ("async", "sgd", {"rate": 0.1}),
+        ("ssp", "sgd:momentum", {"rate": 0.05, "momentum": 0.5}),
+        ("sync", "sgd", {"rate": 0.2}),
+        ("round_robin", "sgd", {"rate": 0.1}),
+    ],
+)
+def test_workers_find_the_minimum(wire, mode, rule, numbers):
+    for distance in run_ranks(quadratic, 3, mode, rule, numbers, wire=wire, join=False):
+        assert distance < 0.05
+
+
+def one_of_many(rank: Rank) -> list[float]:
+    with join(rank) as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        requests = [parameters.push_pull(np.full(ELEMENTS, -1, np.float32), None, rate=1.0) for _ in range(10)]
+        for request in requests:
+            request.wait()
+        rank.mark("pushed")
+        for other in range(rank.size):
+            rank.wait_for("pushed", other)
+        parameters.pull(values).wait()
+    return [float(values.min()), float(values.max())]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_every_push_counts_once(size):
+    for seen in run_ranks(one_of_many, size, join=False):
+        assert seen == [10.0 * size, 10.0 * size]
+
+
+def killed_in_the_middle(rank: Rank, victim: int) -> dict:
+    parameters = join(rank)
+    values = parameters.start(np.zeros(ELEMENTS, np.float32))
+    update = np.full(ELEMENTS, -1, np.float32)
+    longest = 0.0
+    for step in range(120):
+        if rank.rank == victim and step == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begun = time.monotonic()
+        parameters.push_pull(update, values, rate=1.0).wait()
+        longest = max(longest, time.monotonic() - begun)
+        assert np.isfinite(values).all()
+        time.sleep(0.005)
+    stats = parameters.stats()
+    parameters.close()
+    return {"longest": longest, "homes": stats["homes"], "least": float(values.min())}
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_others_go_on_when_a_member_is_killed(wire, victim):
+    results = run_ranks(killed_in_the_middle, 4, victim, wire=wire, join=False, killed=[victim])
+    for rank, result in enumerate(results):
+        if rank == victim:
+            continue
+        assert result["homes"][victim] != victim, "its shard has moved"
+        assert result["least"] >= 120, "this worker's own updates are all there, but those on their way"
+        assert result["longest"] < 5
+
+
+def differs(rank: Rank) -> str:
+    try:
+        join(rank, rule="adam" if rank.rank == 1 else "sgd")
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def test_settings_that_differ_are_named():
+    for text in run_ranks(differs, 3, join=False):
+        assert "rule adam" in text
+        assert "rule sgd" in text
+
+
+def late(rank: Rank) -> float:
+    is_late = rank.rank == 2
+    if is_late:
+        for other in range(2):
+            rank.wait_for("trained", other)
+    with join(rank, size=2, late=is_late) as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        if not is_late:
+            parameters.push_pull(np.full(ELEMENTS, -1, np.float32), values, rate=1.0).wait()
+            rank.mark("trained")
+            rank.wait_for("came", 2)
+        else:
+            rank.mark("came")
+        return float(values[0])
+
+
+def test_a_worker_may_come_late():
+    assert run_ranks(late, 3, join=False)[2] == 2.0
+
+
+def wrong(rank: Rank) -> None:
+    import braid
+
+    where = f"file://{rank.folder}/parameters"
+    with pytest.raises(ValueError, match="rule"):
+        braid.Parameters(where, elements=3, rule="sgdd", rank=0, size=1)
+    with pytest.raises(ValueError, match="mode"):
+        braid.Parameters(where, elements=3, mode="later", rank=0, size=1)
+    with pytest.raises(ValueError, match="negative"):
+        braid.Parameters(where, elements=-1, rank=0, size=1)
+    with pytest.raises(ValueError, match="servers"):
+        braid.Parameters(where, elements=3, servers=[0, 0], rank=0, size=1)
+    with braid.Parameters(where, elements=3, rank=0, size=1) as parameters:
+        values = parameters.start(np.zeros(3, np.float32))
+        with pytest.raises(TypeError, match=r"shape \(3,\)"):
+            parameters.pull(np.zeros(4, np.float32))
+        with pytest.raises(TypeError, match="float32"):
+            parameters.push_pull(np.zeros(3), values, rate=1.0)
+        with pytest.raises(ValueError, match="colour"):
+            parameters.push_pull(values, None, colour=1.0)
+        with pytest.raises(ValueError, match="not both"):
+            parameters.push_pull(values, None, numbers=[(3, {})], rate=1.0)
+        with pytest.raises(ValueError, match="rate"):
+            parameters.push_pull(np.zeros(3, np.float32), values, rate=-1.0).wait()
+    with pytest.raises(braid.CommunicatorError, match="closed"):
+        parameters.pull(values)
+
+
+def test_wrong_arguments_are_refused():
+    run_ranks(wrong, 1, join=False)
+
+
+def resumed(rank: Rank) -> bool:
+    update = np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
+    numbers = {"rate": 0.1, "momentum": 0.9}
+    with join(rank, rule="sgd:momentum") as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        parameters.push_pull(update, values, **numbers).wait()
+        saved = parameters.snapshot()
+        parameters.push_pull(update, values, **numbers).wait()
+        expected = values.copy()
+        parameters.restore(saved)
+        parameters.push_pull(update, values, **numbers).wait()
+    return bool((values == expected).all())
+
+
+def test_a_snapshot_is_restored_to_the_bit():
+    assert run_ranks(resumed, 1, join=False) == [True]
+
+
+def stopped(rank: Rank) -> str:
+    parameters = join(rank)
+    values = parameters.start(np.zeros(ELEMENTS, np.float32))
+    update = np.full(ELEMENTS, -1, np.float32)
+    parameters.push_pull(update, values, rate=1.0).wait()
+    rank.mark(f"pid-{os.getpid()}")
+    try:
+        if rank.rank == 0:
+            victim = next(int(p.name.split("-")[1].split(".")[0]) for p in wait_for(rank, "pid-*.2"))
+            os.kill(victim, signal.SIGSTOP)
+            deadline = time.monotonic() + 30
+            while parameters.stats()["homes"] != [0, 1, 0] and time.monotonic() < deadline:
+                parameters.push_pull(update, values, rate=1.0).wait()
+            os.kill(victim, signal.SIGCONT)
+        elif rank.rank == 1:
+            deadline = time.monotonic() + 30
+            while parameters.stats()["homes"] != [0, 1, 0] and time.monotonic() < deadline:
+                parameters.push_pull(update, values, rate=1.0).wait()
+        else:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                parameters.push_pull(update, values, rate=1.0).wait()
+                time.sleep(0.01)
+        return str(parameters.stats()["homes"])
+    except Exception as error:
+        return str(error)
+    finally:
+        parameters.close(5.0)
+
+
+def wait_for(rank: Rank, pattern: str):
+    deadline = time.monotonic() + 30
+    while not (found := list(rank.folder.glob(pattern))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def test_a_member_that_stood_still_is_told_and_trains_no_more():
+    results = run_ranks(stopped, 3, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})
+    assert results[:2] == ["[0, 1, 0]", "[0, 1, 0]"]
+    assert "stood still" in results[2]
