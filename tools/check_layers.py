@@ -75,8 +75,8 @@ LAYERS: dict[str, tuple[str, str]] = {
     "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),
     "python": (
         "pybind11 module `_core`, without torch",
-        "parameters aggregator interpreter communicator links options executor cost verify planner cuda bucket rules "
-        "low_rank codec schedule",
+        "parameters aggregator interpreter communicator links options executor cost verify planner cuda bucket "
+        "rules low_rank codec schedule",
     ),
 }
 ALLOWED = {folder: set(others.split()) for folder, (_, others) in LAYERS.items()}

@@ -33,7 +33,9 @@ def seconds_per_round_trip(bytes_: int, rule: str, seconds: float, window: int, 
     server.start()
     elements = bytes_ // 4
     times: list[float] = []
-    with braid.Parameters(f"file://{folder}", elements=elements, rule=rule, rank=0, size=2, servers=[1]) as parameters:
+    with braid.Parameters(
+        f"file://{folder}", elements=elements, rule=rule, rank=0, size=2, servers=[1]
+    ) as parameters:
         values = parameters.start(np.zeros(elements, np.float32))
         update = np.ones(elements, np.float32)
         outs = [np.empty(elements, np.float32) for _ in range(window - 1)] + [values]
@@ -77,7 +79,9 @@ def _echo(port: int, bytes_: int) -> None:
 def socket_seconds(bytes_: int, seconds: float) -> float:
     """Return the median time of a plain TCP echo over loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = multiprocessing.get_context("spawn").Process(target=_echo, args=(listener.getsockname()[1], bytes_))
+        process = multiprocessing.get_context("spawn").Process(
+            target=_echo, args=(listener.getsockname()[1], bytes_)
+        )
         process.start()
         peer, _ = listener.accept()
         with peer:

@@ -19,11 +19,10 @@ BATCH = 32
 
 
 def work(rank: int, mode: str, seconds: float, seed: int, folder: str, results: "multiprocessing.Queue") -> None:
+    import braid.strategies as bs
     import torch
     import torch.distributed as dist
     from sklearn.datasets import load_digits
-
-    import braid.strategies as bs
 
     torch.set_num_threads(1)
     ranks = len(PROFILE_S)
@@ -137,7 +136,7 @@ def main() -> None:
         table.append(row)
         gain = row["samples_per_s"] / table[0]["samples_per_s"]
         print(f"{mode:14} {row['samples_per_s']:8.0f} samples/s ({gain:.2f}x)  accuracy {row['accuracy']:.3f} "
-              f"+- {row['accuracy_spread'] / 2:.3f}  mean staleness {row['staleness']:.2f}", flush=True)  # fmt: skip
+              f"+- {row['accuracy_spread'] / 2:.3f}  staleness {row['staleness']:.2f}", flush=True)  # fmt: skip
     if arguments.json:
         arguments.json.write_text(json.dumps(table, indent=1) + "\n")
 

@@ -79,7 +79,9 @@ class Parameters:
         """Meet the other members. Returns when all are there."""
         limit_s = checked_timeout(timeout_s)
         if limit_s is None:
-            raise ValueError("a parameter service needs a timeout: whoever waits for ever cannot tell a lost member")
+            raise ValueError(
+                "a parameter service needs a timeout: whoever waits for ever cannot tell a lost member"
+            )
         if (count := whole(elements, "elements")) < 0:
             raise ValueError(f"elements must not be negative, got {count}")
         meeting = meet(where, 0 if late else rank, size, limit_s)
@@ -117,7 +119,7 @@ class Parameters:
         return self._elements
 
     def start(self, initial: Floats) -> Floats:
-        """Return the vector that all workers start with: that of member 0. A late worker gets the newest values."""
+        """Return the vector that all workers start with: member 0's. A late worker gets the newest values."""
         values = np.empty(self._elements, np.float32)
         self._core.start(self._vector(initial, "initial"), values)
         return values
@@ -148,7 +150,9 @@ class Parameters:
         """
         if numbers is not None and rule_numbers:
             raise ValueError("give the numbers of the rule by range or for all elements, not both")
-        table = [(self._elements, dict(rule_numbers))] if numbers is None else [(e, dict(row)) for e, row in numbers]
+        table = (
+            [(self._elements, dict(rule_numbers))] if numbers is None else [(e, dict(row)) for e, row in numbers]
+        )
         return self._core.push_pull(
             self._vector(update, "update"), None if out is None else self._vector(out, "out"), table, float(scale)
         )
