@@ -65,7 +65,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "python": (
         "pybind11 module `_core`, without torch",
         "aggregator interpreter communicator links options executor cost verify planner cuda bucket low_rank "
-        "codec schedule",
+        "rules codec schedule",
     ),
 }
 ALLOWED = {folder: set(others.split()) for folder, (_, others) in LAYERS.items()}
