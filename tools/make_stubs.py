@@ -58,11 +58,13 @@ NAMES: dict[str, tuple[str, ...]] = {
 # Parameters, results and attributes that are plain objects in C++ -> their types.
 TYPES: dict[str, str] = {
     "assumed_between": "tuple[float, float]",
+    "backup": "_Array | None",
     "input": "_Array | None",
     "method": "_Method",
     "output": "_Array | None",
     "quick": "_Method",
     "residual": "_Array | None",
+    "result": "_Array | None",
     "say": "collections.abc.Callable[[str], typing.Any]",
     "sent": "_Array | None",
     "servers": "_Store | None",

@@ -6,24 +6,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/instruction_set.h"
+#include "bench/cpu_time.h"
 #include "codec/codec.h"
 
 namespace braid {
 namespace {
-
-// Time on the CPU: nothing here waits, and other processes on the machine should count as little as can be.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 template <class Work>
 double seconds_of(Work work) {

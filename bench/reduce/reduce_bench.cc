@@ -5,23 +5,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "base/instruction_set.h"
+#include "bench/cpu_time.h"
 #include "reduce/reduce.h"
 
 namespace braid {
 namespace {
-
-// Time on the CPU: nothing here waits, and other processes on the machine should count as little as can be.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // The fastest of 9 rounds of at least 40 ms each: what disturbs a round only makes it slower.
 template <class Work>

@@ -13,6 +13,7 @@ void bind_cuda(pybind11::module_& m);
 void bind_low_rank(pybind11::module_& m);
 void bind_parameters(pybind11::module_& m);
 void bind_quick_method(pybind11::module_& m);
+void bind_rules(pybind11::module_& m);
 void bind_schedule(pybind11::module_& m);
 void bind_server(pybind11::module_& m);
 void bind_tuner(pybind11::module_& m);

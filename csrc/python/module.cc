@@ -48,6 +48,7 @@ PYBIND11_MODULE(_core, m) {
   braid::bind_low_rank(m);
   braid::bind_parameters(m);
   braid::bind_quick_method(m);
+  braid::bind_rules(m);
   braid::bind_schedule(m);
   braid::bind_server(m);
   braid::bind_tuner(m);

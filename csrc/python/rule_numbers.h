@@ -14,13 +14,15 @@ inline RuleNumbers rule_numbers_of(const pybind11::dict& given) {
   RuleNumbers numbers;
   for (const auto& [key, value] : given) {
     const auto name = pybind11::cast<std::string>(key);
-    bool is_known = false;
-    for (const RuleNumberName& known : rule_number_names()) {
-      if (name != known.name) continue;
-      numbers.*known.number = pybind11::cast<double>(value);
-      is_known = true;
+    std::string names;
+    bool is_found = false;
+    for (const RuleNumberName& row : rule_number_names()) {
+      names += (names.empty() ? "" : ", ") + std::string(row.name);
+      if (name != row.name) continue;
+      numbers.*row.number = pybind11::cast<double>(value);
+      is_found = true;
     }
-    if (!is_known) throw pybind11::value_error("no rule has a number called \"" + name + "\"");
+    if (!is_found) throw pybind11::value_error("there is no number \"" + name + "\"; there are " + names);
   }
   return numbers;
 }

@@ -2,11 +2,12 @@
 // Update rules: how whoever holds parameters changes them when an update arrives. Each rule is one pass over the
 // memory, on the calling thread.
 //
-// SGD, its momentum, Adam and AdamW do what torch.optim does, in its order of operations. All arithmetic on
-// elements is in float32; factors that are the same for all elements are computed in double and rounded once, as
-// torch does. A product that is added is rounded once (fused multiply-add), as torch does with AVX2 or AVX-512: its
-// loops, foreach and fused optimizers all give the bits of plain SGD and of the momentum here. The square root is
-// rounded correctly, which torch's is not; so Adam's values may differ from torch's in the last bits.
+// SGD, Adam and AdamW do what torch.optim does, in its order of operations. All arithmetic on elements is in float32;
+// factors that are the same for all elements are computed in double and rounded once, as torch does. A product that
+// is added is rounded once (fused multiply-add), as torch 2.13 does with AVX2. So SGD, with momentum or
+// without, has the bits of torch's loop and of its foreach form; torch's fused form differs in the last few elements
+// of a tensor. Adam's means have torch's bits, too. Its values may differ in the last bits, because torch does not
+// round the square root correctly.
 //
 // All instruction sets (base/instruction_set.h) give the same bits, and so does every cut of the vectors into
 // parts. Only the payload of a NaN may differ. How the calling thread treats subnormal floats does not matter.

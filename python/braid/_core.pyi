@@ -19,6 +19,17 @@ commit: str
 compiler: str
 version: str
 
+def apply_rule(
+    rule: str,
+    numbers: dict[str, Any],
+    step: int,
+    scale: float,
+    values: _Array,
+    update: _Array,
+    state: Sequence[_Array],
+    backup: _Array | None = None,
+    result: _Array | None = None,
+) -> None: ...
 def cuda_capability(device: int) -> tuple[int, int]: ...
 def cuda_devices() -> int: ...
 def cuda_scratch_bytes(codec: Codec, elements: int, has_residual: bool) -> int: ...
@@ -52,6 +63,8 @@ def rehearse(
     single_copy: bool = False,
     delay_s: float = 0.0,
 ) -> None: ...
+def rule_states(rule: str) -> int: ...
+def rule_text(rule: str) -> str: ...
 def serve(
     store: _Store,
     reach: str,
