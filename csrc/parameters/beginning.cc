@@ -177,6 +177,7 @@ Status ParameterService::reach(size_t place, Store& store, const GiveUp& give_up
     client.poll() ? waiter.moved() : waiter.idle(Clock::now() + kLookUpEvery);
     if (give_up && give_up()) client.fail({Code::kAborted, "the wait was given up"});
   }
+  if (!join.status.ok()) clients_[place].reset();  // the server may end now
   return join.status;
 }
 

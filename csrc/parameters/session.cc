@@ -57,7 +57,7 @@ bool Session::step() {
         end(leaves_ ? Status() : request_.status());
         return true;
       }
-      if (job_->call.kind == CallKind::kJoin) server_.has_heard(worker_);
+      if (has_joined_ && job_->call.kind == CallKind::kJoin) server_.has_heard(worker_);
       if (job_->buffer) server_.release(std::move(job_->buffer));
       snapshot_.reset();
       ++number_;
@@ -160,6 +160,7 @@ void Session::end(const Status& why) {
   }
   if (job_ && job_->buffer) server_.release(std::move(job_->buffer));
   server_.dismiss(worker_, !leaves_);
+  if (!has_joined_) server_.has_heard(worker_);  // a refused worker leaves when it has the reason
   if (!why.ok() && has_joined_ && why.code() != Code::kAborted) {
     log(LogLevel::kWarning, "a parameter server goes on without " + worker_text(worker_) + ": " + why.message());
   }
