@@ -58,6 +58,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 # Parameters, results and attributes that are plain objects in C++ -> their types.
 TYPES: dict[str, str] = {
     "assumed_between": "tuple[float, float]",
+    "door_store": "_Store",
     "input": "_Array | None",
     "method": "_Method",
     "output": "_Array | None",
