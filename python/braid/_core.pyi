@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made by tools/make_stubs.py; `make types` compares. Change csrc/python, or the tables of that tool.
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 _Array: TypeAlias = NDArray[Any]
@@ -215,6 +215,58 @@ class LowRank:
     ) -> None: ...
     def rebuild(self, p: _Array, q: _Array, product: _Array, begin: int, end: int) -> None: ...
     def settle(self, p: _Array, q: _Array, matrix: _Array, begin: int, end: int) -> None: ...
+
+class ParameterRequest:
+    def done(self) -> bool: ...
+    def wait(self, timeout_s: float | None = None) -> None: ...
+    @property
+    def lost_parts(self) -> int: ...
+    @property
+    def staleness(self) -> int: ...
+    @property
+    def versions(self) -> list[int]: ...
+    @property
+    def waited_s(self) -> float: ...
+
+class ParameterService:
+    def __init__(
+        self,
+        store: _Store,
+        door_store: _Store,
+        name: str,
+        *,
+        member: int,
+        workers: int,
+        servers: Sequence[int],
+        elements: int,
+        shares: Sequence[float] | None = None,
+        rule: str,
+        settings: str = "",
+        mode: str = "async",
+        staleness: int = 0,
+        staleness_rate: bool = False,
+        timeout_s: float = 1800.0,
+        late: bool = False,
+        reach: str = "",
+    ) -> None: ...
+    def close(self, limit_s: float = 60.0) -> None: ...
+    def ends(self) -> list[int]: ...
+    def failure(self) -> str | None: ...
+    def pull(self, out: Annotated[ArrayLike, numpy.float32]) -> ParameterRequest: ...
+    def push_pull(
+        self,
+        update: Annotated[ArrayLike, numpy.float32],
+        out: Annotated[ArrayLike, numpy.float32] | None,
+        numbers: Sequence[tuple[int, dict[str, Any]]],
+        scale: float = 1.0,
+        based_on: ParameterRequest = None,
+    ) -> ParameterRequest: ...
+    def restore(self, numbers: Annotated[ArrayLike, numpy.float32], steps: Sequence[int]) -> None: ...
+    def snapshot(self) -> dict[str, Any]: ...
+    def start(
+        self, initial: Annotated[ArrayLike, numpy.float32], out: Annotated[ArrayLike, numpy.float32]
+    ) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
 
 class Request:
     def done(self) -> bool: ...

@@ -132,9 +132,8 @@ class SharedVector:
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the service. A server first waits until all workers have left, unless `wait` is False."""
-        core, self._core = self._core, None
         _open.discard(self)
-        core.close(self._closing_s if wait else 0.0)
+        self._core.close(self._closing_s if wait else 0.0)
 
 
 def _by_shard(ends: list[int], vectors: int) -> list[int]:
