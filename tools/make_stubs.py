@@ -59,6 +59,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 TYPES: dict[str, str] = {
     "assumed_between": "tuple[float, float]",
     "backup": "_Array | None",
+    "based_on": "ParameterRequest | None",
     "door_store": "_Store",
     "input": "_Array | None",
     "method": "_Method",

@@ -24,7 +24,6 @@ namespace braid {
 namespace {
 
 using Numbers = std::vector<std::pair<uint64_t, py::dict>>;
-using FloatArray = py::array_t<float, py::array::c_style>;
 
 constexpr double kLongestSeconds = 1e9;
 
@@ -103,7 +102,7 @@ class PythonService {
   }
 
   // Puts worker 0's values into `out`, once they have come. `initial` of other workers is ignored.
-  void start(const FloatArray& initial, const FloatArray& out) {
+  void start(const py::array& initial, const py::array& out) {
     const float* values = vector_of(initial, false);
     float* into = vector_of(out, true);
     ParameterService& running = service();
@@ -112,17 +111,18 @@ class PythonService {
     newest_ = out;
   }
 
-  std::unique_ptr<HeldRequest> push_pull(const FloatArray& update, const std::optional<FloatArray>& out,
-                                         const Numbers& numbers, float scale, const HeldRequest* based_on) {
+  std::unique_ptr<HeldRequest> push_pull(const py::array& update, const std::optional<py::array>& out,
+                                         const Numbers& numbers, float scale, const py::object& based_on) {
     const float* from = vector_of(update, false);
     float* into = out ? vector_of(*out, true) : nullptr;
-    auto request = service().push(from, into, table_of(numbers), scale, based_on ? based_on->get() : nullptr);
+    const ParameterRequest* base = based_on.is_none() ? nullptr : py::cast<HeldRequest&>(based_on).get();
+    auto request = service().push(from, into, table_of(numbers), scale, base);
     const py::object result = out ? py::object(*out) : py::none();
     if (out) newest_ = result;
     return hold(std::move(request), {update, result});
   }
 
-  std::unique_ptr<HeldRequest> pull(const FloatArray& out) {
+  std::unique_ptr<HeldRequest> pull(const py::array& out) {
     float* into = vector_of(out, true);
     newest_ = out;
     return hold(service().pull(into), {out});
@@ -131,7 +131,7 @@ class PythonService {
   py::dict snapshot() {
     const auto elements = static_cast<py::ssize_t>(service().elements());
     const py::ssize_t vectors = 1 + service().state_vectors();
-    FloatArray saved(elements * vectors);
+    py::array_t<float> saved(elements * vectors);
     const auto request = hold(service().snapshot(saved.mutable_data()), {saved});
     request->wait(std::nullopt);
     py::dict result;
@@ -149,13 +149,14 @@ class PythonService {
     return ends;
   }
 
-  void restore(const FloatArray& saved, const std::vector<uint64_t>& steps) {
+  void restore(const py::array& saved, const std::vector<uint64_t>& steps) {
     const auto expected = static_cast<py::ssize_t>(service().elements()) * (1 + service().state_vectors());
-    if (saved.size() != expected) {
+    const auto floats = floats_of(saved, false);
+    if (floats.size() != static_cast<size_t>(expected)) {
       throw py::value_error("a snapshot of this service has " + std::to_string(expected) + " numbers, not " +
-                            std::to_string(saved.size()));
+                            std::to_string(floats.size()));
     }
-    hold(service().restore(saved.data(), steps), {saved})->wait(std::nullopt);
+    hold(service().restore(floats.data(), steps), {saved})->wait(std::nullopt);
   }
 
   py::dict stats() const {
@@ -184,7 +185,7 @@ class PythonService {
   }
 
  private:
-  float* vector_of(const FloatArray& array, bool writable) const {
+  float* vector_of(const py::array& array, bool writable) const {
     const auto floats = floats_of(array, writable);
     if (floats.size() == service().elements()) return floats.data();
     throw py::value_error("expected " + std::to_string(service().elements()) + " numbers, got " +
@@ -266,7 +267,7 @@ void bind_parameters(py::module_& m) {
            py::arg("late") = false, py::arg("reach") = "")
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
       .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
-           py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on").none(true) = py::none())
+           py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on") = py::none())
       .def("pull", &PythonService::pull, py::arg("out"))
       .def("snapshot", &PythonService::snapshot)
       .def("ends", &PythonService::ends)
