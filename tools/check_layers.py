@@ -65,7 +65,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "group": (
         "a group: ordered collectives, messages, choice of algorithm, replans, deadlines, failure",
-        "aggregator communicator rendezvous engine links executor tuner transport schedule",
+        "aggregator communicator rendezvous engine links executor tuner transport codec schedule",
     ),
     "parameters": (
         "the parameter service: shards, calls, pairs of a worker and a server",

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "codec/lossy.h"
+
 namespace braid {
 
 bool Peers::has_rung() {
