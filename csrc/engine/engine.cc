@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <atomic>
+#include <utility>
+
 #include "engine/engine_impl.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kKeptScratchBytes = size_t{64} << 20;
+
+// How threads wait is set for the whole process, which may have several engines: one for groups, one for parameter
+// services.
+std::atomic<int> crowded_engines{0};
 
 std::string links_file(const Options& options) {
   return options.links.empty() && !options.cache_dir.empty() ? options.cache_dir + "/links" : "";
@@ -43,10 +50,14 @@ Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {
   return tcp_;
 }
 
+EngineImpl::~EngineImpl() {
+  if (is_crowded_) set_waiting(kAwakeNs, --crowded_engines > 0);
+}
+
 void EngineImpl::expect_local_ranks(size_t ranks, size_t cores) {
   const std::lock_guard lock(mutex_);
-  crowded_ |= ranks > cores;
-  set_waiting(kAwakeNs, crowded_);
+  if (ranks > cores && !std::exchange(is_crowded_, true)) ++crowded_engines;
+  set_waiting(kAwakeNs, crowded_engines > 0);
 }
 
 }  // namespace braid

@@ -20,6 +20,7 @@ namespace braid {
 class EngineImpl final : public Engine {
  public:
   EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options);
+  ~EngineImpl() override;
 
   DoorbellWord& bell() { return bell_->word(); }
   ShmDoorbell& shm_bell() { return *bell_; }
@@ -30,8 +31,8 @@ class EngineImpl final : public Engine {
   Reactor& reactor() { return reactor_; }
   // The TCP listener. The first call opens it. May be called from any thread.
   Result<std::shared_ptr<TcpEndpoint>> tcp();
-  // Tells how many ranks of a group share `cores` cores of this machine. Once ranks outnumber cores in any group,
-  // waiting threads yield their core.
+  // Tells how many ranks of a group share `cores` cores of this machine. Once ranks outnumber cores in any group
+  // of any engine, waiting threads yield their core.
   void expect_local_ranks(size_t ranks, size_t cores);
 
  private:
@@ -45,7 +46,7 @@ class EngineImpl final : public Engine {
   LinkMemory links_;
   std::mutex mutex_;
   std::shared_ptr<TcpEndpoint> tcp_;
-  bool crowded_ = false;
+  bool is_crowded_ = false;
   ProgressThread progress_;
 };
 
