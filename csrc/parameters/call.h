@@ -70,7 +70,7 @@ struct Answer {
   Verdict verdict = Verdict::kDone;
   Code code = Code::kOk;
   uint16_t reserved = 0;
-  uint32_t staleness = 0;  // of the update: how many others came between its base and it
+  uint32_t staleness = 0;  // of the update: how many came between its base and it
   uint32_t unused = 0;
   uint64_t shard_version = 0;  // number of updates in the values
   uint64_t steps = 0;          // kSnapshot

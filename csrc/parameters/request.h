@@ -25,7 +25,6 @@ class ParameterRequest {
   std::vector<uint64_t> steps() const;
   // Parts of the update that went to a server that died meanwhile. They may be lost.
   int lost_parts() const { return lost_parts_; }
-  std::chrono::nanoseconds duration() const { return ended_ - began_; }
 
  private:
   friend class ParameterService;
@@ -38,8 +37,6 @@ class ParameterRequest {
   const float* newest_ = nullptr;
   Status status_;
   int lost_parts_ = 0;
-  Clock::time_point began_;
-  Clock::time_point ended_;
   std::atomic<bool> done_{false};
 };
 

@@ -23,7 +23,6 @@ ParameterService::Request ParameterService::start(CallKind kind, const float* ne
   auto request = std::make_shared<ParameterRequest>();
   request->kind_ = kind;
   request->newest_ = newest;
-  request->began_ = Clock::now();
   const Deadline deadline = call_deadline();
   const std::lock_guard lock(mutex_);
   request->versions_ = versions_;

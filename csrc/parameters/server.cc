@@ -2,11 +2,17 @@
 #include "parameters/server.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
 
 namespace braid {
+namespace {
+
+Status not_here(int worker) { return {Code::kAborted, worker_text(worker) + " has left, or has never joined"}; }
+
+}  // namespace
 
 Result<Mode> mode_from_text(const std::string& text) {
   if (text == "async") return Mode::kAsync;
@@ -53,6 +59,12 @@ void Server::dismiss(int worker, bool died) {
   const std::lock_guard lock(mutex_);
   if (workers_.erase(worker) == 0) return;
   if (died) ++died_;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    Job& job = **at;
+    const bool goes = job.worker == worker;
+    at = goes ? waiting_.erase(at) : std::next(at);
+    if (goes) fail(job, not_here(worker));
+  }
   for (Entry& entry : entries_) {
     entry.progress.erase(worker);
     entry.adoption.offers.erase(worker);
@@ -81,10 +93,8 @@ Status Server::refusal() const {
 
 void Server::submit(Job& job) {
   const std::lock_guard lock(mutex_);
-  if (!closed_.ok()) {
-    fail(job, closed_);
-    return;
-  }
+  if (!closed_.ok()) return fail(job, closed_);
+  if (!workers_.contains(job.worker)) return fail(job, not_here(job.worker));
   waiting_.push_back(&job);
   settle_locked();
 }

@@ -72,7 +72,7 @@ class Server {
 
   // A worker has come. kMismatch if its settings differ; the text names both.
   Status admit(int worker, const std::string& settings);
-  // The worker has left or died. It no longer counts for those who wait.
+  // The worker has left or died. It no longer counts for those who wait, and its own jobs fail.
   void dismiss(int worker, bool died);
   std::vector<int> workers() const;
   // The worker has the answer of admit().
@@ -82,7 +82,7 @@ class Server {
   // The first refusal of admit(), or ok.
   Status refusal() const;
 
-  // Does the job, or queues it until it can be done.
+  // Does the job, or queues it until it can be done. It fails if its worker is not admitted.
   void submit(Job& job);
   // When this returns, the job is not touched any more.
   void cancel(Job& job);
@@ -131,7 +131,6 @@ class Server {
     Adoption adoption;
   };
 
-  Entry& entry(int shard) { return entries_[static_cast<size_t>(shard)]; }
   void settle_locked();
   // True if the job is done.
   bool advance_locked(Job& job);

@@ -14,6 +14,8 @@ namespace {
 // A sleeping thread looks this often for what rings no bell: deadlines, and rescues that are to ask again.
 constexpr milliseconds kLookEvery{20};
 constexpr milliseconds kLookSeldom{500};
+// While callers wait, and so poll, the polling thread of a worker that serves nobody looks only this often.
+constexpr milliseconds kRest{1};
 // How long a leaving worker waits until the servers have heard of it.
 constexpr milliseconds kLeaveTime{1000};
 
@@ -56,7 +58,6 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
   }
   if (bad.ok() && request.newest_ != nullptr) newest_ = request.newest_;
   request.status_ = bad;
-  request.ended_ = Clock::now();
   request.done_.store(true, std::memory_order_release);  // from here on its memory belongs to the caller again
   ring(engine_->bell());
   return true;
@@ -134,12 +135,20 @@ void ParameterService::fence(milliseconds stood_still) {
 void ParameterService::poll_until_stopped() {
   const milliseconds limit = setup_.options.peer_timeout;  // others take a silent member for lost after this
   auto looked_at = Clock::now();
+  uint64_t waits_seen = 0;
   Waiter waiter(engine_->bell());
   while (!is_stopping()) {
     const auto now = Clock::now();
     const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
     if (limit.count() > 0 && gap > limit && has_clients_.load(std::memory_order_acquire)) fence(gap);
     bool moved = poll_sessions();
+    const uint64_t waits = waits_.load();
+    const bool callers_poll = callers_.load() > 0 || std::exchange(waits_seen, waits) != waits;
+    if (callers_poll && sessions_.empty()) {
+      waiter.moved();
+      std::this_thread::sleep_for(kRest);
+      continue;
+    }
     bool is_waiting = false;
     if (has_clients_.load(std::memory_order_acquire)) {
       moved |= poll_clients();
@@ -152,6 +161,7 @@ void ParameterService::poll_until_stopped() {
 }
 
 Waited ParameterService::wait(const ParameterRequest& request, Deadline deadline, const GiveUp& give_up) {
+  const Caller caller(*this);
   Waiter waiter(engine_->bell());
   Deadline look_up = Clock::now() + kLookUpEvery;
   while (!request.done()) {

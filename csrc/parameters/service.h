@@ -2,9 +2,9 @@
 // The parameter service, as one member of it sees it. A member is a worker, a server, or both. Servers hold the shards
 // of one vector of float32; workers push updates and pull values.
 //
-// Every worker has a pair with every server. A worker that dies takes its pairs with it, and nothing else. The shard of
-// a server that dies is taken over by the next living server, which gets its values from the worker that has the newest
-// ones (server.h, adopt). What the rule kept besides (momentum) begins anew, and updates under way may be lost.
+// Every worker has a pair with every server. A worker that dies takes its pairs with it, and nothing else. If a server
+// dies, the next living server takes over its shard. The worker that has the newest values sends them (adoption.cc).
+// Other state of the rule, such as momentum, begins anew. Updates under way may be lost.
 //
 // Two threads do the work: one polls all pairs; on servers, a second one admits workers.
 //
@@ -42,14 +42,14 @@ class ParameterService {
   size_t elements() const { return setup_.elements; }
   const std::vector<Extent>& extents() const { return extents_; }  // by shard, in order
   int state_vectors() const { return state_vectors_; }
-  bool is_worker() const { return is_worker_; }
 
   // The values of worker 0 become the servers'. On other workers the values are ignored.
   using Request = std::shared_ptr<ParameterRequest>;
   Request install(const float* values);
-  // Vectors have elements() numbers. `result` may be null: nothing comes back. A `result` (of the elastic rule an
-  // `update`) stays valid and unchanged until a later request brings values: a rescue may read it. `based_on`: the request whose values the
-  // update was computed with; null: the last one that brought values and was done before this call.
+  // Vectors have elements() numbers. `result` may be null: nothing comes back. A `result` stays valid and unchanged
+  // until a later request brings values, because a rescue may read it. With the elastic rule this holds for `update`.
+  // `based_on`: the request whose values the update was computed with. Null: the last one that brought values and was
+  // done before this call.
   Request push(const float* update, float* result, Table table, float scale, const ParameterRequest* based_on);
   Request pull(float* values);
   // `values` has elements() * (1 + state_vectors()) numbers: shard by shard, its values and then its state.
@@ -83,6 +83,16 @@ class ParameterService {
     Status why;  // the loss of the former server
     Clock::time_point ask_at;
     Deadline due = kNoDeadline;
+  };
+
+  // A thread in wait().
+  struct Caller {
+    explicit Caller(ParameterService& called) : service(called) {
+      ++service.callers_;
+      ++service.waits_;
+    }
+    ~Caller() { --service.callers_; }
+    ParameterService& service;
   };
 
   ParameterService(ServiceSetup setup, std::shared_ptr<EngineImpl> engine, std::vector<Extent> extents);
@@ -143,6 +153,8 @@ class ParameterService {
   bool is_closed_ = false;
 
   std::list<std::unique_ptr<Session>> sessions_;  // of the first thread
+  std::atomic<int> callers_{0};
+  std::atomic<uint64_t> waits_{0};  // that have begun
   std::atomic<bool> stopping_{false};
   std::thread poller_;
   std::thread doorkeeper_;

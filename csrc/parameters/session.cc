@@ -7,6 +7,7 @@
 #include "base/log.h"
 
 namespace braid {
+
 Session::Session(Server& server, int worker, std::unique_ptr<Pair> pair)
     : server_(server), worker_(worker), pair_(std::move(pair)) {
   begin_call();

@@ -25,7 +25,6 @@ class Session {
   bool poll();
   // The worker has left or is lost. The server does not count it any more.
   bool is_over() const { return state_ == State::kOver; }
-  bool has_joined() const { return has_joined_; }
 
  private:
   enum class State { kCall, kTable, kBuffer, kBody, kServing, kAnswering, kOver };

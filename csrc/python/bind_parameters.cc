@@ -53,13 +53,11 @@ class HeldRequest {
   bool done() const { return request_->done(); }
   void wait(std::optional<double> timeout_s) {
     Interrupts interrupts;
-    const auto began = Clock::now();
     if (!request_->done()) {
       const py::gil_scoped_release release;
       const Deadline deadline = timeout_s ? deadline_after(milliseconds_of(*timeout_s)) : kNoDeadline;
       static_cast<void>(service_->wait(*request_, deadline, interrupts.give_up()));
     }
-    waited_ += Clock::now() - began;
     if (interrupts.restore()) throw py::error_already_set();
     if (!request_->done())
       raise({Code::kTimeout, "the parameter servers have not answered yet; the request goes on"});
@@ -70,14 +68,12 @@ class HeldRequest {
     return *request_;
   }
   const ParameterRequest* get() const { return request_.get(); }
-  double waited_s() const { return std::chrono::duration<double>(waited_).count(); }
 
  private:
   const int made_under_ = fork_count();
   std::shared_ptr<ParameterService> service_;
   ParameterService::Request request_;
   std::vector<py::object> arrays_;
-  Clock::duration waited_{};
 };
 
 class PythonService {
@@ -101,14 +97,17 @@ class PythonService {
     newest_ = py::none();
   }
 
-  // Puts worker 0's values into `out`, once they have come. `initial` of other workers is ignored.
-  void start(const py::array& initial, const py::array& out) {
+  // Puts worker 0's values into `out`, once they have come. `initial` of other workers is ignored. Returns the request
+  // that brought them, which is done.
+  std::unique_ptr<HeldRequest> start(const py::array& initial, const py::array& out) {
     const float* values = vector_of(initial, false);
     float* into = vector_of(out, true);
     ParameterService& running = service();
     if (installs_) hold(running.install(values), {initial})->wait(std::nullopt);
-    hold(running.pull(into), {out})->wait(std::nullopt);
+    auto first = hold(running.pull(into), {out});
+    first->wait(std::nullopt);
     newest_ = out;
+    return first;
   }
 
   std::unique_ptr<HeldRequest> push_pull(const py::array& update, const std::optional<py::array>& out,
@@ -254,7 +253,6 @@ void bind_parameters(py::module_& m) {
   py::class_<HeldRequest>(m, "ParameterRequest")
       .def("done", &HeldRequest::done)
       .def("wait", &HeldRequest::wait, py::arg("timeout_s") = py::none())
-      .def_property_readonly("waited_s", &HeldRequest::waited_s)
       .def_property_readonly("staleness", [](const HeldRequest& self) { return self.finished().staleness(); })
       .def_property_readonly("versions", [](const HeldRequest& self) { return self.finished().versions(); })
       .def_property_readonly("lost_parts", [](const HeldRequest& self) { return self.finished().lost_parts(); });

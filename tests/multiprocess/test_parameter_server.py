@@ -186,6 +186,23 @@ def test_ssp_goes_on_when_the_slowest_dies(wire: str) -> None:
     run_ranks(stay_within, 3, 1, 2, wire=wire, killed=[2])
 
 
+def count_staleness(rank: Rank, delay: int) -> list[int]:
+    model = net()
+    with bs.ParameterServer(model, SGD, lr=0.01, delay=delay) as optimizer:
+        seen = []
+        for step in range(5):
+            gradient_step(model, optimizer, rank.rank, step)
+            seen.append(int(optimizer.stats()["last_staleness"]))
+        with optimizer.centre():
+            return [*seen, int(optimizer.stats()["last_staleness"])]
+
+
+def test_a_delay_of_one_counts_as_one_stale_update() -> None:
+    assert run_ranks(count_staleness, 1, 0) == [[0, 0, 0, 0, 0, 0]]
+    # Of a step that has returned at once the push before it is known. The first one was not stale.
+    assert run_ranks(count_staleness, 1, 1) == [[0, 0, 1, 1, 1, 1]]
+
+
 # ---- who dies, joins and leaves
 
 

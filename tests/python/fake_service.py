@@ -110,7 +110,7 @@ class FakeService:
         if len(texts) > 1:
             raise ValueError(f"settings differ: {texts}")
 
-    def start(self, initial: np.ndarray, out: np.ndarray) -> None:
+    def start(self, initial: np.ndarray, out: np.ndarray) -> FakeRequest:
         hub = self._hub
         with hub.changed:
             if self.member == 0:
@@ -119,8 +119,11 @@ class FakeService:
                 hub.changed.notify_all()
             assert hub.changed.wait_for(lambda: hub.is_filled, TIMEOUT_S)
             self._copy(out)
+        return FakeRequest(lambda: True, hub)
 
-    def push_pull(self, update: np.ndarray, out: np.ndarray, numbers: Any, scale: float = 1.0) -> FakeRequest:
+    def push_pull(
+        self, update: np.ndarray, out: np.ndarray, numbers: Any, scale: float = 1.0, based_on: Any = None
+    ) -> FakeRequest:
         hub = self._hub
         FakeService.pushed.append(numbers)
         staleness = 0

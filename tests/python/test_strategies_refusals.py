@@ -69,6 +69,7 @@ def with_groups(option: str, first: object, second: object, kind: type, **number
         (lambda: server(linear(), mode="ssp", staleness=-1), "at least 0"),
         (lambda: server(linear(), delay=2), "delay=2: 0 waits"),
         (lambda: server(linear(), compensate=-0.1), "lambda must not be negative"),
+        (lambda: server(linear(), compensate=0.04, delay=1), "compensate= needs delay=0"),
         (lambda: server(linear(), Adam, compensate=0.04), "compensate= is for SGD"),
         (
             lambda: server(linear(), RMSprop, compensate=0.04),

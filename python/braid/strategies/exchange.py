@@ -53,6 +53,10 @@ class Exchange:
         self._vector.update.zero_()
         self._push(self._rule.numbers(groups, self.meeting.workers))
 
+    def begin_step(self) -> None:
+        """Call it before finish(): the gradients of now were computed with the values of now."""
+        self._vector.begin_step()
+
     def finish(self) -> None:
         """Wait for the exchange under way, and take the values that it brought. Do nothing if there is none."""
         if self._vector.finish():

@@ -37,6 +37,8 @@ class Options:
             raise ValueError(
                 f"delay={self.delay}: 0 waits in each step for its own pull, 1 for that of the last one"
             )
+        if self.compensate and self.delay:
+            raise ValueError("compensate= needs delay=0: servers keep only the values of a worker's last pull")
         if self.compensate < 0:
             raise ValueError(f"compensate={self.compensate}: lambda must not be negative; the paper's is 0.04")
         if self.buffers not in BUFFERS:

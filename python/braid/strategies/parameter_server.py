@@ -156,6 +156,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         refuse_thawed(self._prepared.frozen)
         found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         with torch.no_grad():
+            exchange.begin_step()
             exchange.finish()
             if found_inf is not None and float(found_inf) > 0:
                 self._skipped += 1

@@ -22,7 +22,7 @@ class SharedVector:
         out: the values of the last pull. Do not touch it while a request is under way.
         exposed_us: how long this thread has waited for requests.
         versions: of the values that the last push brought, one per shard: how many updates are in them.
-        staleness: of the last push: how many updates of others came between its values and it.
+        staleness: of the last push: how many updates came between its values and it.
     """
 
     def __init__(
@@ -78,15 +78,21 @@ class SharedVector:
         self._closing_s = timeout_s
         self._update, self._out = self.update.numpy(), self.out.numpy()
         self._request: Any = None
+        self._newest: Any = None  # the request that brought the values of now
+        self._basis: Any = None
         _open.add(self)
 
     def start(self) -> None:
         """Make worker 0's values in `update` the servers', and pull them. A late member only pulls."""
-        self._core.start(self._update, self._out)
+        self._newest = self._core.start(self._update, self._out)
+
+    def begin_step(self) -> None:
+        """Note that the next update was computed with the values that the last finished request brought."""
+        self._basis = self._newest
 
     def push_pull(self, numbers: list[tuple[int, dict[str, float]]], scale: float = 1.0) -> None:
         """Start to push `update`, times `scale`, and to pull into `out`."""
-        self._request = self._core.push_pull(self._update, self._out, numbers, scale)
+        self._request = self._core.push_pull(self._update, self._out, numbers, scale, self._basis)
 
     def finish(self) -> bool:
         """Wait for the request under way. Return whether there was one."""
@@ -99,11 +105,14 @@ class SharedVector:
         finally:
             self.exposed_us += 1e6 * (time.perf_counter() - begun)
         self.versions, self.staleness = list(request.versions), int(request.staleness)
+        self._newest = request
         return True
 
     def pull(self) -> None:
         """Pull the newest values into `out`."""
-        self._core.pull(self._out).wait()
+        request = self._core.pull(self._out)
+        request.wait()
+        self._newest = request
 
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and the rule's state, whatever the shards.

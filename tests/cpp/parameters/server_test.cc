@@ -50,7 +50,7 @@ class OneServer : public ::testing::Test {
     return played;
   }
   void install(float value) { ASSERT_TRUE(call(0, CallKind::kInstall, value).done()); }
-  float value() { return call(0, CallKind::kPull).result[0]; }
+  float value(int worker = 0) { return call(worker, CallKind::kPull).result[0]; }
   void TearDown() override {
     if (server_) server_->close({Code::kAborted, "over"});
   }
@@ -85,6 +85,7 @@ TEST_F(OneServer, AnUnknownShardIsRefused) {
   make(Mode::kAsync, 1);
   install(0);
   Played played;
+  played.job.worker = 0;
   played.job.call.shard = 3;
   played.job.call.count = kCount;
   server_->submit(played.job);
@@ -107,7 +108,7 @@ TEST_F(OneServer, RoundRobinTakesTurns) {
   EXPECT_EQ(two.result[0], 111);
   EXPECT_FALSE(call(1, CallKind::kPush, -1).done()) << "worker 0 is next";
   server_->dismiss(0, true);
-  EXPECT_EQ(value(), 112) << "worker 0 has died, so the turn is worker 1's";
+  EXPECT_EQ(value(1), 112) << "worker 0 has died, so the turn is worker 1's";
 }
 
 TEST_F(OneServer, SspHoldsTheFastWorker) {
@@ -147,6 +148,24 @@ TEST_F(OneServer, ANewcomerStartsAtTheLeastClock) {
   call(1, CallKind::kPush, -1);
   const Played& newcomer = call(7, CallKind::kPushPull, -1);
   EXPECT_TRUE(newcomer.done());
+}
+
+TEST_F(OneServer, JobsOfAWorkerThatLeavesFailAndHoldNobodyUp) {
+  make(Mode::kSsp, 3, 0);
+  install(0);
+  const Played& leaver = call(2, CallKind::kPushPull, -1);
+  const Played& other = call(0, CallKind::kPushPull, -1);
+  server_->dismiss(2, false);
+  ASSERT_TRUE(leaver.done());
+  EXPECT_EQ(leaver.job.status.code(), Code::kAborted);
+  EXPECT_FALSE(other.done()) << "worker 1 has not come yet";
+  EXPECT_TRUE(call(1, CallKind::kPushPull, -1).done());
+  EXPECT_TRUE(other.done());
+  const Played& stranger = call(2, CallKind::kPull);
+  ASSERT_TRUE(stranger.done());
+  EXPECT_NE(stranger.job.status.message().find("worker 2 has left"), std::string::npos);
+  EXPECT_TRUE(call(0, CallKind::kPushPull, -1).job.is_applied);
+  EXPECT_TRUE(call(1, CallKind::kPushPull, -1).done()) << "and worker 2 is not waited for";
 }
 
 TEST_F(OneServer, SyncAppliesTheMeanOnce) {
