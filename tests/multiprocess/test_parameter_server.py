@@ -113,8 +113,21 @@ def record(rank: Rank, options: dict[str, Any]) -> tuple[list[tuple[int, int]], 
             told = optimizer.stats()
             seen.append((told["last_versions"][0], told["last_staleness"]))
         dist.barrier()
+        check_rows(optimizer)
         with optimizer.centre():
             return seen, model.weight.tolist()
+
+
+def check_rows(optimizer: bs.ParameterServer) -> None:
+    """braid.stats() and the flight record know the service."""
+    told = optimizer.stats()
+    (row,) = (row for row in braid.stats() if "parameters" in row)
+    assert row["parameters"].items() >= {key: told[key] for key in ("versions", "staleness", "homes")}.items()
+    assert row["parameters"]["exposed_us"] == told["exposed_us"] > 0
+    assert (row["rank"], row["ranks"]) == (dist.get_rank(), dist.get_world_size())
+    assert row["operations"] == row["waiting"] == []
+    (recorded,) = braid.flight_record()["parameter_services"]
+    assert (recorded["group"], recorded["parameters"]["versions"]) == (row["group"], told["versions"])
 
 
 def quadratic_gradient(worker: int, step: int, at: np.ndarray) -> np.ndarray:

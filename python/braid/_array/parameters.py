@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid.Parameters``: the parameter service on NumPy arrays, for trainers without torch."""
 
-import atexit
 import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from braid import _core
+from braid import _core, _services
 from braid._array.numbers import whole
 from braid._array.rendezvous import meet
 from braid._array.request import checked_timeout
@@ -87,6 +86,7 @@ class Parameters:
         meeting = meet(where, 0 if late else rank, size, limit_s)
         member = whole(rank, "rank") if late else meeting.rank
         self._elements = count
+        self.name, self.member, self.workers = name, member, meeting.size
         with contextlib.ExitStack() as undo:
             undo.callback(meeting.store.close)
             door = meeting.store.apart()
@@ -111,7 +111,7 @@ class Parameters:
             undo.callback(self._core.close, 0.0)
             self._finalizer = weakref.finalize(self, undo.pop_all().close)
             self._finalizer.atexit = False
-        _open.add(self)
+        _services.register(self)
 
     @property
     def elements(self) -> int:
@@ -178,7 +178,11 @@ class Parameters:
         if self._finalizer.alive:
             self._core.close(float(limit_s))
         self._finalizer()
-        _open.discard(self)
+        _services.forget(self)
+
+    def abandon(self) -> None:
+        """Leave at once, without waiting for others."""
+        self.close(0.0)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -197,13 +201,3 @@ class Parameters:
         if not given.flags.c_contiguous:
             raise ValueError(f"{what} must be contiguous")
         return given
-
-
-_open: "weakref.WeakSet[Parameters]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    # Its threads use Python's store: they must end before Python does.
-    for parameters in list(_open):
-        parameters.close(0.0)

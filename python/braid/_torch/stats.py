@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from braid import _core
+from braid import _core, _services
 
 _PATH = os.environ.get("BRAID_STATS", "")
 _RECORD_PATH = os.environ.get("TORCH_FR_DUMP_TEMP_FILE", "")
@@ -32,8 +32,14 @@ def stats() -> list[dict[str, Any]]:
         ``operation``, ``seconds`` and ``ranks``: the ranks that it waits for directly, if they are known.
         ``notices`` is the number of lines written about waits. ``longest_wait_s`` is the longest wait of all that
         lasted a second.
+
+        A parameter service has a dict with these keys, too, without operations. Its ``parameters`` are the
+        counters of this member: ``versions`` (updates by shard), ``staleness`` (a histogram), ``sent_bytes``
+        and ``received_bytes`` by server, ``wires``, ``homes`` (the server of each shard), ``lost_parts`` (parts
+        of pushes that died with a server), ``workers``, ``died``, ``bytes`` of memory. A strategy adds
+        ``exposed_us``, the time that training has waited.
     """
-    return _core.stats()
+    return [*_core.stats(), *_services.rows()]
 
 
 def flight_record() -> dict[str, Any]:
@@ -43,13 +49,16 @@ def flight_record() -> dict[str, Any]:
         The dict that torch's flight recorder dumps: ``entries`` with one dict per operation (group, sequence
         number, shapes, dtypes, ``state``, times in ns), ``pg_config``, ``version``. A failed operation stays
         "started", as in torch, and has ``failed`` set. An operation that runs for a second or more has
-        ``awaited_ranks``, the global ranks that it waits for directly. Python frames are not kept.
+        ``awaited_ranks``, the global ranks that it waits for directly. Python frames are not kept. Where there
+        are parameter services, ``parameter_services`` has their rows of stats().
 
         Pickle the dict to one file per rank for ``python -m torch.distributed.flight_recorder.fr_trace``. That
         tool knows no plug-in, so names of operations begin with "gloo:".
     """
     adapter = sys.modules.get("braid._c10d")  # without it no group is on braid, and this call must not build it
     record: dict[str, Any] = adapter.flight_record() if adapter else {"entries": []}
+    if services := _services.rows():
+        record["parameter_services"] = services
     return record
 
 
@@ -73,6 +82,7 @@ def watch(name: str, backend: Any, global_rank: int) -> None:
 
 def _write(path: Path) -> None:
     groups = [{"group": name, "operations": backend.stats()} for name, backend in _groups]
+    groups += [{"group": row["group"], "parameters": row["parameters"]} for row in _services.rows()]
     path.write_text(json.dumps(groups, indent=1))
 
 

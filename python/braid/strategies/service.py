@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One packed vector at the parameter service, and the request under way. Only this file knows the core."""
 
-import atexit
 import itertools
 import time
-import weakref
 from typing import Any
 
 import torch
 
-from braid import _core
+from braid import _core, _services
 from braid.strategies.options import Options
 from braid.strategies.store import Meeting
 
@@ -23,6 +21,7 @@ class SharedVector:
         exposed_us: how long this thread has waited for requests.
         versions: of the values that the last push brought, one per shard: how many updates are in them.
         staleness: of the last push: how many updates came between its values and it.
+        name, member, workers: as braid.stats() shows them.
     """
 
     def __init__(
@@ -53,10 +52,11 @@ class SharedVector:
             ValueError: another member has other settings.
             CommunicatorError: a member did not come, or died; the message names it.
         """
+        self.name, self.member, self.workers = f"{meeting.name}/{part}", meeting.member, meeting.workers
         self._core = _core.ParameterService(
             meeting.store.apart(),
             meeting.store.apart(),  # for servers: late workers come through it
-            f"{meeting.name}/{part}",
+            self.name,
             member=meeting.member,
             workers=meeting.workers,
             servers=servers,
@@ -80,7 +80,7 @@ class SharedVector:
         self._request: Any = None
         self._newest: Any = None  # the request that brought the values of now
         self._basis: Any = None
-        _open.add(self)
+        _services.register(self)
 
     def start(self) -> None:
         """Make worker 0's values in `update` the servers', and pull them. A late member only pulls."""
@@ -136,13 +136,17 @@ class SharedVector:
         self._core.restore(numbers.numpy(), [_steps_before(end, saved) for end in ends])
 
     def stats(self) -> dict[str, Any]:
-        """Return the service's counters."""
-        return dict(self._core.stats())
+        """Return the service's counters, and how long this thread has waited for it."""
+        return {**self._core.stats(), "exposed_us": self.exposed_us}
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the service. A server first waits until all workers have left, unless `wait` is False."""
-        _open.discard(self)
+        _services.forget(self)
         self._core.close(self._closing_s if wait else 0.0)
+
+    def abandon(self) -> None:
+        """Leave at once."""
+        self.close(wait=False)
 
 
 def _by_shard(ends: list[int], vectors: int) -> list[int]:
@@ -154,13 +158,3 @@ def _steps_before(end: int, saved: dict[str, Any]) -> int:
     """Return the steps of the saved shard that has the element before `end`."""
     shards = zip(saved["ends"], saved["steps"], strict=True)
     return next((steps for other, steps in shards if other >= end), 0)
-
-
-# Vectors that were never closed. Their threads use Python's store, so they must end before Python does.
-_open: "weakref.WeakSet[SharedVector]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for vector in list(_open):
-        vector.close(wait=False)
