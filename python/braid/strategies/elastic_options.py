@@ -46,8 +46,8 @@ class ElasticOptions:
             raise ValueError(
                 f"schedule {self.schedule!r}: there is none of that name; there are {', '.join(SCHEDULES)}"
             )
-        if self.sync_every < 1:
-            raise ValueError(f"sync_every={self.sync_every}: a number of steps, at least 1")
+        if not isinstance(self.sync_every, int) or self.sync_every < 1:
+            raise ValueError(f"sync_every={self.sync_every}: a whole number of steps, at least 1")
         self._check_strength()
         if self.buffers not in BUFFERS:
             raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
@@ -72,7 +72,9 @@ class ElasticOptions:
             raise ValueError("alpha= and beta= say the same: beta is alpha times the number of workers; give one")
         for name in ("alpha", "beta"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is None:
+                continue
+            if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}={value}: a finite number, at least 0")
         if self.alpha is not None and self.alpha > 1:
             raise ValueError(f"alpha={self.alpha}: at most 1, which moves a worker onto the centre")
@@ -85,9 +87,9 @@ class ElasticOptions:
             raise ValueError(
                 f"overlap= is not for {self.schedule!r}: the schedule that overlaps is {OVERLAPPED!r}"
             )
-        if not least <= self.overlap <= self.sync_every:
+        if not isinstance(self.overlap, int) or not least <= self.overlap <= self.sync_every:
             raise ValueError(
-                f"overlap={self.overlap}: a number of steps from {least} to sync_every, which is {self.sync_every}"
+                f"overlap={self.overlap}: a whole number of steps from {least} to sync_every ({self.sync_every})"
             )
 
     @property
