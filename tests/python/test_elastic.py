@@ -253,7 +253,7 @@ def test_the_centre_is_shown_and_taken_away(cluster: Cluster) -> None:
             return [*own, *shown]
 
     found = must_work(cluster.run(train, 3, "average"))
-    for worker, (x, mean, count, centre, centre_mean, centre_count) in enumerate(found):
+    for x, mean, count, centre, centre_mean, centre_count in found:
         assert x != centre
         assert (mean, centre_mean) == (pytest.approx(1.0, abs=0.3), pytest.approx(1.0, abs=0.3))
         assert (count, centre_count) == (0, 0)

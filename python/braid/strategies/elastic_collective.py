@@ -131,11 +131,7 @@ class CentreInRounds:
 
     def close(self, *, wait: bool) -> None:
         """Leave. With `wait` all have settled; without, the others hear of an error in their next round."""
-        if wait:
-            self._thread.stop()
-            dist.destroy_process_group(self._group)
-            return
-        if not self._is_broken:
+        if not wait and not self._is_broken:
             self._thread.start(self._tell_of_failure)
         self._thread.stop()
 
@@ -195,7 +191,11 @@ class CentreInRounds:
 
 
 def _own_group(group: Any, timeout_s: float) -> Any:
-    """Make a process group with the ranks and the backend of a given one."""
+    """Make a process group with the ranks and the backend of a given one.
+
+    It stays until torch destroys all groups. Else torch would give the next one with these ranks the same name, and
+    the keys that this one has left in the store.
+    """
     group = group or dist.group.WORLD
     return dist.new_group(
         dist.get_process_group_ranks(group),
