@@ -193,8 +193,8 @@ class CentreInRounds:
 def _own_group(group: Any, timeout_s: float) -> Any:
     """Make a process group with the ranks and the backend of a given one.
 
-    It stays until torch destroys all groups. Else torch would give the next one with these ranks the same name, and
-    the keys that this one has left in the store.
+    It stays until torch destroys all groups. Else torch would give the next one with these ranks the same name,
+    and the keys that this one has left in the store.
     """
     group = group or dist.group.WORLD
     return dist.new_group(
