@@ -2,8 +2,8 @@
 """Train a small network on scikit-learn's handwritten digits with elastic averaging.
 
 Start it with ``torchrun --nproc-per-node 4 elastic_average.py`` or ``braid run --nproc 4 elastic_average.py``.
-Each rank trains alone, and a centre pulls at it every few steps. Rank 0 prints the accuracy of the centre, and that
-of its own values.
+Each rank trains alone, and a centre pulls at it every few steps. Rank 0 prints the accuracy of the centre, and
+that of its own values.
 """
 
 import argparse
