@@ -3,8 +3,8 @@
 
 Eight emulated hosts. Computing is a sleep, so two cores are enough. The host with the parameter server has slower
 links than the others, as the paper's CPU has. The length of the vector makes communication 87 % of a round in
-which workers come to the server one at a time. Prints a table; --json writes the numbers. Needs root, as `braid lab`
-does.
+which workers come to the server one at a time. Prints a table; --json writes the numbers. Needs root, as
+`braid lab` does.
 """
 
 from __future__ import annotations
