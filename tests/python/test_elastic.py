@@ -85,6 +85,27 @@ def test_an_exchange_keeps_the_sum(cluster: Cluster) -> None:
         np.testing.assert_allclose(model.values - centre_of(strategy, model), (1 - 2 * 0.37) * apart, rtol=1e-4)
 
 
+@pytest.mark.parametrize("overlap", [2, 3])
+def test_an_exchange_that_begins_early_is_of_older_values(overlap: int, cluster: Cluster) -> None:
+    model = Point(1.0)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    strategy = bs.ElasticAverage(model, optimizer, sync_every=3, alpha=0.25, overlap=overlap)
+    if overlap == 2:
+        model.step(optimizer)
+        assert strategy.stats()["rounds"] == 0
+    with torch.no_grad():
+        model.weight.fill_(3.0)  # after the first exchange has begun with 1
+    seen = []
+    for _ in range(6):
+        model.step(optimizer)
+        seen.append((strategy.stats()["rounds"], model.weight.item()))
+    first, second = [2, 5] if overlap == 3 else [1, 4]
+    assert [rounds for rounds, _ in seen] == [(place >= first) + (place >= second) for place in range(6)]
+    assert (seen[first][1], seen[second][1]) == (3.0, 3.0 - 0.25 * (3.0 - 1.0))
+    strategy.close()  # a third exchange is under way: 2.5 there, and the centre at 1.5
+    assert model.weight.item() == 2.5 - 0.25 * (2.5 - 1.5)
+
+
 def test_gradient_and_difference_are_of_the_same_values(cluster: Cluster) -> None:
     model = Point(1.0)
     optimizer = SGD(model.parameters(), lr=0.5)
