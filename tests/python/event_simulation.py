@@ -66,3 +66,63 @@ def replay(
         applied.apply(values, update, table, backup=history[event.base])
         history.append(values)
     return history
+
+
+@dataclass
+class Elastic:
+    """Workers of elastic averaging, after some exchanges: the centre, and the values of each worker."""
+
+    centre: np.ndarray
+    workers: list[np.ndarray]
+
+
+def replay_elastic(
+    order: Sequence[int],
+    workers: int,
+    initial: np.ndarray,
+    gradient: Gradient,
+    *,
+    alpha: float,
+    rate: float,
+    every: int,
+) -> Elastic:
+    """Return what comes of asynchronous EASGD, by the formulas of Zhang et al. 2015.
+
+    Args:
+        order: the worker of each exchange, in the order in which the centre had them. Each takes `every` steps of
+            plain SGD from one exchange to the next, and the last of them is the step of the exchange.
+        workers: how many there are.
+        initial: where all begin.
+        gradient: of a worker, in one of its steps, at its values.
+        alpha: the strength.
+        rate: the learning rate.
+        every: tau.
+    """
+    now = Elastic(initial.astype(np.float64), [initial.astype(np.float64) for _ in range(workers)])
+    steps = [0] * workers
+    for worker in order:
+        for place in range(every):
+            old = now.workers[worker]
+            moved = old - rate * gradient(worker, steps[worker], old)
+            if place == every - 1:
+                elastic = alpha * (old - now.centre)
+                now.centre = now.centre + elastic
+                moved = moved - elastic
+            now.workers[worker] = moved
+            steps[worker] += 1
+    return now
+
+
+def replay_rounds(
+    rounds: int, workers: int, initial: np.ndarray, gradient: Gradient, *, alpha: float, rate: float, every: int
+) -> Elastic:
+    """Return what comes of synchronous EASGD, where all meet in each round; arguments as replay_elastic()."""
+    now = Elastic(initial.astype(np.float64), [initial.astype(np.float64) for _ in range(workers)])
+    for step in range(rounds * every):
+        before = now.workers
+        now.workers = [own - rate * gradient(worker, step, own) for worker, own in enumerate(before)]
+        if (step + 1) % every == 0:
+            pulls = [alpha * (own - now.centre) for own in before]
+            now.workers = [own - pull for own, pull in zip(now.workers, pulls, strict=True)]
+            now.centre = now.centre + sum(pulls)
+    return now

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import braid.strategies.parameter_server as under_test
 import pytest
+from braid.strategies import elastic_average, parameter_server
 from braid.strategies.store import Meeting
 from fake_service import FakeCore, FakeService, FakeStore
 
@@ -19,7 +19,8 @@ class Cluster:
         self._place = threading.local()
         self._made = 0
         monkeypatch.setattr("braid.strategies.service._core", FakeCore)
-        monkeypatch.setattr(under_test, "meet", self._meet)
+        for under_test in (parameter_server, elastic_average):
+            monkeypatch.setattr(under_test, "meet", self._meet)
         self.alone()
 
     def alone(self) -> None:

@@ -51,16 +51,18 @@ class _Hub:
         self.staleness: Counter[int] = Counter()
         self.order: list[int] = []
 
-    def apply(self, member: int, update: np.ndarray, numbers: Any, scale: float, stale: bool) -> int:
+    def apply(
+        self, member: int, update: np.ndarray, numbers: Any, scale: float, stale: bool
+    ) -> tuple[int, np.ndarray | None]:
         base, backup = self.bases.get(member, (self.version, self.values))
         staleness = self.version - base
         self.staleness[staleness] += 1
         if stale and staleness > 1:
             numbers = [(end, {**those, "rate": those["rate"] / staleness}) for end, those in numbers]
-        self.rule.apply(self.values, update, numbers, scale, backup)
+        elastic = self.rule.apply(self.values, update, numbers, scale, backup)
         self.version += 1
         self.order.append(member)
-        return staleness
+        return staleness, elastic
 
 
 class FakeRequest:
@@ -95,7 +97,7 @@ class FakeService:
         expected = (
             "member workers servers elements shares rule settings mode staleness staleness_rate timeout_s late"
         )
-        assert set(settings) == set(expected.split())
+        assert set(settings) - {"consistency"} == set(expected.split())
         vars(self).update(settings)
         with FakeService._lock:
             hub = FakeService.hubs.setdefault(name, _Hub(self.elements, self.rule))
@@ -126,7 +128,7 @@ class FakeService:
     ) -> FakeRequest:
         hub = self._hub
         FakeService.pushed.append(numbers)
-        staleness = 0
+        staleness, elastic = 0, None
         with hub.changed:
             hub.clocks[self.member] += 1
             clock = hub.clocks[self.member]
@@ -136,7 +138,7 @@ class FakeService:
                 self._numbers = numbers
                 self._close_round()
             else:
-                staleness = hub.apply(self.member, update, numbers, scale, self.staleness_rate)
+                staleness, elastic = hub.apply(self.member, update, numbers, scale, self.staleness_rate)
             hub.changed.notify_all()
 
         def ready() -> bool:
@@ -150,6 +152,8 @@ class FakeService:
                 if not hub.changed.wait_for(ready, TIMEOUT_S):
                     return False
                 self._copy(out)
+                if elastic is not None:
+                    out[:] = elastic
                 return True
 
         return FakeRequest(finish, hub, staleness)

@@ -10,7 +10,7 @@ Numbers = list[tuple[int, dict[str, float]]]
 
 @dataclass
 class NumpyRule:
-    """A rule with its state. `text` is as the core has it, of add, sgd, adam and adamw."""
+    """A rule with its state. `text` is as the core has it, of add, sgd, adam, adamw and elastic."""
 
     text: str
     count: int
@@ -20,9 +20,11 @@ class NumpyRule:
     def __post_init__(self) -> None:
         kind, _, options = self.text.partition(":")
         self.kind, self.options = kind, set(filter(None, options.split(",")))
-        assert kind in ("add", "sgd", "adam", "adamw"), self.text
+        assert kind in ("add", "sgd", "adam", "adamw", "elastic"), self.text
         assert self.options <= {"momentum", "nesterov", "compensates", "amsgrad"}, self.text
-        vectors = {"add": 0, "sgd": int("momentum" in self.options)}.get(kind, 2 + ("amsgrad" in self.options))
+        vectors = {"add": 0, "elastic": 0, "sgd": int("momentum" in self.options)}.get(
+            kind, 2 + ("amsgrad" in self.options)
+        )
         self.state = [np.zeros(self.count, np.float32) for _ in range(vectors)]
 
     def apply(
@@ -32,9 +34,15 @@ class NumpyRule:
         numbers: Numbers,
         scale: float = 1.0,
         backup: np.ndarray | None = None,
-    ) -> None:
-        """Change the values in place."""
+    ) -> np.ndarray | None:
+        """Change the values in place. Return the elastic difference, if the rule is that."""
         self.step += 1
+        if self.kind == "elastic":
+            (_, alone), *others = numbers
+            assert not others, numbers
+            elastic = np.float32(alone["alpha"]) * (np.float32(scale) * update - values)
+            values += elastic
+            return elastic
         begin = 0
         for end, those in numbers:
             part = slice(begin, end)
@@ -43,6 +51,7 @@ class NumpyRule:
             states = [vector[part] for vector in self.state]
             self._apply(values[part], scale * update[part].astype(np.float64), states, those, saved)
         assert begin == self.count, numbers
+        return None
 
     def _apply(
         self,

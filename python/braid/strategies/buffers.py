@@ -33,7 +33,7 @@ class Buffers:
     def start(self, meeting: Meeting, servers: list[int], settings: str, timeout_s: float) -> None:
         """Give all workers the buffers of worker 0; a late one gets those of the servers."""
         self._workers = meeting.workers
-        self._share_integers(meeting, timeout_s)
+        self.share_integers(meeting, timeout_s)
         if not self.packing.elements:
             return
         self.vector = SharedVector(
@@ -79,6 +79,13 @@ class Buffers:
             self.vector.pull()
             self._take()
 
+    def look(self) -> list[Tensor]:
+        """Pull and return the servers' newest values, in the order of the packing. The model keeps its own."""
+        if self.vector is None:
+            return []
+        self.vector.pull()
+        return self._outs
+
     def close(self, *, wait: bool) -> None:
         """Leave the service, as SharedVector.close()."""
         if self.vector is not None:
@@ -88,7 +95,8 @@ class Buffers:
         torch._foreach_copy_(self.packing.tensors, self._outs)
         torch._foreach_copy_(self._bases, self.packing.tensors)
 
-    def _share_integers(self, meeting: Meeting, timeout_s: float) -> None:
+    def share_integers(self, meeting: Meeting, timeout_s: float) -> None:
+        """Give all workers the integer buffers of worker 0."""
         if not self._others:
             return
         if meeting.member == 0:

@@ -21,6 +21,7 @@ class Options:
     implicit_momentum: bool = False
     buffers: str = "average"
     local: bool = False
+    consistency: str = "atomic"  # "relaxed": servers apply updates without a lock (Hogwild)
 
     # Workers may differ in these.
     OWN: ClassVar = ("delay",)

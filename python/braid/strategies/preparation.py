@@ -34,18 +34,32 @@ class Prepared:
         lines += [f"parameter {line}" for line in self.packing.describe()]
         return lines + [f"buffer {line}" for line in (self.buffers.packing.describe() if self.buffers else [])]
 
-    def take(self) -> None:
-        """Note that a strategy has these parameters; ValueError if another one has them."""
-        for entry in self.packing.entries:
-            if entry.tensor in _taken:
-                raise ValueError(f"{entry.name} belongs to another strategy already: close that one first")
-        for entry in self.packing.entries:
-            _taken[entry.tensor] = True
-
     def release(self) -> None:
         """Forget that a strategy has these parameters."""
-        for entry in self.packing.entries:
-            _taken.pop(entry.tensor, None)
+        release(self.packing)
+
+
+def take(packing: Packing) -> None:
+    """Note that a strategy has these parameters; ValueError if another one has them."""
+    for entry in packing.entries:
+        if entry.tensor in _taken:
+            raise ValueError(f"{entry.name} belongs to another strategy already: close that one first")
+    for entry in packing.entries:
+        _taken[entry.tensor] = True
+
+
+def release(packing: Packing) -> None:
+    """Forget that a strategy has these parameters."""
+    for entry in packing.entries:
+        _taken.pop(entry.tensor, None)
+
+
+def refuse_wrapped(model: Any) -> None:
+    """Raise TypeError or ValueError if `model` is no bare module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a strategy takes a model and then an optimizer class, not {type(model).__name__}")
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise ValueError("DistributedDataParallel averages gradients itself: give the model inside, ddp.module")
 
 
 def prepare(
@@ -67,10 +81,7 @@ def prepare(
     Raises:
         TypeError, ValueError: something does not fit; the message is one sentence.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"a strategy takes a model and then an optimizer class, not {type(model).__name__}")
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise ValueError("DistributedDataParallel averages gradients itself: give the model inside, ddp.module")
+    refuse_wrapped(model)
     optimizer = _made(model, inner, params, numbers)
     is_local = options.local or type(optimizer) not in AT_SERVER
     options.check(is_local=is_local)
@@ -83,7 +94,7 @@ def prepare(
     prepared = Prepared(
         *(optimizer, packing, frozen, rule), Buffers(model) if options.buffers == "average" else None
     )
-    prepared.take()
+    take(packing)
     return prepared
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from braid import _core, _services
 from braid.strategies.options import Options
@@ -69,6 +70,7 @@ class SharedVector:
             staleness_rate=options.staleness_rate,
             timeout_s=timeout_s,
             late=meeting.is_late,
+            **_consistency(options.consistency),
         )
         self.update = torch.zeros(elements)
         self.out = torch.zeros(elements)
@@ -82,9 +84,13 @@ class SharedVector:
         self._basis: Any = None
         _services.register(self)
 
-    def start(self) -> None:
-        """Make worker 0's values in `update` the servers', and pull them. A late member only pulls."""
-        self._newest = self._core.start(self._update, self._out)
+    def start(self, out: Tensor | None = None) -> None:
+        """Make worker 0's values in `update` the servers', and pull them. A late member only pulls.
+
+        Args:
+            out: gets the values in place of the attribute `out`; shape (elements,).
+        """
+        self._newest = self._core.start(self._update, self._out if out is None else out.numpy())
 
     def begin_step(self) -> None:
         """Note that the next update was computed with the values that the last finished request brought."""
@@ -108,9 +114,9 @@ class SharedVector:
         self._newest = request
         return True
 
-    def pull(self) -> None:
-        """Pull the newest values into `out`."""
-        request = self._core.pull(self._out)
+    def pull(self, out: Tensor | None = None) -> None:
+        """Pull the newest values into the attribute `out`, or into the argument: shape (elements,)."""
+        request = self._core.pull(self._out if out is None else out.numpy())
         request.wait()
         self._newest = request
 
@@ -147,6 +153,15 @@ class SharedVector:
     def abandon(self) -> None:
         """Leave at once."""
         self.close(wait=False)
+
+
+def has_relaxed_consistency() -> bool:
+    """Return whether servers of this core can apply updates without a lock."""
+    return "consistency" in (_core.ParameterService.__init__.__doc__ or "")
+
+
+def _consistency(wanted: str) -> dict[str, Any]:
+    return {} if wanted == "atomic" else {"consistency": wanted}
 
 
 def _by_shard(ends: list[int], vectors: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from braid.strategies.elastic_average import ElasticAverage
 from braid.strategies.parameter_server import ParameterServer
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -38,25 +39,40 @@ _PARAMETER_SERVER: _Options = {
     "name": str,
     "timeout": float,
 }
+_ELASTIC: _Options = {
+    "sync_every": int,
+    "alpha": float,
+    "beta": float,
+    "schedule": str,
+    "overlap": int,
+    "buffers": str,
+    "root": int,
+    "servers": _ranks,
+    "name": str,
+    "timeout": float,
+}
 # Name -> the class, and how to read each option.
-_STRATEGIES: dict[str, tuple[type[ParameterServer], _Options]] = {
-    "parameter_server": (ParameterServer, _PARAMETER_SERVER)
+_STRATEGIES: dict[str, tuple[type[ParameterServer] | type[ElasticAverage], _Options]] = {
+    "parameter_server": (ParameterServer, _PARAMETER_SERVER),
+    "elastic": (ElasticAverage, _ELASTIC),
 }
 
 
 def from_text(
     text: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, process_group: Any = None
-) -> ParameterServer:
+) -> ParameterServer | ElasticAverage:
     """Make a strategy from a line such as ``"parameter_server:mode=ssp,staleness=3"``.
 
-    Use the result in place of the optimizer. It has the same parameter groups, so the optimizer's schedulers work.
-    A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and pushes differences.
+    Use a ParameterServer in place of the optimizer. It has the same parameter groups, so the optimizer's
+    schedulers work. A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and
+    pushes differences. An ElasticAverage, such as ``"elastic:sync_every=10,beta=0.9"``, attaches to the optimizer,
+    which you go on using.
 
     Args:
         text: a strategy's name, then options as NAME=VALUE, separated by commas. Ranks are joined by plus signs:
             ``servers=0+2``.
         model: the bare model.
-        optimizer: an optimizer of the model that has not stepped.
+        optimizer: an optimizer of the model. For a parameter server it must not have stepped.
         process_group: the workers; by default the default group.
 
     Returns:
@@ -79,7 +95,7 @@ def from_text(
     return kind(model, optimizer, process_group=process_group, **options)
 
 
-def read(text: str) -> tuple[type[ParameterServer], dict[str, Any]]:
+def read(text: str) -> tuple[type[ParameterServer] | type[ElasticAverage], dict[str, Any]]:
     """Return the class and the options that a line names; ValueError as from_text()."""
     name, _, rest = text.strip().partition(":")
     if name not in _STRATEGIES:

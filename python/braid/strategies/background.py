@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thread that does jobs in their order. It never holds up the end of Python."""
+
+import queue
+import threading
+from collections.abc import Callable
+
+
+class Job:
+    """Something that the thread does, or has done."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        """Only a Background makes jobs."""
+        self._work = work
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it; an error is kept for wait()."""
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def wait(self) -> None:
+        """Return when it is done; raise what it raised."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class Background:
+    """The thread. It ends with stop(), or with the process."""
+
+    def __init__(self, name: str) -> None:
+        """Start it; `name` is for debuggers."""
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True).start()
+
+    def start(self, work: Callable[[], None]) -> Job:
+        """Do this after all that was started before."""
+        job = Job(work)
+        self._jobs.put(job)
+        return job
+
+    def stop(self) -> None:
+        """Let the thread end once it has done all jobs."""
+        self._jobs.put(None)
+
+
+def _work(jobs: "queue.SimpleQueue[Job | None]") -> None:
+    while (job := jobs.get()) is not None:
+        job.run()

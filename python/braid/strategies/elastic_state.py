@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is saved of elastic averaging: the centre and the clock; and how all workers load it."""
+
+import json
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from braid.strategies.elastic_collective import CentreInRounds
+from braid.strategies.elastic_preparation import KIND, ElasticPrepared
+from braid.strategies.elastic_servers import CentreAtServers
+
+_VERSION = 1
+
+
+def saved(
+    prepared: ElasticPrepared, clock: int, steps: int, parameters: list[Tensor], buffers: list[Tensor]
+) -> dict[str, Any]:
+    """Return the state. Values are float32, in the order of the packing."""
+    return {
+        **{"strategy": KIND, "version": _VERSION, "clock": clock, "steps": steps},
+        **{"parameters": prepared.packing.describe(), "buffers": prepared.buffer_packing.describe()},
+        **{"centre": _flat(parameters), "centre_buffers": _flat(buffers)},
+    }
+
+
+def load(
+    exchange: CentreInRounds | CentreAtServers,
+    key: str,
+    state: dict[str, Any] | None,
+    prepared: ElasticPrepared,
+    timeout_s: float,
+) -> tuple[int, int]:
+    """Let worker 0 set the centre, and tell the others at `key` of the store. Return clock and steps.
+
+    Raises:
+        ValueError: worker 0's state does not fit; on all workers.
+    """
+    store = exchange.meeting.store
+    if exchange.meeting.member == 0:
+        try:
+            state = _fitting(state, prepared)
+            exchange.set_centre(state["centre"], state["centre_buffers"])
+        except Exception as error:
+            store.set(key, json.dumps({"why": f"worker 0 cannot load the state: {error}"}).encode())
+            raise
+        store.set(key, json.dumps({"clock": state["clock"], "steps": state["steps"]}).encode())
+    said = json.loads(store.get(key, timeout_s))
+    if "why" in said:
+        raise ValueError(said["why"])
+    if isinstance(exchange, CentreInRounds):
+        exchange.share_centre()
+    return int(said["clock"]), int(said["steps"])
+
+
+def _fitting(state: Any, prepared: ElasticPrepared) -> dict[str, Any]:
+    if not isinstance(state, dict) or "strategy" not in state:
+        raise ValueError("this is no state of an ElasticAverage: load what state_dict() returned")
+    if state["strategy"] != KIND:
+        raise ValueError(f"this is a state of the strategy {state['strategy']!r}, not of {KIND!r}")
+    if state.get("version") != _VERSION:
+        raise ValueError(f"this state has version {state.get('version')!r}, but the strategy has {_VERSION}")
+    own = {"parameters": prepared.packing.describe(), "buffers": prepared.buffer_packing.describe()}
+    for name, lines in own.items():
+        if state[name] != lines:
+            pairs = zip(state[name], lines, strict=False)
+            theirs, ours = next(((a, b) for a, b in pairs if a != b), ("another number of " + name, "its own"))
+            raise ValueError(f"this state is of another model: it has {theirs!r} where the model has {ours!r}")
+    return state
+
+
+def _flat(views: list[Tensor]) -> Tensor:
+    return torch.cat([view.flatten() for view in views]) if views else torch.zeros(0)
