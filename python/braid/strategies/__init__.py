@@ -5,7 +5,8 @@ import braid.strategies as bs
 opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
 """
 
+from braid.strategies.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
-__all__ = ["ParameterServer", "from_text"]
+__all__ = ["Hybrid", "ParameterServer", "from_text"]
