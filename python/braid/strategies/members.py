@@ -11,6 +11,7 @@ from torch import Tensor
 
 from braid._errors import CommunicatorError
 from braid.strategies.grouping import Grouping
+from braid.strategies.processes import Process, dead_among
 
 _T = TypeVar("_T")
 
@@ -65,6 +66,7 @@ class _TorchMembers:
         self._global = [dist.get_global_rank(whole, rank) for rank in self.ranks]
         self.is_speaker = dist.get_rank(whole) == self.ranks[0]
         self._group: Any = None
+        self._others: dict[int, Process] = {}
         # In the default group torch numbers new groups in the order in which all ranks make them. In another one
         # the ranks outside cannot take part. torch then names a group by its ranks and by the number of groups.
         self._is_named_by_ranks = dist.get_world_size(whole) < dist.get_world_size()
@@ -79,6 +81,9 @@ class _TorchMembers:
                 )
             if members is self.ranks:
                 self._group = made
+        processes = self.gather(Process.own())
+        own = dist.get_rank(whole)
+        self._others = {rank: process for rank, process in zip(self.ranks, processes, strict=True) if rank != own}
 
     def sum(self, vector: Tensor) -> None:
         import torch.distributed as dist
@@ -126,8 +131,10 @@ class _TorchMembers:
         try:
             yield
         except RuntimeError as error:
-            why = " ".join(str(error).split())
-            raise CommunicatorError(f"{group_name(self.ranks)} ends, it has lost a member: {why}") from error
+            why, others = " ".join(str(error).split()), list(self._others)
+            lost = others[0] if len(others) == 1 else dead_among(self._others)
+            who = "a member" if lost is None else f"rank {lost}"
+            raise CommunicatorError(f"{group_name(self.ranks)} ends: {who} is lost: {why}", lost) from error
 
 
 def group_name(ranks: list[int]) -> str:
