@@ -12,6 +12,7 @@ import braid.strategies as bs
 import pytest
 import torch
 import torch.distributed as dist
+from braid.strategies.step_times import StepTimes
 from ranks import Rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -92,6 +93,25 @@ def part_of_the_world(rank: Rank) -> list[list[int]]:
 
 def test_groups_by_host_in_a_part_of_the_world() -> None:
     assert run_ranks(part_of_the_world, 4, wire="shm,tcp") == [[], *[[[0, 1], [2]]] * 3]
+
+
+def measure_links(rank: Rank, rate: str) -> list[list[int]]:
+    StepTimes.median_s = lambda self: 0.02  # as all have measured
+    path = rank.folder / f"links.{rank.rank}.toml"
+    path.write_text(f'[between]\nrate = "{rate}"\nlatency = "100us"\n')
+    path.rename(rank.folder / "links.toml")
+    os.environ["BRAID_HOST"] = f"host-{rank.rank // 2}"
+    os.environ["BRAID_LINKS"] = str(rank.folder / "links.toml")
+    rank.join()
+    model = net()
+    with bs.Hybrid(model, SGD, lr=0.1, measure_steps=2) as optimizer:
+        train(model, optimizer, rank.rank, 4)
+        return optimizer.groups
+
+
+@pytest.mark.parametrize(("rate", "groups"), [("100mbit", [[0, 1, 2, 3]]), ("1mbit", [[0, 1], [2, 3]])])
+def test_good_links_join_hosts(rate: str, groups: list[list[int]]) -> None:
+    assert run_ranks(measure_links, 4, rate, wire="shm,tcp", join=False) == [groups] * 4
 
 
 def lose_one(rank: Rank, victim: int, backend: str) -> Any:

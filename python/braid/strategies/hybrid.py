@@ -143,7 +143,11 @@ class Hybrid(ParameterServer):
             if meeting.workers > 1:
                 why = f"for {self._group_options.measure_steps} steps, to measure step times"
                 exchange.on_round = lambda: self._form_if_due(exchange)
-        self._enter(exchange, groups, why)
+        try:
+            self._enter(exchange, groups, why)
+        except BaseException:  # the other members wait
+            exchange.close(wait=False)
+            raise
         return exchange
 
     def _enter(self, exchange: GroupExchange, groups: Grouping, why: str) -> None:
