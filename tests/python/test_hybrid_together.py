@@ -83,6 +83,46 @@ def test_one_group_equals_one_process(
     )
 
 
+@pytest.mark.parametrize("delay", [0, 1])
+def test_parameter_groups_accumulation_and_closures(delay: int, cluster: Cluster, rooms: Rooms) -> None:
+    def parameters(model: nn.Module) -> list[dict[str, Any]]:
+        first, *rest = model.parameters()
+        return [{"params": rest}, {"params": [first], "lr": 0.3, "weight_decay": 0.1}]
+
+    def loss(model: nn.Module, workers: list[int], step: int) -> torch.Tensor:
+        return sum(model(batch(worker, step)).square().mean() for worker in workers) / len(workers)
+
+    def train(worker: int) -> list[torch.Tensor]:
+        model = net(worker)
+        options = {"params": parameters(model), "groups": [[0, 1]], "base_workers": 2, "delay": delay}
+        with bs.Hybrid(model, SGD, lr=0.1, momentum=0.9, **options) as optimizer:
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+
+            def closure() -> torch.Tensor:
+                optimizer.zero_grad()
+                loss(model, [worker], 0).backward()
+                loss(model, [worker], 1).backward()
+                return torch.ones(())
+
+            for _ in range(3):
+                assert optimizer.step(closure) == 1
+                scheduler.step()
+                if delay:  # wait, so that the next gradients are not stale
+                    with optimizer.centre():
+                        pass
+            return values(model)
+
+    model = net(0)
+    plain = SGD(parameters(model), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(plain, 0.8)
+    for _ in range(3):
+        plain.zero_grad()
+        (loss(model, [0, 1], 0) + loss(model, [0, 1], 1)).backward()
+        plain.step()
+        scheduler.step()
+    must_equal(must_work(cluster.run(train, 2)), values(model), 1e-5)
+
+
 @pytest.mark.parametrize("kind", [SGD, AdamW])
 def test_groups_of_one_equal_a_parameter_server(kind: type, cluster: Cluster, rooms: Rooms) -> None:
     numbers = {"lr": 0.02}
