@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/strategies.md and of the docstrings run, and those in examples/ learn."""
+"""The examples of docs/strategies.md and of the docstrings run, and the examples learn."""
 
 import re
 import subprocess
@@ -24,16 +24,16 @@ def run(launcher: str, ranks: int, *script: str) -> str:
     return done.stdout
 
 
-def test_the_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage"])
+def test_the_page(strategy: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "strategies.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) >= 2
-    for block in blocks:
-        script = tmp_path / "script.py"
-        script.write_text(block + 'print(f"accuracy {accuracy:.3f}", flush=True)\n')
-        found = re.findall(r"accuracy ([\d.]+)", run("torchrun", 2, str(script)))
-        assert len(found) == 2
-        assert min(map(float, found)) > 0.9
+    (block,) = (block for block in blocks if f"bs.{strategy}(" in block)
+    script = tmp_path / "script.py"
+    script.write_text(block + 'print(f"accuracy {accuracy:.3f}", flush=True)\n')
+    found = re.findall(r"accuracy ([\d.]+)", run("torchrun", 2, str(script)))
+    assert len(found) == 2
+    assert min(map(float, found)) > 0.9
 
 
 @pytest.mark.parametrize(("launcher", "mode"), [("torchrun", "async"), ("braid run", "ssp")])
@@ -53,7 +53,15 @@ def test_the_elastic_example(launcher: str, schedule: str) -> None:
     assert float(accuracy[1]) > 93, said
 
 
-@pytest.mark.parametrize("name", ["ElasticAverage", "ParameterServer", "from_text"])
+def test_the_example_of_groups() -> None:
+    said = run("braid run", 4, str(ROOT / "examples" / "hybrid.py"), "--groups", "0+1/2/3")
+    accuracy = re.search(r"groups \[\[0, 1\], \[2\], \[3\]\], test accuracy ([\d.]+) %", said)
+    assert accuracy, said
+    assert float(accuracy[1]) > 93, said
+    assert len(re.findall(r"rank \d: 88 steps", said)) == 4, said
+
+
+@pytest.mark.parametrize("name", ["ElasticAverage", "Hybrid", "ParameterServer", "from_text"])
 def test_docstrings(name: str) -> None:
     code = f"""
 import doctest

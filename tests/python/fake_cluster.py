@@ -28,6 +28,11 @@ class Cluster:
         self._made += 1
         self._place.meeting = Meeting(FakeStore(), 0, 1, f"alone.{self._made}")
 
+    @property
+    def meeting(self) -> Meeting:
+        """The meeting of this thread."""
+        return self._place.meeting
+
     def join_late(self, name: str, store: FakeStore, number: int = 0) -> None:
         """Let this thread be a late worker of a strategy."""
         self._place.meeting = Meeting(store, number, 0, name)

@@ -48,6 +48,7 @@ class _Hub:
         self.clocks: dict[int, int] = {}
         self.bases: dict[int, tuple[int, np.ndarray]] = {}
         self.round: dict[int, np.ndarray] = {}
+        self.numbers: Any = None  # of the first in the round
         self.staleness: Counter[int] = Counter()
         self.order: list[int] = []
 
@@ -133,9 +134,10 @@ class FakeService:
             hub.clocks[self.member] += 1
             clock = hub.clocks[self.member]
             if self.mode == "sync":
+                if not hub.round:
+                    hub.numbers = numbers
                 hub.round[self.member] = scale * update
                 target = hub.version + 1
-                self._numbers = numbers
                 self._close_round()
             else:
                 staleness, elastic = hub.apply(self.member, update, numbers, scale, self.staleness_rate)
@@ -213,7 +215,7 @@ class FakeService:
         if hub.round and set(hub.clocks) <= set(hub.round):
             mean = sum(hub.round.values()) / len(hub.round)
             hub.round.clear()
-            hub.apply(self.member, mean, self._numbers, 1.0, False)
+            hub.apply(self.member, mean, hub.numbers, 1.0, False)
             hub.changed.notify_all()
 
     def _copy(self, out: np.ndarray) -> None:

@@ -6,7 +6,8 @@ opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
 """
 
 from braid.strategies.elastic_average import ElasticAverage
+from braid.strategies.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
-__all__ = ["ElasticAverage", "ParameterServer", "from_text"]
+__all__ = ["ElasticAverage", "Hybrid", "ParameterServer", "from_text"]

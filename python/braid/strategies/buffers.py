@@ -26,7 +26,7 @@ class Buffers:
         saved = _saved_buffers(model)
         floats = [Entry(name, tensor) for name, tensor in saved if tensor.is_floating_point()]
         self.packing = Packing(floats)
-        self._others = [tensor for _, tensor in saved if not tensor.is_floating_point()]
+        self.integers = [tensor for _, tensor in saved if not tensor.is_floating_point()]
         self._workers = 1
         self.vector: SharedVector | None = None
 
@@ -97,17 +97,17 @@ class Buffers:
 
     def share_integers(self, meeting: Meeting, timeout_s: float) -> None:
         """Give all workers the integer buffers of worker 0."""
-        if not self._others:
+        if not self.integers:
             return
         if meeting.member == 0:
             file = io.BytesIO()
-            torch.save(self._others, file)
+            torch.save(self.integers, file)
             meeting.store.set("integers", zlib.compress(file.getvalue()))
             return
         found = torch.load(
             io.BytesIO(zlib.decompress(meeting.store.get("integers", timeout_s))), weights_only=True
         )
-        for mine, first in zip(self._others, found, strict=True):
+        for mine, first in zip(self.integers, found, strict=True):
             mine.copy_(first)
 
 

@@ -4,6 +4,7 @@
 from typing import Any
 
 from braid.strategies.exchange import Exchange
+from braid.strategies.group_exchange import GroupExchange
 from braid.strategies.preparation import Prepared
 
 KIND = "parameter_server"
@@ -38,7 +39,11 @@ def must_fit(saved: Any, prepared: Prepared, source: str) -> None:
 
 
 def restore_from_first(
-    exchange: Exchange, key: str, saved: dict[str, Any] | None, prepared: Prepared, timeout_s: float
+    exchange: Exchange | GroupExchange,
+    key: str,
+    saved: dict[str, Any] | None,
+    prepared: Prepared,
+    timeout_s: float,
 ) -> None:
     """Let worker 0 restore the servers, and return when that is done. The others hear the result at `key`."""
     store = exchange.meeting.store

@@ -4,11 +4,12 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from braid.strategies.agreement import Agreement
 from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared
-from braid.strategies.rules import Groups
+from braid.strategies.rules import Groups, Numbers
 from braid.strategies.service import SharedVector
 
 
@@ -18,8 +19,15 @@ class Exchange:
     A step finishes the exchange of the step before, then begins its own. With a delay of 0 it finishes that, too.
     """
 
-    def __init__(self, agreed: Agreement[Prepared], options: Options, timeout_s: float) -> None:
-        """Connect to the servers. Parameters and buffers become worker 0's. Raises as SharedVector does."""
+    def __init__(
+        self, agreed: Agreement[Prepared], options: Options, timeout_s: float, update: Tensor | None = None
+    ) -> None:
+        """Connect to the servers. Parameters and buffers become worker 0's. Raises as SharedVector does.
+
+        `update` is memory for the packed update; new memory by default.
+        """
+        self.steps = self.skipped = 0  # pushed updates; steps that a GradScaler skipped
+        self._options = options
         self.meeting, self.servers, self._prepared = agreed.meeting, agreed.servers, agreed.prepared
         self._packing, self._rule, self._buffers = (
             *(self._prepared.packing, self._prepared.rule),
@@ -34,6 +42,7 @@ class Exchange:
             settings=settings,
             options=options,
             timeout_s=timeout_s,
+            update=update,
         )
         self._updates, self._outs = self._packing.views(self._vector.update), self._packing.views(self._vector.out)
         torch._foreach_copy_(self._updates, self._packing.tensors)
@@ -42,11 +51,33 @@ class Exchange:
         if self._buffers is not None:
             self._buffers.start(self.meeting, self.servers, settings, timeout_s)
 
+    def advance(self, groups: Groups, *, skips: bool, scale: float) -> None:
+        """Take a step: push the update of the gradients of now, times `scale`, and pull.
+
+        With `skips` nothing is pushed. In mode "sync" zeros are, so that no other worker waits.
+        """
+        self.begin_step()
+        self.finish()
+        if skips:
+            self.skipped += 1
+            if self._options.mode != "sync":
+                return
+            self.begin_without_update(groups)
+        else:
+            self.begin(groups, scale)
+        self.steps += 1
+        if not self._options.delay:
+            self.finish()
+
     def begin(self, groups: Groups, scale: float = 1.0) -> None:
         """Start to push this step's update, times `scale`, and to pull the values after it."""
         numbers = self._rule.numbers(groups, self.meeting.workers)
         self._rule.write(self._updates, scale, groups)
         self._push(numbers)
+
+    def begin_written(self, numbers: Numbers, scale: float) -> None:
+        """Start to push what the memory of the update has, times `scale`, and to pull the values after it."""
+        self._push(numbers, scale)
 
     def begin_without_update(self, groups: Groups) -> None:
         """Take part in a round with an update of zeros."""
@@ -90,7 +121,8 @@ class Exchange:
         shared = self._buffers.vector if self._buffers else None
         exposed_us = self._vector.exposed_us + (shared.exposed_us if shared else 0.0)
         last = {"last_versions": self._vector.versions, "last_staleness": self._vector.staleness}
-        return {**self._vector.stats(), **last, "exposed_us": exposed_us}
+        own = {"steps": self.steps, "skipped": self.skipped, "exposed_us": exposed_us}
+        return {**self._vector.stats(), **last, **own}
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the service, as SharedVector.close()."""
@@ -99,8 +131,8 @@ class Exchange:
         if self._buffers is not None:
             self._buffers.close(wait=wait)
 
-    def _push(self, numbers: list[tuple[int, dict[str, float]]]) -> None:
-        self._vector.push_pull(numbers)
+    def _push(self, numbers: Numbers, scale: float = 1.0) -> None:
+        self._vector.push_pull(numbers, scale)
         if self._buffers is not None:
             self._buffers.begin()
 

@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 from braid.strategies import checkpoints
-from braid.strategies.agreement import agree
+from braid.strategies.agreement import Agreement, agree
 from braid.strategies.exchange import Exchange
+from braid.strategies.group_exchange import GroupExchange
 from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared, prepare
 from braid.strategies.rules import refuse_thawed
+from braid.strategies.store import Meeting, meet
 from braid.strategies.store import join as join_meeting
-from braid.strategies.store import meet
 
 DEFAULT_TIMEOUT_S = 600.0
 
@@ -118,16 +119,16 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
 
         def prepared_lines() -> tuple[list[str], Prepared]:
             made.append(prepare(model, inner, params, numbers, options))
-            return made[0].describe(options), made[0]
+            return self._describe(made[0], meeting), made[0]
 
         self._options, self._timeout_s = options, timeout_s
-        self._steps = self._skipped = self._restored = 0
+        self._restored = 0
         try:
             agreed = agree(meeting, None if servers is None else list(servers), prepared_lines, timeout_s)
             self._prepared = agreed.prepared
             super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
             self.state = self._prepared.inner.state
-            self._exchange: Exchange | None = Exchange(agreed, options, timeout_s)
+            self._exchange: Exchange | GroupExchange | None = self._begin(agreed)
         except BaseException:
             for prepared in made:
                 prepared.release()
@@ -155,19 +156,10 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
                 loss = closure()
         refuse_thawed(self._prepared.frozen)
         found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        skips = found_inf is not None and float(found_inf) > 0
+        scale = 1.0 if grad_scale is None else 1.0 / float(grad_scale)
         with torch.no_grad():
-            exchange.begin_step()
-            exchange.finish()
-            if found_inf is not None and float(found_inf) > 0:
-                self._skipped += 1
-                if self._options.mode != "sync":
-                    return loss
-                exchange.begin_without_update(self.param_groups)
-            else:
-                exchange.begin(self.param_groups, 1.0 if grad_scale is None else 1.0 / float(grad_scale))
-            self._steps += 1
-            if not self._options.delay:
-                exchange.finish()
+            exchange.advance(self.param_groups, skips=skips, scale=scale)
         return loss
 
     @contextmanager
@@ -190,7 +182,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             ``rule``; and the service's counters.
         """
         own = {"strategy": checkpoints.KIND, "mode": self._options.mode, "rule": self._prepared.rule.text}
-        return {**self._opened().stats(), **own, "steps": self._steps, "skipped": self._skipped}
+        return {**self._opened().stats(), **own}
 
     def state_dict(self) -> dict[str, Any]:
         """Return groups and numbers, and what an optimizer that steps locally keeps. Servers keep the rest.
@@ -264,7 +256,13 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         """Refuse a copy: it would push beside this one."""
         raise TypeError("a strategy cannot be copied or pickled: save its state_dict()")
 
-    def _opened(self) -> Exchange:
+    def _describe(self, prepared: Prepared, meeting: Meeting) -> list[str]:
+        return prepared.describe(self._options)
+
+    def _begin(self, agreed: Agreement[Prepared]) -> Exchange | GroupExchange:
+        return Exchange(agreed, self._options, self._timeout_s)
+
+    def _opened(self) -> Exchange | GroupExchange:
         if self._exchange is None:
             raise RuntimeError("the strategy is closed: it takes no steps any more")
         return self._exchange

@@ -80,18 +80,7 @@ class ServerRule:
 
     def write(self, views: list[Tensor], scale: float, groups: Groups) -> None:
         """Write the gradients; a parameter without one has a gradient of zeros."""
-        targets, gradients = [], []
-        for view, entry in zip(views, self._packing.entries, strict=True):
-            gradient = entry.tensor.grad
-            if gradient is None:
-                view.zero_()
-            else:
-                targets.append(view)
-                gradients.append(gradient.to_dense() if gradient.is_sparse else gradient)
-        if targets:
-            torch._foreach_copy_(targets, gradients)
-        if scale != 1.0:
-            torch._foreach_mul_(views, scale)
+        write_gradients(self._packing, views, scale)
         for view, entry in zip(views, self._packing.entries, strict=True):
             if groups[entry.group].get("maximize"):
                 view.neg_()
@@ -147,6 +136,22 @@ class LocalRule:
         self.inner.step()
         torch._foreach_neg_(views)
         torch._foreach_add_(views, [tensor.float() for tensor in before])
+
+
+def write_gradients(packing: Packing, views: list[Tensor], scale: float) -> None:
+    """Write all gradients, times `scale`; zeros where a parameter has none."""
+    targets, gradients = [], []
+    for view, entry in zip(views, packing.entries, strict=True):
+        gradient = entry.tensor.grad
+        if gradient is None:
+            view.zero_()
+        else:
+            targets.append(view)
+            gradients.append(gradient.to_dense() if gradient.is_sparse else gradient)
+    if targets:
+        torch._foreach_copy_(targets, gradients)
+    if scale != 1.0:
+        torch._foreach_mul_(views, scale)
 
 
 def refuse_thawed(frozen: Sequence[Entry]) -> None:

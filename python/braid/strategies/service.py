@@ -36,6 +36,7 @@ class SharedVector:
         settings: str,
         options: Options,
         timeout_s: float,
+        update: torch.Tensor | None = None,
     ) -> None:
         """Connect to the servers. Blocks until all of them are there.
 
@@ -48,6 +49,7 @@ class SharedVector:
             settings: text that all members must have.
             options: mode and staleness.
             timeout_s: limit of the beginning and of each request.
+            update: memory for the attribute of that name; new memory by default.
 
         Raises:
             ValueError: another member has other settings.
@@ -72,7 +74,7 @@ class SharedVector:
             late=meeting.is_late,
             **_consistency(options.consistency),
         )
-        self.update = torch.zeros(elements)
+        self.update = torch.zeros(elements) if update is None else update
         self.out = torch.zeros(elements)
         self.exposed_us = 0.0
         self.versions: list[int] = []

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from braid.strategies.elastic_average import ElasticAverage
+from braid.strategies.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -22,6 +23,10 @@ def _truth(text: str) -> bool:
 
 def _ranks(text: str) -> list[int]:
     return [int(rank) for rank in text.split("+")]
+
+
+def _groups(text: str) -> str | list[list[int]]:
+    return [_ranks(group) for group in text.split("/")] if text[:1].isdecimal() else text
 
 
 _Options = dict[str, Callable[[str], Any]]
@@ -51,9 +56,18 @@ _ELASTIC: _Options = {
     "name": str,
     "timeout": float,
 }
+_HYBRID: _Options = {
+    **_PARAMETER_SERVER,
+    "groups": _groups,
+    "measure_steps": int,
+    "rate_rule": str,
+    "base_workers": int,
+    "warmup_steps": int,
+}
 # Name -> the class, and how to read each option.
 _STRATEGIES: dict[str, tuple[type[ParameterServer] | type[ElasticAverage], _Options]] = {
     "parameter_server": (ParameterServer, _PARAMETER_SERVER),
+    "hybrid": (Hybrid, _HYBRID),
     "elastic": (ElasticAverage, _ELASTIC),
 }
 
@@ -70,7 +84,7 @@ def from_text(
 
     Args:
         text: a strategy's name, then options as NAME=VALUE, separated by commas. Ranks are joined by plus signs:
-            ``servers=0+2``.
+            ``servers=0+2``; groups of ranks by slashes: ``groups=0+1/2+3``.
         model: the bare model.
         optimizer: an optimizer of the model. For a parameter server it must not have stepped.
         process_group: the workers; by default the default group.

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vector that a group adds up in each round: gradient, float buffers, and how many members do what."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from braid.strategies.preparation import Prepared
+from braid.strategies.rules import Groups, LocalRule, write_gradients
+
+
+@dataclass(frozen=True)
+class Signs:
+    """How many members take a step, of these skip it, only look at the servers' values, or have finished."""
+
+    steps: int = 0
+    skips: int = 0
+    looks: int = 0
+    done: int = 0
+
+
+class GroupVector:
+    """One member's part of a round, and then the sum of all parts. The speaker's values come back in it, too.
+
+    Attributes:
+        whole: what travels: gradient, buffers, four signs.
+        update: the part of the gradient.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Allocate the vector: the only copy of the parameters that a member has beside the model."""
+        self._prepared = prepared
+        packings = [prepared.packing, *([prepared.buffers.packing] if prepared.buffers else [])]
+        self._floats = prepared.buffers.packing.tensors if prepared.buffers else []
+        sizes = [packing.elements for packing in packings]
+        self.whole = torch.zeros(sum(sizes) + len(vars(Signs())))
+        self.update, *rest, self._signs = self.whole.split([*sizes, len(vars(Signs()))])
+        self._gradients = prepared.packing.views(self.update)
+        self._buffers = packings[1].views(rest[0]) if rest else []
+        # Buffers when all members had the same ones. What has changed since is a member's own.
+        self._base = torch.zeros(sizes[1] if rest else 0)
+        self._bases = packings[1].views(self._base) if rest else []
+
+    def write_step(self, groups: Groups, scale: float) -> None:
+        """Write this member's gradients, times `scale`, and its buffers."""
+        if isinstance(self._prepared.rule, LocalRule):
+            write_gradients(self._prepared.packing, self._gradients, scale)
+        else:
+            self._prepared.rule.write(self._gradients, scale, groups)
+        if self._floats:
+            torch._foreach_copy_(self._buffers, self._floats)
+        self._write_signs(Signs(steps=1))
+
+    def write_nothing(self, signs: Signs) -> None:
+        """Write zeros, and say why."""
+        self.whole.zero_()
+        self._write_signs(signs)
+
+    def signs(self) -> Signs:
+        """Return how many members do what, after the sum."""
+        return Signs(*map(int, self._signs.tolist()))
+
+    def take_mean(self, steps: int, groups: Groups) -> None:
+        """Turn the sum into the update of the mean gradient. Buffers become the mean of the members' buffers."""
+        self.whole.div_(steps)
+        if self._floats:
+            torch._foreach_copy_(self._floats, self._buffers)
+            torch._foreach_copy_(self._bases, self._floats)
+        if not isinstance(self._prepared.rule, LocalRule):
+            return
+        # All members step, so that all keep the same state of their optimizers.
+        for entry, mean in zip(self._prepared.packing.entries, self._gradients, strict=True):
+            if entry.tensor.grad is None or entry.tensor.grad.is_sparse:
+                entry.tensor.grad = torch.empty_like(entry.tensor)
+            entry.tensor.grad.copy_(mean)
+        self._prepared.rule.write(self._gradients, 1.0, groups)
+
+    def own_changes(self) -> list[Tensor]:
+        """Return how this member's buffers have changed since the last mean."""
+        return torch._foreach_sub(self._floats, self._bases) if self._floats else []
+
+    def write_values(self, own: list[Tensor], *, is_good: bool) -> None:
+        """Write the speaker's values, without its own changes of buffers, and whether they are good."""
+        torch._foreach_copy_(self._gradients, self._prepared.packing.tensors)
+        if self._floats:
+            torch._foreach_copy_(self._buffers, torch._foreach_sub(self._floats, own) if own else self._floats)
+        self._signs[0] = float(is_good)
+
+    def take_values(self, own: list[Tensor]) -> bool:
+        """Take the speaker's values, and add this member's own changes of buffers. Return if they are good."""
+        if not self._signs[0]:
+            return False
+        torch._foreach_copy_(self._prepared.packing.tensors, self._gradients)
+        if self._floats:
+            torch._foreach_copy_(self._bases, self._buffers)
+            torch._foreach_copy_(self._floats, torch._foreach_add(self._buffers, own) if own else self._buffers)
+        return True
+
+    def _write_signs(self, signs: Signs) -> None:
+        self._signs.copy_(torch.tensor([float(value) for value in vars(signs).values()]))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a worker is, and what it knows of its links: what groups are formed by."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_SHARED_MEMORY = Path("/proc/self/ns/ipc")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a worker tells about itself.
+
+    Attributes:
+        host: the same text on all workers that can share memory.
+        card: latency in seconds, and seconds per byte up and down of the host's network card, as a links file
+            states them; None where there is no such file.
+        all_s: seconds that braid predicts for an all_reduce of the gradient over all workers, by links that it
+            has measured; None where the process group is not braid's.
+        step_s: seconds of computing in a step.
+    """
+
+    host: str
+    card: tuple[float, float, float] | None = None
+    all_s: float | None = None
+    step_s: float = float("inf")
+
+
+def host_identity() -> str:
+    """Return a text that is equal where braid takes two processes to be on one host: they can share memory.
+
+    csrc/rendezvous/endpoint.cc decides alike: BRAID_HOST, or what this boot of the kernel is called, and the name
+    space of shared memory, which containers may have of their own.
+    """
+    if host := os.environ.get("BRAID_HOST", "").strip():
+        return f"set:{host}"
+    try:
+        return f"{_BOOT_ID.read_text().strip()} {_SHARED_MEMORY.readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def place(process_group: Any, elements: int, step_s: float) -> Place:
+    """Return what this worker tells the others; `elements` is the length of the gradient."""
+    import braid
+    from braid._links import stated_links
+
+    try:
+        all_s = braid.predict_all_reduce(elements, group=process_group)
+    except RuntimeError:  # another backend
+        return Place(host_identity(), step_s=step_s)
+    stated = stated_links()
+    card = None
+    if stated is not None and not stated.problem:
+        card = (stated.alpha_s, stated.up_s_per_byte, stated.down_s_per_byte)
+    return Place(host_identity(), card, all_s, step_s)
+
+
+def seconds_between(places: Sequence[Place], elements: int) -> list[list[float]] | None:
+    """Return how long a gradient of float32 takes from each worker to each other; None if nobody knows."""
+    if any(each.all_s is None for each in places):
+        return None
+    bytes_ = 4 * elements
+
+    def between(one: Place, other: Place) -> float:
+        if one.card is not None and other.card is not None:
+            return max(one.card[0], other.card[0]) + bytes_ * max(one.card[1], other.card[2])
+        # Over fewer workers it takes no longer.
+        return max(one.all_s or 0.0, other.all_s or 0.0)
+
+    return [[between(one, other) for other in places] for one in places]
