@@ -373,3 +373,26 @@ def test_resume(tmp_path: Any) -> None:
             assert [begun[1] for begun, _ in ours] == centres
             if worker == 2:
                 assert [begun[0] for begun, _ in ours] == centres
+
+
+def use_a_subgroup(rank: Rank) -> list[Any]:
+    gloo = dist.new_group([0, 2], backend="gloo")
+    found = []
+    if rank.rank == 1:
+        return found
+    for schedule in ("first_come", "sync2", "sync3"):
+        model = Point()
+        optimizer = SGD(model.parameters(), lr=RATE)
+        with bs.ElasticAverage(model, optimizer, sync_every=2, schedule=schedule, process_group=gloo) as strategy:
+            take_steps(model, optimizer, rank.rank // 2, range(12))
+            dist.barrier(gloo)
+            found.append(centre_of(strategy, model))
+    return found
+
+
+def test_a_group_of_another_backend() -> None:
+    first, _, last = run_ranks(use_a_subgroup, 3)
+    assert first == last
+    expected = replay_rounds(6, 2, np.ones(ELEMENTS), gradient, alpha=0.45, rate=RATE, every=2)
+    for centre in first[1:]:
+        np.testing.assert_allclose(centre, expected.centre, rtol=1e-5, atol=1e-6)
