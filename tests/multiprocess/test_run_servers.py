@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``braid run --servers``: aggregators that live as long as the job, however it ends."""
+"""``braid run --aggregators``: aggregators that live as long as the job, however it ends."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def start(folder: Path, *arguments: str, servers: int = 1) -> "subprocess.Popen[
     script.write_text(SCRIPT)
     links = folder / "net.toml"
     links.write_text('[between]\nrate = "100mbit"')
-    options = ["--takeover", "", "--nproc", "4", "--links", str(links), "--servers", str(servers)]
+    options = ["--takeover", "", "--nproc", "4", "--links", str(links), "--aggregators", str(servers)]
     return subprocess.Popen(
         [sys.executable, "-m", "braid.cli", "run", *options, *arguments[1:], str(script), *arguments[:1]],
         env={name: value for name, value in os.environ.items() if not name.startswith("BRAID_SERVERS")},
@@ -86,7 +86,7 @@ def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
     [
         (["--servers", "few"], "argument --servers: invalid int value: 'few'"),
         (["--servers", "-1"], "--servers: expected 1 to 64 on all nodes together, got -1"),
-        (["--servers", "65"], "--servers: expected 1 to 64 on all nodes together, got 65"),
+        (["--aggregators", "65"], "--aggregators: expected 1 to 64 on all nodes together, got 65"),
         (["--servers", "20", "--nnodes", "4"], "--servers: expected 1 to 64 on all nodes together, got 80"),
         (
             ["--servers", "1", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29500"],

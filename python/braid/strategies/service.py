@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from braid import _core
+from braid._array.servers.placement import FIRST_ALONE
+from braid._array.servers.terms import pack
 from braid.strategies.options import Options
 from braid.strategies.store import Meeting
 
@@ -53,22 +55,29 @@ class SharedVector:
             ValueError: another member has other settings.
             CommunicatorError: a member did not come, or died; the message names it.
         """
+        common: dict[str, Any] = {
+            "workers": meeting.workers,
+            "servers": servers,
+            "elements": elements,
+            "shares": None,
+            "rule": rule,
+            "settings": settings,
+            "mode": options.mode,
+            "staleness": options.bound,
+            "staleness_rate": options.staleness_rate,
+            "timeout_s": timeout_s,
+        }
+        if meeting.member == 0 and servers[-1] >= FIRST_ALONE:
+            meeting.store.set(
+                f"serve/{part}", pack(common)
+            )  # servers without a rank take their settings from here
         self._core = _core.ParameterService(
             meeting.store.apart(),
             meeting.store.apart(),  # for servers: late workers come through it
             f"{meeting.name}/{part}",
             member=meeting.member,
-            workers=meeting.workers,
-            servers=servers,
-            elements=elements,
-            shares=None,
-            rule=rule,
-            settings=settings,
-            mode=options.mode,
-            staleness=options.bound,
-            staleness_rate=options.staleness_rate,
-            timeout_s=timeout_s,
             late=meeting.is_late,
+            **common,
         )
         self.update = torch.zeros(elements)
         self.out = torch.zeros(elements)

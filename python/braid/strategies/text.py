@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from braid._array.servers.placement import items_of
 from braid.strategies.parameter_server import ParameterServer
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -17,10 +18,6 @@ def _truth(text: str) -> bool:
     if text.lower() not in (*_YES, *_NO):
         raise ValueError("say true or false")
     return text.lower() in _YES
-
-
-def _ranks(text: str) -> list[int]:
-    return [int(rank) for rank in text.split("+")]
 
 
 _Options = dict[str, Callable[[str], Any]]
@@ -34,7 +31,7 @@ _PARAMETER_SERVER: _Options = {
     "implicit_momentum": _truth,
     "buffers": str,
     "local": _truth,
-    "servers": _ranks,
+    "servers": items_of,
     "name": str,
     "timeout": float,
 }
@@ -53,8 +50,8 @@ def from_text(
     A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and pushes differences.
 
     Args:
-        text: a strategy's name, then options as NAME=VALUE, separated by commas. Ranks are joined by plus signs:
-            ``servers=0+2``.
+        text: a strategy's name, then options as NAME=VALUE, separated by commas. Places of shards are
+            joined by plus signs: ``servers=0+2``, ``servers=ranks+serve:2``.
         model: the bare model.
         optimizer: an optimizer of the model that has not stepped.
         process_group: the workers; by default the default group.
