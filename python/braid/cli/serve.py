@@ -7,8 +7,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -22,7 +23,6 @@ from braid.cli.errors import CommandError
 
 _WHO = "braid serve"
 _PAUSE_S = 0.05
-_LEAVING_S = 2.0
 _LONGEST_CAUSE = 200
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -61,7 +61,8 @@ def serve(
 
         braid serve --rendezvous node0:29500
 
-    It ends with the job, or with Ctrl-C.
+    It ends with the job. Ctrl-C gives its shards to the job's other servers first, with all that the rule keeps. That
+    is done when every worker has made its next step. A second Ctrl-C ends it at once.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     limit = memory_of(memory)
@@ -113,17 +114,31 @@ def _serve(store: KeyValueStore, reach: str, limit: int, name: str, stop: thread
         cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
     if server is None:
         raise CommandError(f"the job's store is gone ({cause})", 1)
-    if cause:
-        while server.is_busy and not stop.wait(_PAUSE_S):  # workers may still train without their store
-            server.tend()
-        say(f"the job's store is gone; so is this server ({cause})")
-    else:
+    while cause and server.is_busy and not stop.wait(_PAUSE_S):  # workers may still train without their store
+        server.tend()
+    if not cause:
         server.leave()
+    if stop.is_set() and server.is_serving:
+        say("gives its shards to other servers; interrupt it again to end it at once")
+    server.stop()
+    try:
+        while server.is_serving:
+            time.sleep(_PAUSE_S)
+            server.tend()
+    except KeyboardInterrupt:
+        _exit(130)
+    server.tend()
+    if cause and not stop.is_set():
+        say(f"the job's store is gone; so is this server ({cause})")
     if not server.served:
         say("no strategy has asked for this server")
-    if not server.stop(_LEAVING_S):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)  # a thread of it waits for workers in the core
+    if server.has_threads:
+        _exit(0)  # a thread waits in the core, for workers that may never come
     store.close()
     return 0
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -34,13 +34,23 @@ _GRACE_S = 30.0  # worker 0 says whom it took, and the settings: this much later
 class Duty(threading.Thread):
     """One vector of one strategy, held by this process until all its workers have left."""
 
-    def __init__(self, store: KeyValueStore, offer: Offer, vector: Vector, member: int, reach: str) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        offer: Offer,
+        vector: Vector,
+        member: int,
+        reach: str,
+        say: Callable[[str], None],
+    ) -> None:
         super().__init__(daemon=True, name=f"{offer.name}/{vector.part}")
+        self._say = say
         self._store, self._offer, self._vector = Below(store.apart(), offer.folder), offer, vector
         self._member, self._reach = member, reach
         self._ending = threading.Event()
         self.failure = ""
         self.updates = 0
+        self.is_serving = False  # workers may need what it holds
 
     def run(self) -> None:
         """Wait for the settings, serve, and leave."""
@@ -50,7 +60,7 @@ class Duty(threading.Thread):
             self.failure = next(iter(str(error).splitlines()), type(error).__name__)
 
     def stop(self) -> None:
-        """Leave now, whoever may need the shards."""
+        """Give the shards to other servers, and end when no worker needs this one any more."""
         self._ending.set()
 
     def _serve(self) -> None:
@@ -64,14 +74,25 @@ class Duty(threading.Thread):
             reach=self._reach,
             **settings,
         )
+        self.is_serving = True
+        has_asked = is_told = False
         try:
-            has_workers = True
-            while has_workers and not self._ending.wait(_PAUSE_S):
+            while True:
+                time.sleep(_PAUSE_S)
                 told = core.stats()
-                self.updates, has_workers = told["updates"], bool(told["workers"])
+                self.updates = told["updates"]
+                if not told["workers"]:
+                    return
                 if failure := core.failure():
                     raise RuntimeError(failure)
+                if self._ending.is_set() and not has_asked:
+                    core.leave()
+                    has_asked = True
+                if has_asked and not is_told and not core.is_leaving():
+                    is_told = True
+                    self._say(f"no other server is left for strategy {self._offer.name!r}; this one stays with it")
         finally:
+            self.is_serving = False
             core.close(0.0)
 
 
@@ -138,15 +159,21 @@ class ParameterServer:
         with contextlib.suppress(Exception):
             self._store.set(f"{GONE}/{self._process.id}", b"gone")
 
-    def stop(self, limit_s: float) -> bool:
-        """Leave all strategies. Return whether all threads have ended within the limit."""
-        duties = [duty for strategy in self._strategies for duty in strategy.duties]
-        for duty in duties:
-            duty.stop()
-        deadline = time.monotonic() + limit_s
-        for duty in duties:
-            duty.join(max(0.0, deadline - time.monotonic()))
-        return not any(duty.is_alive() for duty in duties)
+    def stop(self) -> None:
+        """Give all shards to other servers. It is done when `is_serving` is False."""
+        for strategy in self._strategies:
+            for duty in strategy.duties:
+                duty.stop()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether workers may need what it holds."""
+        return any(duty.is_serving for strategy in self._strategies for duty in strategy.duties)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a thread still works, or waits for workers."""
+        return any(duty.is_alive() for strategy in self._strategies for duty in strategy.duties)
 
     def _answer(self, offer: Offer) -> None:
         if any(strategy.offer.token == offer.token for strategy in self._strategies):
@@ -181,7 +208,9 @@ class ParameterServer:
                 self._strategies.remove(strategy)
             return
         member = FIRST_ALONE + chosen.index(self._process.id)
-        strategy.duties = [Duty(self._store, offer, vector, member, self._reach) for vector in offer.vectors]
+        strategy.duties = [
+            Duty(self._store, offer, vector, member, self._reach, self._say) for vector in offer.vectors
+        ]
         for duty in strategy.duties:
             duty.start()
         self.served += 1
