@@ -197,6 +197,7 @@ def test_ctrl_c_hands_values_and_momentum_over(mode: str) -> None:
         assert processes[1].wait(LIMIT_S) == 0
         said = said_by(processes[1])
         assert "gives its shards to other servers" in said
+        assert "strategy 'parameters.0' goes on with other servers, after " in said
         assert "Traceback" not in said
     assert [lost for _, _, lost in found] == [0, 0, 0]
     pushes = 3 * STEPS * (1 if mode == "sync" else 3)

@@ -115,7 +115,7 @@ class Held(threading.Thread):
     def __init__(self, store: Any, offer: Offer, vector: Vector, member: int, *_: Any) -> None:
         super().__init__(daemon=True)
         self.offer, self.member, self.over = offer, member, threading.Event()
-        self.failure, self.updates = "", 9
+        self.failure, self.updates, self.has_given = "", 9, False
         Held.made.append(self)
 
     def run(self) -> None:

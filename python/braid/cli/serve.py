@@ -61,8 +61,8 @@ def serve(
 
         braid serve --rendezvous node0:29500
 
-    It ends with the job. Ctrl-C gives its shards to the job's other servers first, with all that the rule keeps. That
-    is done when every worker has made its next step. A second Ctrl-C ends it at once.
+    It ends with the job. Ctrl-C gives its shards to the job's other servers first, with all that the rule keeps.
+    That is done when every worker has made its next step. A second Ctrl-C ends it at once.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     limit = memory_of(memory)

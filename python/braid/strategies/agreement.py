@@ -61,6 +61,8 @@ def agree(
     """
     try:
         lines, prepared = prepare()
+        if servers is None and vectors is None:
+            servers = "ranks"
         placement = placement_of(servers, meeting.workers) if meeting.workers else Placement(())
         if placement.alone and (vectors is None or meeting.job is None):
             raise ValueError(f"servers={servers!r}: this strategy has no use for processes of `braid serve`")

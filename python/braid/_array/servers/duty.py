@@ -50,6 +50,7 @@ class Duty(threading.Thread):
         self._ending = threading.Event()
         self.failure = ""
         self.updates = 0
+        self.has_given = False  # its shards are at other servers now
         self.is_serving = False  # workers may need what it holds
 
     def run(self) -> None:
@@ -82,6 +83,7 @@ class Duty(threading.Thread):
                 told = core.stats()
                 self.updates = told["updates"]
                 if not told["workers"]:
+                    self.has_given = core.is_leaving()
                     return
                 if failure := core.failure():
                     raise RuntimeError(failure)
@@ -222,5 +224,7 @@ class ParameterServer:
         name = strategy.offer.name
         if failures := [duty.failure for duty in strategy.duties if duty.failure]:
             self._say(f"strategy {name!r} is over: {failures[0]}")
+        elif strategy.duties[0].has_given:
+            self._say(f"strategy {name!r} goes on with other servers, after {strategy.duties[0].updates} updates")
         else:
             self._say(f"strategy {name!r} is over after {strategy.duties[0].updates} updates")
