@@ -60,7 +60,7 @@ LAYERS: dict[str, tuple[str, str]] = {
         "engine options tuner codec schedule",
     ),
     "aggregator": (
-        "aggregators: an [aggregator](servers.md) itself, how ranks find it, and all_reduces through it",
+        "aggregators: an [aggregator](aggregators.md) itself, how ranks find it, and all_reduces through it",
         "communicator rendezvous links options transport memory schedule",
     ),
     "group": (

@@ -186,7 +186,7 @@ def measure(links: list[tuple[int, int]], task: Task) -> list[dict]:
         environment = {name: os.environ[name] for name in os.environ if name != "BRAID_LINKS"}
         environment["BRAID_CACHE_DIR"] = f"{task.folder}/cache"
         command = [sys.executable, str(FOLDER / "regret.py"), "--rank", json.dumps(asdict(task))]
-        server = [sys.executable, "-m", "braid.cli", "server", "--join", f"file://{task.folder}/meeting"]
+        server = [sys.executable, "-m", "braid.cli", "aggregator", "--join", f"file://{task.folder}/meeting"]
         for host in lab.hosts[len(links) :]:
             host.start(server, env=environment | {"BRAID_INTERFACE": "eth0"})
         with Job(places, command, env=environment) as job:

@@ -16,15 +16,17 @@ constexpr milliseconds kInstallDue{10'000};
 
 // All workers that had the lost server ask its successor. The one with the newest values installs them.
 Verdict Server::adopt_locked(const Job& job, Entry& entry) {
-  if (entry.shard.is_installed()) return Verdict::kDone;
-  if (owner_lives_ && owner_lives_(job.call.shard)) return Verdict::kWait;
+  if (job.call.hand_over == HandOver::kKeep) return keep_locked(entry);
+  if (entry.is_here()) return Verdict::kDone;
+  const bool is_given = job.call.hand_over == HandOver::kYes;
+  if (!is_given && owner_lives_ && owner_lives_(job.call.shard)) return Verdict::kWait;
   Adoption& adoption = entry.adoption;
   const auto now = Clock::now();
   if (adoption.offers.empty()) adoption.began = now;
   adoption.offers[job.worker] = job.call.base;
   const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + kInstallDue;
   const bool have_all_offered = adoption.offers.size() >= workers_.size();
-  if (is_chosen_gone && (have_all_offered || now > adoption.began + kOffersDue)) {
+  if (is_chosen_gone && (is_given || have_all_offered || now > adoption.began + kOffersDue)) {
     const auto newest = std::max_element(adoption.offers.begin(), adoption.offers.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
     adoption.chosen = newest->first;

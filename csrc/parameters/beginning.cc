@@ -27,8 +27,6 @@ constexpr milliseconds kLatePairs{20'000};
 // How long a server whose settings differ stays, to tell the workers.
 constexpr milliseconds kRefusing{10'000};
 
-std::string server_text(int member) { return "the server of member " + std::to_string(member); }
-
 std::string late_key(const std::string& name, int k) {
   return "braid/parameters/" + name + "/late/" + std::to_string(k);
 }
@@ -101,6 +99,8 @@ Status ParameterService::begin(const GiveUp& give_up) {
     if (is_worker_) {
       if (Status bad = server_->admit(setup_.member, setup_.server.settings); !bad.ok()) return bad;
       server_->has_heard(setup_.member);
+    } else {
+      server_->await_first(setup_.workers);
     }
     doorkeeper_ = std::thread([this] { admit_workers(); });
   }

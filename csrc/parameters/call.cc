@@ -13,7 +13,7 @@ uint64_t body_bytes_of(const Call& call, int state_vectors) {
     case CallKind::kInstall:
     case CallKind::kPush:
     case CallKind::kPushPull: return vector_bytes;
-    case CallKind::kRestore: return vector_bytes * static_cast<uint64_t>(1 + state_vectors);
+    case CallKind::kRestore: return snapshot_floats(call, state_vectors) * sizeof(float);
     default: return 0;
   }
 }

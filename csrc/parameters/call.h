@@ -15,7 +15,7 @@
 
 namespace braid {
 
-inline constexpr uint32_t kCallVersion = 1;    // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kCallVersion = 2;    // raised with every change of Call, RangeNumbers or Answer
 inline constexpr uint32_t kMostRanges = 4096;  // of one table
 inline constexpr size_t kMostSettingsBytes = 65536;
 inline constexpr size_t kMostAnswerTextBytes = 4096;
@@ -36,15 +36,22 @@ std::string name_of(CallKind kind);
 inline bool is_push(CallKind kind) { return kind == CallKind::kPush || kind == CallKind::kPushPull; }
 inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
 
+// A server that leaves hands its shards over (handover.cc). Calls that belong to that say so.
+enum class HandOver : uint8_t {
+  kNo = 0,
+  kYes,   // kAdopt, kSnapshot, kRestore: of a shard that its server gives away
+  kKeep,  // kAdopt, to the server that wants to leave: there is no other one, it must stay
+};
+
 struct Call {
   uint32_t version = kCallVersion;
   CallKind kind = CallKind::kPull;
-  uint8_t reserved = 0;
+  HandOver hand_over = HandOver::kNo;
   uint16_t shard = 0;
   uint32_t ranges = 0;  // rows of the table; 0: the table of the worker's last call with one
   float scale = 1;      // the update is multiplied by it
   uint64_t count = 0;   // float32 numbers of the shard
-  uint64_t base = 0;    // version of the values with which the worker computed the update
+  uint64_t base = 0;    // version of the values with which the worker computed the update, or of a restored shard
   uint64_t steps = 0;   // kRestore: updates so far
   uint64_t body_bytes = 0;
   uint64_t unused[2] = {};
@@ -58,6 +65,21 @@ struct RangeNumbers {
 };
 using Table = std::vector<RangeNumbers>;
 
+// After values and state, a hand-over has kMostTurns rows. The first: who pushed last, and how many rows follow. The
+// others: a worker, and how many updates it has made.
+struct Turn {
+  int32_t worker = -1;
+  uint32_t unused = 0;
+  uint64_t clock = 0;
+};
+inline constexpr size_t kMostTurns = 1024;
+
+// How many float32 a snapshot of the call's shard has, or takes to be restored.
+inline size_t snapshot_floats(const Call& call, int state_vectors) {
+  const size_t turns = call.hand_over == HandOver::kYes ? kMostTurns * sizeof(Turn) / sizeof(float) : 0;
+  return call.count * (1 + static_cast<size_t>(state_vectors)) + turns;
+}
+
 enum class Verdict : uint8_t {
   kDone = 0,
   kFailed,  // `code` says how; the body has the reason
@@ -69,7 +91,7 @@ struct Answer {
   uint32_t version = kCallVersion;
   Verdict verdict = Verdict::kDone;
   Code code = Code::kOk;
-  uint16_t reserved = 0;
+  uint16_t has_moved = 0;  // 1, with kFailed: nothing was done, because the shard goes to another server
   uint32_t staleness = 0;  // of the update: how many came between its base and it
   uint32_t unused = 0;
   uint64_t shard_version = 0;  // number of updates in the values

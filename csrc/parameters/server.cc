@@ -53,6 +53,10 @@ Status Server::admit(int worker, const std::string& settings) {
 void Server::has_heard(int worker) {
   const std::lock_guard lock(mutex_);
   have_heard_.insert(worker);
+  const auto here = std::distance(have_heard_.begin(), have_heard_.lower_bound(awaited_));
+  if (awaited_ == 0 || here < awaited_) return;
+  awaited_ = 0;
+  settle_locked();
 }
 
 void Server::dismiss(int worker, bool died) {
@@ -154,10 +158,16 @@ bool Server::advance_locked(Job& job) {
   }
   Entry& entry = entries_[index];
   Shard& shard = entry.shard;
+  if (has_moved(job, entry)) {
+    job.answer.has_moved = 1;
+    job.status = {Code::kAborted, "this server leaves, and its shard goes to another one"};
+    return true;
+  }
   switch (job.call.kind) {
     case CallKind::kInstall:
-      if (!shard.is_installed()) {
+      if (!entry.is_here()) {
         shard.install(job.update, job.call.base);
+        entry.is_given = false;
         if (!entry.adoption.offers.empty()) {
           log(LogLevel::kWarning, "a parameter server took over shard " + std::to_string(job.call.shard) +
                                       " at version " + std::to_string(job.call.base) + " from " +
@@ -168,11 +178,17 @@ bool Server::advance_locked(Job& job) {
       return true;
     case CallKind::kAdopt: job.answer.verdict = adopt_locked(job, entry); return true;
     case CallKind::kRestore:
-      shard.restore(job.update, job.call.steps);
+      if (job.call.hand_over == HandOver::kNo) {
+        shard.restore(job.update, job.call.steps, shard.version() + 1);
+      } else if (!entry.is_here()) {
+        take(job, entry);
+      }
       job.answer.shard_version = shard.version();
       return true;
     case CallKind::kSnapshot:
       if (!shard.is_installed()) return false;
+      if (job.call.hand_over == HandOver::kYes) give(job, entry);
+      if (!job.status.ok()) return true;
       shard.snapshot(job.result);
       job.reply = job.result;
       job.answer.steps = shard.steps();
@@ -182,7 +198,7 @@ bool Server::advance_locked(Job& job) {
       if (!shard.is_installed()) return false;
       return read(job, entry);
     case CallKind::kPush:
-    case CallKind::kPushPull: return shard.is_installed() && advance_push(job, entry);
+    case CallKind::kPushPull: return shard.is_installed() && awaited_ == 0 && advance_push(job, entry);
     default: job.status = {Code::kMismatch, name_of(job.call.kind) + " is no call for a shard"}; return true;
   }
 }

@@ -79,6 +79,9 @@ class Server {
   void has_heard(int worker);
   // How many workers with numbers below this one have heard whether they are admitted.
   int arrivals(int below) const;
+  // Set once, before the first worker: pushes wait until workers 0 .. workers-1 have come. Else those that come first
+  // would end a round of kSync alone.
+  void await_first(int workers) { awaited_ = workers; }
   // The first refusal of admit(), or ok.
   Status refusal() const;
 
@@ -90,6 +93,11 @@ class Server {
   void close(const Status& why);
   // Set once, before the first job: true if the shard's former server lives. Then nobody may adopt the shard.
   void set_owner_lives(std::function<bool(int shard)> lives) { owner_lives_ = std::move(lives); }
+
+  // Gives all shards away: calls for them are refused as moved, and workers take them to another server. Updates that
+  // were accepted are finished first. If a worker says that there is no other server, is_leaving() is false again.
+  void leave();
+  bool is_leaving() const;
 
   // A buffer for the body of a call, of most_count() numbers. Null while all are in use, or while workers whose turn
   // comes earlier may need one.
@@ -129,6 +137,9 @@ class Server {
     int summed = 0;
     Table table;  // of the round
     Adoption adoption;
+    bool is_given = false;  // a worker has taken the shard to another server, or is about to
+    Clock::time_point given_at;
+    bool is_here() const { return shard.is_installed() && !is_given; }
   };
 
   void settle_locked();
@@ -140,6 +151,11 @@ class Server {
   // Applies the round's sum if all living workers have contributed.
   void end_round_if_due(Entry& entry);
   Verdict adopt_locked(const Job& job, Entry& entry);
+  // handover.cc: whether the call is refused, because the shard goes, or has gone, to another server.
+  bool has_moved(const Job& job, const Entry& entry) const;
+  Verdict keep_locked(Entry& entry);
+  void give(Job& job, Entry& entry);
+  void take(const Job& job, Entry& entry);
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
   void fail(Job& job, Status why);
@@ -160,6 +176,8 @@ class Server {
   mutable std::mutex mutex_;
   std::set<int> workers_;  // those that live
   std::set<int> have_heard_;
+  bool is_leaving_ = false;
+  int awaited_ = 0;  // workers with lower numbers have not all come yet; 0 once they have
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   std::vector<Floats> free_;

@@ -27,6 +27,7 @@ bool ParameterService::tend() {
   const std::lock_guard lock(mutex_);
   bool moved = false;
   for (size_t shard = 0; shard < rescues_.size(); ++shard) moved |= move_rescue(shard);
+  moved |= say_farewells();
   for (auto at = open_.begin(); at != open_.end();) {
     if (tend_locked(**at)) {
       at = open_.erase(at);
@@ -44,13 +45,20 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
     if (!call.is_over()) return false;
   }
   Status bad;
+  bool has_moved = false;
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
     const Status& status = request.calls_[shard].status;
     if (status.ok()) continue;
+    if (failure_.ok() && request.calls_[shard].answer.has_moved != 0) {
+      tend_moved_part(shard, request);
+      has_moved = true;
+      continue;
+    }
     const bool is_lost = failure_.ok() && lost_[static_cast<size_t>(request.places_[shard])].load();
     if (is_lost && tend_lost_part(shard, request)) return false;
     if (bad.ok()) bad = failure_.ok() ? status : failure_;
   }
+  if (has_moved) return false;
   for (size_t shard = 0; bad.ok() && shard < extents_.size(); ++shard) {
     const uint64_t version = request.calls_[shard].answer.shard_version;
     request.versions_[shard] = version;
@@ -68,7 +76,7 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
 bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   const CallKind kind = request.kind_;
   if (kind != CallKind::kPush && kind != CallKind::kPushPull && kind != CallKind::kPull) return false;
-  begin_rescue(shard, request.calls_[shard].status);
+  begin_rescue(shard, request.calls_[shard].status, false);
   if (!failure_.ok()) return false;
   if (rescues_[shard]) return true;
   ClientCall& call = request.calls_[shard];

@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -68,19 +69,26 @@ class ParameterService {
     uint64_t lost_parts = 0;  // parts of updates that went to servers that died
   };
   Stats stats() const;
+  // Of a server without a worker: gives its shards to other servers. It is done when stats().workers is empty. If there
+  // is no other server, is_leaving() becomes false again.
+  void leave();
+  bool is_leaving() const;
   Status failure() const;  // why this worker can go on no more, or ok
 
   // Leaves. A server first waits, for `limit` at most, until all workers have left. Idempotent.
   void close(milliseconds limit, const GiveUp& give_up);
 
  private:
-  // Takes the shard of a lost server to another one.
+  // Takes the shard of a server that is lost, or leaves, to another one.
   struct Rescue {
     int shard = 0;
-    int to = -1;  // place in `servers`
+    int from = -1;  // places in `servers`
+    int to = -1;
+    bool is_hand_over = false;  // `from` lives, and gives values and state
     ClientCall call;
-    enum class State { kAsk, kAsking, kInstalling } state = State::kAsk;
-    Status why;  // the loss of the former server
+    enum class State { kAsk, kAsking, kTaking, kInstalling, kKeeping } state = State::kAsk;
+    std::vector<float> taken;  // values and state
+    Status why;                // the loss of the former server
     Clock::time_point ask_at;
     Deadline due = kNoDeadline;
   };
@@ -123,9 +131,17 @@ class ParameterService {
   bool tend_lost_part(size_t shard, ParameterRequest& request);
 
   // rescue.cc
-  void begin_rescue(size_t shard, const Status& why);
+  void begin_rescue(size_t shard, const Status& why, bool leaves);
   bool move_rescue(size_t shard);
+  void call_for(Rescue& rescue, int place, CallKind kind, HandOver hand_over);
+  void go_on_after(Rescue& rescue);
+  void go_on_after_failure(Rescue& rescue);
   void ask_next_server(Rescue& rescue);
+  void end_rescue(Rescue& rescue, int home);
+  // leaving.cc: servers that leave.
+  void tend_moved_part(size_t shard, ParameterRequest& request);
+  void repeat(size_t shard, ParameterRequest& request);
+  bool say_farewells();
   bool is_elastic() const { return setup_.server.rule.kind == RuleKind::kElastic; }
   bool is_stopping() const { return stopping_.load(std::memory_order_acquire); }
 
@@ -147,6 +163,7 @@ class ParameterService {
   const float* newest_ = nullptr;                // the values that came last, for a rescue
   std::list<Request> open_;
   std::vector<std::unique_ptr<Rescue>> rescues_;  // by shard
+  std::map<int, ClientCall> farewells_;  // by place: to servers that leave; not started while calls are open
   uint64_t lost_parts_ = 0;
   Status failure_;
   Status admission_;  // why a worker of the beginning could not be admitted

@@ -44,9 +44,10 @@ bool Session::step() {
     case State::kServing:
       if (!job_->done.load(std::memory_order_acquire)) return false;
       if (job_->status.ok()) {
-        const size_t vectors =
-            job_->call.kind == CallKind::kSnapshot ? 1 + static_cast<size_t>(server_.state_vectors()) : 1;
-        const size_t count = job_->reply == nullptr ? 0 : job_->call.count * vectors;
+        const bool is_snapshot = job_->call.kind == CallKind::kSnapshot;
+        const size_t floats =
+            is_snapshot ? snapshot_floats(job_->call, server_.state_vectors()) : job_->call.count;
+        const size_t count = job_->reply == nullptr ? 0 : floats;
         answer({}, std::as_bytes(std::span(job_->reply, count)));
       } else {
         answer(job_->status, {});
@@ -102,7 +103,7 @@ void Session::find_memory() {
     text_.resize(call.body_bytes);
     into = std::as_writable_bytes(std::span(text_));
   } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kSnapshot) {
-    const size_t count = call.count * (1 + static_cast<size_t>(server_.state_vectors()));
+    const size_t count = snapshot_floats(call, server_.state_vectors());
     snapshot_ = make_floats(count);
     job_->update = job_->result = snapshot_.get();
     if (call.kind == CallKind::kRestore) into = std::as_writable_bytes(std::span(snapshot_.get(), count));

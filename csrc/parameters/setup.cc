@@ -19,6 +19,11 @@ const char* text_of(Mode mode) {
 
 }  // namespace
 
+std::string server_text(int member) {
+  if (member < kFirstAlone) return "the server of member " + std::to_string(member);
+  return "parameter server " + std::to_string(member - kFirstAlone + 1) + " without a rank";
+}
+
 std::string settings_of(const ServiceSetup& setup) {
   std::string text = std::to_string(setup.elements) + " elements, rule " + to_text(setup.server.rule) + ", mode " +
                      text_of(setup.server.mode);
@@ -37,6 +42,7 @@ Status check(const ServiceSetup& setup) {
   }
   if (setup.member < 0 || setup.member > kMostMembers)
     return bad("member " + std::to_string(setup.member) + " is not a number");
+  if (setup.is_late && setup.member >= kFirstAlone) return bad("there have been too many late workers");
   if (setup.servers.empty() || setup.servers.size() > UINT16_MAX) {
     return bad("a parameter service needs 1 to 65535 servers");
   }

@@ -14,6 +14,8 @@
 namespace braid {
 
 inline constexpr int kMostMembers = 65536;
+// From here on members are processes without a worker. Workers that come late stay below.
+inline constexpr int kFirstAlone = 60000;
 
 struct ServiceSetup {
   std::string name;
@@ -33,6 +35,8 @@ struct ServiceSetup {
 
 // kInvalidArgument names what is wrong.
 Status check(const ServiceSetup& setup);
+// Names a server in messages.
+std::string server_text(int member);
 // All that must be equal on all members, in words.
 std::string settings_of(const ServiceSetup& setup);
 

@@ -94,8 +94,8 @@ void Shard::snapshot(float* into) const {
   for (const Floats& vector : state_) copy(into += count_, vector.get(), count_);
 }
 
-void Shard::restore(const float* from, uint64_t steps) {
-  install(from, version_ + 1);
+void Shard::restore(const float* from, uint64_t steps, uint64_t version) {
+  install(from, version);
   for (const Floats& vector : state_) copy(vector.get(), from += count_, count_);
   steps_ = steps;
 }

@@ -56,7 +56,7 @@ class Shard {
   void forget(int worker) { backups_.erase(worker); }
   // The values and then each vector of the state. `into` and `from` have count() * (1 + state_vectors) numbers.
   void snapshot(float* into) const;
-  void restore(const float* from, uint64_t steps);
+  void restore(const float* from, uint64_t steps, uint64_t version);
 
   // By staleness; the last entry counts all that are staler.
   const std::vector<uint64_t>& staleness() const { return staleness_; }

@@ -60,6 +60,7 @@ void Server::give_back_locked(Floats buffer) {
 
 Floats Server::acquire(const Job& job) {
   const std::lock_guard lock(mutex_);
+  if (awaited_ > 0 && is_push(job.call.kind)) return nullptr;  // else pushes that wait could take all buffers
   return turns_before(job) < options_.buffers ? take_buffer_locked() : nullptr;
 }
 
@@ -94,7 +95,8 @@ bool Server::advance_push(Job& job, Entry& entry) {
     if (!reads_now) give_back_locked(std::move(job.buffer));
   }
   if (!pulls || reads_now) return true;
-  if (progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness)) return false;
+  const bool is_ahead = progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness);
+  if (is_ahead && !is_leaving_) return false;
   return read(job, entry);
 }
 

@@ -271,6 +271,8 @@ void bind_parameters(py::module_& m) {
       .def("ends", &PythonService::ends)
       .def("restore", &PythonService::restore, py::arg("numbers"), py::arg("steps"))
       .def("stats", &PythonService::stats)
+      .def("leave", [](const PythonService& self) { self.service().leave(); })
+      .def("is_leaving", [](const PythonService& self) { return self.service().is_leaving(); })
       .def("failure",
            [](const PythonService& self) -> std::optional<std::string> {
              const Status failure = self.service().failure();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// braid server, for Python.
+// braid aggregator, for Python.
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

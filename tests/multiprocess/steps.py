@@ -124,7 +124,7 @@ class Steps:
 def start_server(host: Host, store: str, *options: str) -> "subprocess.Popen[str]":
     """Start an aggregator on a host of a lab; its lines are in `stderr`."""
     return host.start(
-        [sys.executable, "-m", "braid.cli", "server", "--join", store, *options],
+        [sys.executable, "-m", "braid.cli", "aggregator", "--join", store, *options],
         env={**os.environ, "BRAID_INTERFACE": "eth0", "BRAID_LINKS": "measure"},
         stderr=subprocess.PIPE,
         text=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``braid run --servers``: aggregators that live as long as the job, however it ends."""
+"""``braid run --aggregators``: aggregators that live as long as the job, however it ends."""
 
 import os
 import signal
@@ -33,15 +33,18 @@ with braid.Communicator("env://", timeout_s=60) as comm:
 """
 
 
-def start(folder: Path, *arguments: str, servers: int = 1) -> "subprocess.Popen[str]":
+def start(
+    folder: Path, *arguments: str, servers: int = 1, option: str = "--aggregators", **variables: str
+) -> "subprocess.Popen[str]":
     script = folder / "train.py"
     script.write_text(SCRIPT)
     links = folder / "net.toml"
     links.write_text('[between]\nrate = "100mbit"')
-    options = ["--takeover", "", "--nproc", "4", "--links", str(links), "--servers", str(servers)]
+    options = ["--takeover", "", "--nproc", "4", "--links", str(links), option, str(servers)]
     return subprocess.Popen(
         [sys.executable, "-m", "braid.cli", "run", *options, *arguments[1:], str(script), *arguments[:1]],
-        env={name: value for name, value in os.environ.items() if not name.startswith("BRAID_SERVERS")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("BRAID_SERVERS")}
+        | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,6 +61,18 @@ def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> Non
     assert sum(line.endswith(f"of {servers} for 4 ranks") for line in err.splitlines()) == servers, err
     assert "Traceback" not in err
     assert "Exception" not in err
+
+
+def test_the_former_meaning_of_servers(tmp_path: Path) -> None:
+    job = start(tmp_path, option="--servers", BRAID_SERVERS="1")
+    out, err = job.communicate(timeout=100)
+    assert job.returncode == 0, err
+    assert out == "['direct with 1 aggregator']\n"
+    assert (
+        err.count("braid: --servers starts parameter servers now. BRAID_SERVERS is set, so as many aggregators")
+        == 1
+    )
+    assert err.count("braid serve: no strategy has asked for this server") == 1
 
 
 def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
@@ -86,7 +101,7 @@ def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
     [
         (["--servers", "few"], "argument --servers: invalid int value: 'few'"),
         (["--servers", "-1"], "--servers: expected 1 to 64 on all nodes together, got -1"),
-        (["--servers", "65"], "--servers: expected 1 to 64 on all nodes together, got 65"),
+        (["--aggregators", "65"], "--aggregators: expected 1 to 64 on all nodes together, got 65"),
         (["--servers", "20", "--nnodes", "4"], "--servers: expected 1 to 64 on all nodes together, got 80"),
         (
             ["--servers", "1", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29500"],

@@ -142,7 +142,7 @@ def test_one_may_come_later_leave_and_come_again(tmp_path: Path) -> None:
                 assert server.wait(10) == 0
                 assert server.stderr is not None
                 lines = server.stderr.read()
-            assert lines.startswith(f"braid server: aggregator 1 of 1 for {RANKS} ranks\n")
+            assert lines.startswith(f"braid aggregator: aggregator 1 of 1 for {RANKS} ranks\n")
             steps.release()
             steps.until(lambda: has_gone_on_alone(steps))
             assert len(steps.errors()) == time_round
@@ -228,7 +228,7 @@ def test_a_wrong_store_is_one_line(
     file = tmp_path / "file"
     file.touch()
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert cli.main(["server", "--timeout", "1", "--join", store.format(file=file)]) == code
+    assert cli.main(["aggregator", "--timeout", "1", "--join", store.format(file=file)]) == code
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     out, err = capfd.readouterr()
     assert out == ""

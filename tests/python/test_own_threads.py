@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from braid.cli import lab
-from braid.cli.own_servers import OwnServers
+from braid.cli.own_servers import AGGREGATORS, OwnServers
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +41,7 @@ def test_of_an_aggregator_that_ended_by_itself_it_is_told(
     monkeypatch.setattr(
         subprocess, "Popen", lambda command, **options: popen([sys.executable, "-c", code], **options)
     )
-    servers = OwnServers(1, "localhost:1")
+    servers = OwnServers(1, "localhost:1", AGGREGATORS)
     if "sleep" not in code:
         servers._servers[0].wait()
     servers.close()

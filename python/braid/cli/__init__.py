@@ -7,7 +7,7 @@ import typer
 
 from braid._notices import tell
 from braid._torch.adapter import AdapterError
-from braid.cli import bench, build, explain, info, lab, run, server, topo
+from braid.cli import aggregator, bench, build, explain, info, lab, run, serve, topo
 from braid.cli.errors import CommandError
 
 app = typer.Typer(
@@ -21,7 +21,9 @@ app.command()(build.build)
 app.command(context_settings=run.CONTEXT)(run.run)
 app.command(context_settings=lab.CONTEXT)(lab.lab)
 app.command()(topo.topo)
-app.command()(server.server)
+app.command()(aggregator.aggregator)
+app.command()(serve.serve)
+app.command("server", hidden=True)(aggregator.under_former_name)
 app.command()(explain.explain)
 app.add_typer(bench.app)
 

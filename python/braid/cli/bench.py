@@ -74,7 +74,7 @@ def collective(
     round_robin: RoundRobin = False,
     servers: Annotated[
         int,
-        typer.Option(help="In a lab: the last hosts run a `braid server` for braid's ranks, and no rank."),
+        typer.Option(help="In a lab: the last hosts run a `braid aggregator` for braid's ranks, and no rank."),
     ] = 0,
     json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,

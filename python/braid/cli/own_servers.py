@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregators that ``braid run`` starts beside its ranks."""
+"""The parameter servers and the aggregators that ``braid run`` starts beside its ranks."""
 
 import contextlib
 import os
@@ -10,13 +10,28 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from braid._notices import tell
 from braid.cli.errors import CommandError
 
-MOST = 64
+MOST = 64  # of one kind in a job
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is started: option of `braid run`, command and its option for the store, variable that ranks read."""
+
+    name: str
+    option: str
+    command: tuple[str, ...]
+    variable: str
+
+
+PARAMETER_SERVERS = Kind("a parameter server", "--servers", ("serve", "--rendezvous"), "BRAID_PARAMETER_SERVERS")
+AGGREGATORS = Kind("an aggregator", "--aggregators", ("aggregator", "--join"), "BRAID_SERVERS")
 # Other nodes, the one with the store among them, may be started later: as long as torchrun waits for them.
 _JOIN_TIMEOUT_S = 600
 _GRACE_S = 10.0
@@ -24,7 +39,7 @@ _ANY_NODE = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
 
 
-def settle_store(options: Namespace, nodes: int) -> str:
+def settle_store(options: Namespace, nodes: int, kind: Kind) -> str:
     """Return host:port of the store that the ranks of torchrun will meet at.
 
     One node alone would choose a port when it starts, which is too late: one is chosen here and put into the
@@ -39,30 +54,31 @@ def settle_store(options: Namespace, nodes: int) -> str:
         options.master_addr, options.master_port = _ANY_NODE, _free_port()
     if options.rdzv_backend != "static":
         raise CommandError(
-            f"--servers: with --rdzv-backend {options.rdzv_backend} it is not known beforehand where ranks meet; "
-            "use --master-addr, --master-port and --node-rank"
+            f"{kind.option}: with --rdzv-backend {options.rdzv_backend} it is not known beforehand where ranks "
+            "meet; use --master-addr, --master-port and --node-rank"
         )
     return options.rdzv_endpoint or f"{options.master_addr}:{options.master_port or 29500}"
 
 
-def tell_ranks(count: int, nodes: int) -> None:
-    """Set BRAID_SERVERS to what all nodes start together, unless the user has.
+def tell_ranks(count: int, nodes: int, kind: Kind) -> None:
+    """Set the variable of the kind to what all nodes start together, unless the user has.
 
     Raises:
         CommandError: a job cannot have so many.
     """
     if not 0 < count * nodes <= MOST:
-        raise CommandError(f"--servers: expected 1 to {MOST} on all nodes together, got {count * nodes}")
-    os.environ.setdefault("BRAID_SERVERS", str(count * nodes))
+        raise CommandError(f"{kind.option}: expected 1 to {MOST} on all nodes together, got {count * nodes}")
+    os.environ.setdefault(kind.variable, str(count * nodes))
 
 
 class OwnServers:
-    """Some aggregators on this machine; they end with the block, whatever ends it."""
+    """Some processes of one kind on this machine; they end with the block, whatever ends it."""
 
-    def __init__(self, count: int, store: str) -> None:
+    def __init__(self, count: int, store: str, kind: Kind) -> None:
         """Start them. None of them is in the foreground: Ctrl-C is for the ranks first."""
-        command = [sys.executable, "-m", "braid.cli", "server", "--join", store]
+        command = [sys.executable, "-m", "braid.cli", *kind.command, store]
         command += ["--timeout", str(_JOIN_TIMEOUT_S)]
+        self._kind = kind
         self._servers = [
             subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) for _ in range(count)
         ]
@@ -72,7 +88,7 @@ class OwnServers:
         for server in self._servers:
             if code := server.poll():
                 how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-                tell(f"an aggregator (process {server.pid}) {how} before the job's end; the ranks went on")
+                tell(f"{self._kind.name} (process {server.pid}) {how} before the job's end; the ranks went on")
         for server in self._servers:
             server.terminate()
         deadline = time.monotonic() + _GRACE_S
@@ -99,4 +115,4 @@ def _free_port() -> int:
     for port in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.create_server((_ANY_NODE, port)):
             return port
-    raise CommandError(f"--servers: no port from {_PORTS[0]} to {_PORTS[-1]} is free; give --master-port")
+    raise CommandError(f"no port from {_PORTS[0]} to {_PORTS[-1]} is free; give --master-port")

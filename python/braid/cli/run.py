@@ -17,7 +17,7 @@ from braid._notices import tell
 from braid._torch.adapter import ensure_adapter
 from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError
-from braid.cli.own_servers import OwnServers, settle_store, tell_ranks
+from braid.cli.own_servers import AGGREGATORS, PARAMETER_SERVERS, Kind, OwnServers, settle_store, tell_ranks
 from braid.compression import CompressionPolicy
 
 TAKEOVER = "gloo,nccl,mpi,none"
@@ -32,6 +32,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N] "
+            "[--aggregators N] "
             "[TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
             help="`braid run --help` lists torchrun's options.",
         ),
@@ -47,10 +48,18 @@ def run(
         os.environ["BRAID_LINKS"] = checked_links(options.links)
     if compression:
         os.environ["BRAID_COMPRESSION"] = compression
-    store = ""
-    if options.servers:
-        store = settle_store(options, nodes)
-        tell_ranks(options.servers, nodes)
+    if options.servers and not options.aggregators and os.environ.get(AGGREGATORS.variable):
+        # As jobs did when --servers meant aggregators.
+        tell(
+            "--servers starts parameter servers now. BRAID_SERVERS is set, so as many aggregators are started, "
+            "too; say --aggregators N for those"
+        )
+        options.aggregators = options.servers
+    wanted: list[tuple[int, str, Kind]] = []
+    for count, kind in ((options.servers, PARAMETER_SERVERS), (options.aggregators, AGGREGATORS)):
+        if count:
+            wanted.append((count, settle_store(options, nodes, kind), kind))
+            tell_ranks(count, nodes, kind)
 
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     os.environ["BRAID_TAKEOVER"] = ",".join(taken)
@@ -59,7 +68,9 @@ def run(
     if taken:
         ensure_adapter()  # once, here, rather than by all ranks against their rendezvous timeout
         tell(f"starting {_ranks(ranks, options.nnodes)}; {_list(taken)} run on braid")
-    with OwnServers(options.servers, store) if store else contextlib.nullcontext():
+    with contextlib.ExitStack() as own:
+        for each in wanted:
+            own.enter_context(OwnServers(*each))
         return _launch(options)
 
 
@@ -68,7 +79,7 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser: ArgumentParser = get_args_parser()
     parser.prog = "braid run"
-    own = "[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N]"
+    own = "[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N] [--aggregators N]"
     parser.usage = f"braid run {own} [torchrun options] (script | -m module) [arguments]"
     parser.description = "torchrun, with the backends that the script asks for carried by braid."
     parser.add_argument(
@@ -101,10 +112,19 @@ def _parse(arguments: list[str]) -> Namespace:
         type=int,
         default=0,
         metavar="N",
+        help="Also start N parameter servers here, as `braid serve` does. A strategy in the script that names no "
+        "servers places its shards there. With --nnodes every node starts N, and strategies wait for all, or for "
+        "as many as BRAID_PARAMETER_SERVERS says. Default: none.",
+    )
+    parser.add_argument(
+        "--aggregators",
+        type=int,
+        default=0,
+        metavar="N",
         help="Also start N aggregators here, which can add up a share of large all_reduces. On hosts of ranks "
         "they share the card with them, and get no share: this is to try them, with BRAID_HOST set by each rank. "
-        "Where machines are to spare, set BRAID_SERVERS and start `braid server` there. With --nnodes every node "
-        "starts N, and ranks wait for all, or as many as BRAID_SERVERS says. Default: none.",
+        "Where machines are to spare, set BRAID_SERVERS and start `braid aggregator` there. With --nnodes every "
+        "node starts N, and ranks wait for all, or as many as BRAID_SERVERS says. Default: none.",
     )
 
     def error(message: str) -> NoReturn:

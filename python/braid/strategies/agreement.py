@@ -4,14 +4,17 @@
 Each worker compares its settings with those of worker 0, and tells worker 0. Worker 0 tells all the verdict.
 """
 
-import json
 import time
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Generic, TypeVar
 
+from braid._array.servers.asking import engage
+from braid._array.servers.placement import Placement, placement_of
+from braid._array.servers.terms import Offer, Vector
+from braid._array.servers.terms import pack as _pack
+from braid._array.servers.terms import unpack as _unpack
 from braid._errors import CommunicatorTimeoutError
 from braid.strategies.store import Meeting
 
@@ -31,25 +34,38 @@ class Agreement(Generic[_T]):
     prepared: _T
 
 
+Vectors = Callable[[_T], Sequence[Vector]]
+_NO_VECTORS: Sequence[Vector] = ()
+
+
 def agree(
-    meeting: Meeting, servers: list[int] | None, prepare: Callable[[], tuple[list[str], _T]], timeout_s: float
+    meeting: Meeting,
+    servers: Iterable[int | str] | str | None,
+    prepare: Callable[[], tuple[list[str], _T]],
+    timeout_s: float,
+    vectors: Vectors[_T] | None = None,
 ) -> Agreement[_T]:
     """Prepare a strategy on each worker, and check that all workers have the same settings.
 
     Args:
         meeting: where the workers meet.
-        servers: the members that are servers. None: all workers of the beginning.
+        servers: the members that are servers, see placement_of().
         prepare: returns settings, one line each, and anything. What it raises is told to the other workers.
         timeout_s: how long to wait for the others.
+        vectors: what servers without a rank are asked to hold. None: the strategy does not use them.
 
     Raises:
-        ValueError: settings differ, or another worker could not prepare. The message says which worker, and what.
-        CommunicatorTimeoutError: a worker did not come; the message names it.
+        ValueError: settings differ, or another worker could not prepare, or a server without a rank has too little
+            memory. The message says which worker or server, and what.
+        CommunicatorTimeoutError: a worker or a server without a rank did not come; the message names it.
     """
     try:
         lines, prepared = prepare()
-        if meeting.workers:
-            servers = _checked_servers(servers, meeting.workers)
+        if servers is None and vectors is None:
+            servers = "ranks"
+        placement = placement_of(servers, meeting.workers) if meeting.workers else Placement(())
+        if placement.alone and (vectors is None or meeting.job is None):
+            raise ValueError(f"servers={servers!r}: this strategy has no use for processes of `braid serve`")
     except Exception as error:
         if meeting.workers:
             _tell_of_failure(meeting, str(error))
@@ -60,26 +76,21 @@ def agree(
         if difference := _difference(meeting.member, lines, said["lines"][1:]):
             raise ValueError(difference)
         return Agreement(meeting, said["servers"], prepared)
-    assert servers is not None
-    lines = [f"servers {servers}", *lines]
+    members = placement.members
+    lines = [f"servers {members}", *lines]
     if meeting.member == 0:
-        said = {"lines": lines, "workers": meeting.workers, "servers": servers}
+        said = {"lines": lines, "workers": meeting.workers, "servers": members}
         meeting.store.set(_ONE_FOR_ALL, _pack(said))
-    verdict = _judge(meeting, timeout_s) if meeting.member == 0 else _hear(meeting, lines, timeout_s)
-    if verdict.get("missing") is not None:
-        raise CommunicatorTimeoutError(verdict["why"], verdict["missing"])
+        asked = vectors(prepared) if vectors is not None else _NO_VECTORS
+        verdict = _judge(meeting, placement, asked, timeout_s)
+        meeting.store.set("verdict", _pack(verdict))
+    else:
+        verdict = _hear(meeting, lines, timeout_s)
+    if verdict.get("is_late"):
+        raise CommunicatorTimeoutError(verdict["why"], verdict.get("missing"))
     if verdict["why"]:
         raise ValueError(verdict["why"])
-    return Agreement(meeting, servers, prepared)
-
-
-def _pack(value: object) -> bytes:
-    return zlib.compress(json.dumps(value).encode())
-
-
-def _unpack(value: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zlib.decompress(value))
-    return found
+    return Agreement(meeting, members, prepared)
 
 
 def _tell_of_failure(meeting: Meeting, why: str) -> None:
@@ -102,21 +113,41 @@ def _said_by_first(meeting: Meeting, timeout_s: float) -> dict[str, Any]:
     return said
 
 
-def _judge(meeting: Meeting, timeout_s: float) -> dict[str, Any]:
+def _judge(meeting: Meeting, placement: Placement, vectors: Sequence[Vector], timeout_s: float) -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
-    verdict: dict[str, Any] = {"why": ""}
     for member in range(1, meeting.workers):
         try:
             key = f"opinion/{member}"
             said = meeting.store.get(key, max(0.0, deadline - time.monotonic())).decode()
-            verdict = {"why": "" if said == _EQUAL else said}
         except TimeoutError:
             why = f"strategy {meeting.name!r}: worker {member} did not come within {timeout_s:g} s"
-            verdict = {"why": why, "missing": member}
-        if verdict["why"]:
-            break
-    meeting.store.set("verdict", _pack(verdict))
-    return verdict
+            return {"why": why, "missing": member, "is_late": True}
+        if said != _EQUAL:
+            return {"why": said}
+    if not placement.alone:
+        return {"why": ""}
+    job = meeting.job
+    assert job is not None
+    try:
+        engage(job.store, _offer(meeting, placement, vectors, timeout_s), placement.alone, job.address)
+    except CommunicatorTimeoutError as error:
+        return {"why": str(error), "is_late": True}
+    except Exception as error:
+        return {"why": str(error)}
+    return {"why": ""}
+
+
+def _offer(meeting: Meeting, placement: Placement, vectors: Sequence[Vector], timeout_s: float) -> Offer:
+    assert meeting.job is not None
+    return Offer(
+        token=meeting.job.folder,
+        folder=meeting.job.folder,
+        name=meeting.name,
+        workers=meeting.workers,
+        servers=len(placement.members),
+        vectors=tuple(vector for vector in vectors if vector.elements),
+        patience_s=timeout_s,
+    )
 
 
 def _hear(meeting: Meeting, lines: list[str], timeout_s: float) -> dict[str, Any]:
@@ -134,12 +165,3 @@ def _difference(member: int, mine: list[str], first: list[str]) -> str:
         if ours != theirs:
             return f"worker {member} has {ours!r}, but worker 0 has {theirs!r}: all must have the same strategy"
     return ""
-
-
-def _checked_servers(servers: list[int] | None, workers: int) -> list[int]:
-    if servers is None:
-        return list(range(workers))
-    servers = sorted(servers)
-    if not servers or len(set(servers)) < len(servers) or not 0 <= servers[0] <= servers[-1] < workers:
-        raise ValueError(f"servers={servers}: give one or more different ranks from 0 to {workers - 1}")
-    return servers

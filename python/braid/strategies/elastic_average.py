@@ -67,7 +67,7 @@ class ElasticAverage:
         overlap: int | None = None,
         buffers: str = "average",
         root: int | None = None,
-        servers: Iterable[int] | None = None,
+        servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
         join: Any = None,
         name: str | None = None,
@@ -98,7 +98,7 @@ class ElasticAverage:
                 beginning. "local": buffers stay alone.
             root: the rank that has the centre, for "sync2" and "sync3". None: the one from which braid predicts
                 the least time; on other backends it is measured at the beginning.
-            servers: ranks that hold shards of the centre, for schedules with servers; all by default.
+            servers: where shards of the centre lie, for schedules with servers; see ParameterServer.
             process_group: the workers. By default the default group. Any backend.
             join: join a strategy that has begun elsewhere: MASTER_ADDR:MASTER_PORT of that job, or torch's store.
                 For schedules with servers.
@@ -123,7 +123,10 @@ class ElasticAverage:
             return made[0].describe(options), made[0]
 
         try:
-            agreed = agree(meeting, None if servers is None else list(servers), prepared_lines, timeout_s)
+            agreed = agree(
+                *(meeting, servers, prepared_lines, timeout_s),
+                (lambda mine: mine.vectors(options)) if not options.is_collective else None,
+            )
             self._prepared, self._options, self._timeout_s = agreed.prepared, options, timeout_s
             self.alpha = options.strength(agreed.meeting.workers)
             with torch.no_grad():

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from braid._array.servers.terms import Vector
 from braid.strategies import attachment
 from braid.strategies.buffers import Buffers
 from braid.strategies.elastic_options import ElasticOptions
@@ -34,6 +35,11 @@ class ElasticPrepared:
         lines = [f"strategy {KIND}", *options.describe()]
         lines += [f"parameter {line}" for line in self.packing.describe()]
         return lines + [f"buffer {line}" for line in self.buffer_packing.describe()]
+
+    def vectors(self, options: ElasticOptions) -> list[Vector]:
+        """Return what servers without a rank are asked to hold."""
+        found = [Vector("parameters", self.packing.elements, "elastic", options.mode)]
+        return found + ([Vector("buffers", self.buffer_packing.elements, "add")] if self.buffers else [])
 
     def release(self) -> None:
         """Forget that a strategy has these parameters."""

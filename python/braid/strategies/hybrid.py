@@ -129,6 +129,9 @@ class Hybrid(ParameterServer):
         groups = self._group_options.describe(meeting.workers)
         return [f"strategy {KIND}", *groups, f"delay={self._options.delay}", *lines]
 
+    def _vectors(self) -> None:
+        return None  # speakers hold the shards
+
     def _begin(self, agreed: Agreement[Prepared]) -> GroupExchange:
         meeting = agreed.meeting
         self._gather = gathering(self._process_group, self._timeout_s)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from braid.strategies import checkpoints
-from braid.strategies.agreement import Agreement, agree
+from braid.strategies.agreement import Agreement, Vectors, agree
 from braid.strategies.exchange import Exchange
 from braid.strategies.group_exchange import GroupExchange
 from braid.strategies.options import Options
@@ -26,10 +26,10 @@ DEFAULT_TIMEOUT_S = 600.0
 class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
     """An optimizer whose step runs at parameter servers; see `__init__` for all options.
 
-    Workers push gradients and pull parameters. Servers hold the parameters, each a shard, and live inside the
-    ranks. Workers wait for nobody (``async``), for workers that are too far behind (``ssp``), or for all
-    (``sync``). From Campos et al. 2017 (async and sync), Ho et al. 2013 (SSP), Zhang et al. 2015 (staleness_rate)
-    and Zheng et al. 2017 (compensate).
+    Workers push gradients and pull parameters. Servers hold the parameters, each a shard, inside the ranks or in
+    processes of their own (``braid serve``). Workers wait for nobody (``async``), for workers that are too far
+    behind (``ssp``), or for all (``sync``). From Campos et al. 2017 (async and sync), Ho et al. 2013 (SSP), Zhang
+    et al. 2015 (staleness_rate) and Zheng et al. 2017 (compensate).
 
     It is a torch.optim.Optimizer. Learning rates and other numbers are read anew in each step, so schedulers work.
     So do parameter groups, GradScaler, accumulation, clipping and closures. Differences to torch:
@@ -68,7 +68,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         implicit_momentum: bool = False,
         buffers: str = "average",
         local: bool = False,
-        servers: Iterable[int] | None = None,
+        servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
         join: Any = None,
         name: str | None = None,
@@ -94,7 +94,9 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             buffers: "average": servers add up all workers' changes of float buffers (BatchNorm), divided by the
                 number of workers. Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
             local: step locally with SGD, Adam and AdamW, too.
-            servers: ranks that hold shards; all by default.
+            servers: where shards lie: ranks such as ``[0, 2]``, ``"serve:2"`` for two processes of
+                ``braid serve``, or ``"ranks+serve:2"`` for both. By default all ranks, or as many processes as
+                the environment variable BRAID_PARAMETER_SERVERS says.
             process_group: the workers; its store introduces them. By default the default group. Any backend.
             join: join a strategy that has begun elsewhere: MASTER_ADDR:MASTER_PORT of that job, or torch's store.
             name: tells strategies apart that a late worker may join.
@@ -124,7 +126,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         self._options, self._timeout_s = options, timeout_s
         self._restored = 0
         try:
-            agreed = agree(meeting, None if servers is None else list(servers), prepared_lines, timeout_s)
+            agreed = agree(meeting, servers, prepared_lines, timeout_s, self._vectors())
             self._prepared = agreed.prepared
             super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
             self.state = self._prepared.inner.state
@@ -258,6 +260,9 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _describe(self, prepared: Prepared, meeting: Meeting) -> list[str]:
         return prepared.describe(self._options)
+
+    def _vectors(self) -> Vectors[Prepared] | None:
+        return lambda prepared: prepared.vectors(self._options)
 
     def _begin(self, agreed: Agreement[Prepared]) -> Exchange | GroupExchange:
         return Exchange(agreed, self._options, self._timeout_s)

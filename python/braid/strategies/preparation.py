@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from braid._array.servers.terms import Vector
 from braid.strategies.buffers import Buffers
 from braid.strategies.options import Options
 from braid.strategies.packing import Entry, Packing, pack_parameters
@@ -33,6 +34,11 @@ class Prepared:
         lines = ["strategy parameter_server", f"rule {self.rule.text}", *options.describe()]
         lines += [f"parameter {line}" for line in self.packing.describe()]
         return lines + [f"buffer {line}" for line in (self.buffers.packing.describe() if self.buffers else [])]
+
+    def vectors(self, options: Options) -> list[Vector]:
+        """Return what servers without a rank are asked to hold."""
+        found = [Vector("parameters", self.packing.elements, self.rule.text, options.mode)]
+        return found + ([Vector("buffers", self.buffers.packing.elements, "add")] if self.buffers else [])
 
     def release(self) -> None:
         """Forget that a strategy has these parameters."""

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from braid import _core, _services
+from braid._array.servers.placement import FIRST_ALONE
+from braid._array.servers.terms import pack
 from braid.strategies.options import Options
 from braid.strategies.store import Meeting
 
@@ -56,23 +58,29 @@ class SharedVector:
             CommunicatorError: a member did not come, or died; the message names it.
         """
         self.name, self.member, self.workers = f"{meeting.name}/{part}", meeting.member, meeting.workers
+        common: dict[str, Any] = {
+            "workers": meeting.workers,
+            "servers": servers,
+            "elements": elements,
+            "shares": None,
+            "rule": rule,
+            "settings": settings,
+            "mode": options.mode,
+            "staleness": options.bound,
+            "staleness_rate": options.staleness_rate,
+            "timeout_s": timeout_s,
+            **_consistency(options.consistency),
+        }
+        if meeting.member == 0 and servers[-1] >= FIRST_ALONE:
+            # Servers without a rank take their settings from here.
+            meeting.store.set(f"serve/{part}", pack(common))
         self._core = _core.ParameterService(
             meeting.store.apart(),
             meeting.store.apart(),  # for servers: late workers come through it
             self.name,
             member=meeting.member,
-            workers=meeting.workers,
-            servers=servers,
-            elements=elements,
-            shares=None,
-            rule=rule,
-            settings=settings,
-            mode=options.mode,
-            staleness=options.bound,
-            staleness_rate=options.staleness_rate,
-            timeout_s=timeout_s,
             late=meeting.is_late,
-            **_consistency(options.consistency),
+            **common,
         )
         self.update = torch.zeros(elements) if update is None else update
         self.out = torch.zeros(elements)

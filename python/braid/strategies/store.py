@@ -3,44 +3,32 @@
 
 import collections
 import secrets
-import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from braid._array.rendezvous.stores import KeyValueStore, UserStore
+from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
 from braid._errors import CommunicatorError
 
 _FOLDER = "braid/strategies"
-_SHORT_S = 1.0
 
 # How many strategies without a name this process has made in a group. Members make them in the same order.
 _unnamed: collections.Counter[str] = collections.Counter()
 
 
-class _Below(KeyValueStore):
-    """The keys of a store below a prefix."""
+@dataclass(frozen=True)
+class Job:
+    """A job's store without prefixes, as parameter servers see it.
 
-    def __init__(self, store: KeyValueStore, prefix: str) -> None:
-        self._store, self._prefix = store, prefix
+    Attributes:
+        store: the store.
+        folder: where the keys of a strategy lie in it.
+        address: what others give to find it: MASTER_ADDR:MASTER_PORT.
+    """
 
-    def set(self, key: str, value: bytes) -> None:
-        self._store.set(f"{self._prefix}/{key}", value)
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            # torch's stores write a line about each longer wait that times out.
-            try:
-                return self._store.get(
-                    f"{self._prefix}/{key}", min(_SHORT_S, max(0.0, deadline - time.monotonic()))
-                )
-            except TimeoutError:
-                if time.monotonic() >= deadline:
-                    raise
-
-    def apart(self) -> KeyValueStore:
-        return _Below(self._store.apart(), self._prefix)
+    store: KeyValueStore
+    folder: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -52,12 +40,14 @@ class Meeting:
         member: the number of this process, from 0. It is the rank of those that begin together.
         workers: how many workers begin together; 0 if this process joins later, and does not know it yet.
         name: tells strategies apart that exist at the same time.
+        job: where parameter servers without a rank are found; None if nobody looks there.
     """
 
     store: KeyValueStore
     member: int
     workers: int
     name: str
+    job: Job | None = None
 
     @property
     def is_late(self) -> bool:
@@ -96,8 +86,9 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
         name = f"parameters.{_unnamed[group.group_name]}"
         _unnamed[group.group_name] += 1
     store = c10d._get_default_store()
-    own = _Below(UserStore(store), f"{_FOLDER}/{group.group_name}/{name}")
-    base = _Below(UserStore(_without_prefixes(store)), _FOLDER)
+    own = Below(UserStore(store), f"{_FOLDER}/{group.group_name}/{name}")
+    raw = _without_prefixes(store)
+    base = Below(UserStore(raw), _FOLDER)
     # Late members see the store without torch's prefixes. An earlier job may have left keys there, so rank 0 draws
     # a folder that nobody has used.
     if member == 0:
@@ -105,7 +96,8 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
         base.set(name, token)
         own.set("token", token)
     token = own.get("token", timeout_s)
-    return Meeting(_Below(base, token.decode()), member, dist.get_world_size(group), name)
+    job = Job(UserStore(raw), f"{_FOLDER}/{token.decode()}", _address(raw))
+    return Meeting(Below(base, token.decode()), member, dist.get_world_size(group), name, job)
 
 
 def join(where: Any, name: str | None, timeout_s: float) -> Meeting:
@@ -126,13 +118,13 @@ def join(where: Any, name: str | None, timeout_s: float) -> Meeting:
     """
     raw = _job_store(where, timeout_s) if isinstance(where, str) else _without_prefixes(where)
     name = name or "parameters.0"
-    base = _Below(UserStore(raw), _FOLDER)
+    base = Below(UserStore(raw), _FOLDER)
     try:
         token = base.get(name, timeout_s).decode()
     except TimeoutError:
         raise TimeoutError(f"no strategy named {name!r} has begun here: there is nothing to join") from None
     late = raw.add(f"{_FOLDER}/{token}/late", 1)
-    return Meeting(_Below(base, token), late - 1, 0, name)
+    return Meeting(Below(base, token), late - 1, 0, name)
 
 
 def _job_store(where: str, timeout_s: float) -> Any:
@@ -153,3 +145,8 @@ def _without_prefixes(store: Any) -> Any:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store
+
+
+def _address(raw: Any) -> str:
+    host, port = getattr(raw, "host", None), getattr(raw, "port", None)
+    return f"{host}:{port}" if host and port else "MASTER_ADDR:MASTER_PORT"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from braid._array.servers.placement import items_of
 from braid.strategies.elastic_average import ElasticAverage
 from braid.strategies.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
@@ -40,7 +41,7 @@ _PARAMETER_SERVER: _Options = {
     "implicit_momentum": _truth,
     "buffers": str,
     "local": _truth,
-    "servers": _ranks,
+    "servers": items_of,
     "name": str,
     "timeout": float,
 }
@@ -52,12 +53,13 @@ _ELASTIC: _Options = {
     "overlap": int,
     "buffers": str,
     "root": int,
-    "servers": _ranks,
+    "servers": items_of,
     "name": str,
     "timeout": float,
 }
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
+    "servers": _ranks,
     "groups": _groups,
     "measure_steps": int,
     "rate_rule": str,
@@ -83,8 +85,9 @@ def from_text(
     which you go on using.
 
     Args:
-        text: a strategy's name, then options as NAME=VALUE, separated by commas. Ranks are joined by plus signs:
-            ``servers=0+2``; groups of ranks by slashes: ``groups=0+1/2+3``.
+        text: a strategy's name, then options as NAME=VALUE, separated by commas. Places of shards are
+            joined by plus signs: ``servers=0+2``, ``servers=ranks+serve:2``. So are ranks; slashes part groups of
+            them: ``groups=0+1/2+3``.
         model: the bare model.
         optimizer: an optimizer of the model. For a parameter server it must not have stepped.
         process_group: the workers; by default the default group.

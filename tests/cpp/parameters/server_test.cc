@@ -73,6 +73,28 @@ TEST_F(OneServer, CallsWaitForTheFirstValues) {
   EXPECT_EQ(push.result[0], 4);
 }
 
+TEST_F(OneServer, PushesWaitUntilTheFirstWorkersHaveCome) {
+  make(Mode::kSync, 1);
+  server_->await_first(2);
+  server_->has_heard(0);
+  install(5);
+  const Played& early = call(0, CallKind::kPushPull, 1);
+  EXPECT_FALSE(early.done());
+  EXPECT_EQ(value(), 5);
+  Job remote;
+  remote.worker = 0;
+  remote.call.kind = CallKind::kPush;
+  remote.call.count = kCount;
+  EXPECT_EQ(server_->acquire(remote), nullptr) << "a push that waits may take no buffer";
+  ASSERT_TRUE(server_->admit(1, "same").ok());
+  server_->has_heard(1);
+  EXPECT_FALSE(early.done());
+  const Played& late = call(1, CallKind::kPushPull, 3);
+  ASSERT_TRUE(early.done());
+  ASSERT_TRUE(late.done());
+  EXPECT_EQ(early.result[0], 3);  // one round of both: 5 - (1 + 3) / 2
+}
+
 TEST_F(OneServer, OtherSettingsAreRefusedAndNamed) {
   make(Mode::kAsync, 1);
   const Status refused = server_->admit(1, "other");

@@ -71,7 +71,7 @@ TEST(Shard, RestoresWhatASnapshotHas) {
   std::vector<float> saved(16);
   shard.snapshot(saved.data());
   Shard other(100, 8, rule_from_text("sgd:momentum").value(), false);
-  other.restore(saved.data(), shard.steps());
+  other.restore(saved.data(), shard.steps(), other.version() + 1);
   for (Shard* one : {&shard, &other}) ASSERT_TRUE(one->apply({0, gradient.data(), nullptr, table, 1, 0}).ok());
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(shard.values()[i], other.values()[i]);
 }

@@ -192,3 +192,28 @@ class FolderStore(KeyValueStore):
                 f"cannot read {file}: it has more than the {MOST_VALUE_BYTES} bytes of a value"
             )
         return value
+
+
+class Below(KeyValueStore):
+    """The keys of a store below a prefix."""
+
+    def __init__(self, store: KeyValueStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # torch's stores write a line about each longer wait that times out.
+            try:
+                return self._store.get(
+                    f"{self._prefix}/{key}", min(_SHORT_S, max(0.0, deadline - time.monotonic()))
+                )
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def apart(self) -> KeyValueStore:
+        return Below(self._store.apart(), self._prefix)

@@ -178,7 +178,7 @@ class Team:
                 self._placed.append(_start_at(host, command, environment, log))
             join = recipe.servers_join.format(folder=self._folder)
             for host, own in recipe.servers:
-                command = [sys.executable, "-m", "braid.cli", "server", "--join", join]
+                command = [sys.executable, "-m", "braid.cli", "aggregator", "--join", join]
                 self._servers.append(_start_at(host, command, {**os.environ, **own}, log))
 
     def _accept(self, listener: socket.socket) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``braid server``: an aggregator that helps a job's ranks to sum."""
+"""``braid aggregator``: an aggregator that helps a job's ranks to sum."""
 
 import os
 import signal
@@ -16,34 +16,39 @@ from braid._links import stated_links
 from braid._notices import tell
 from braid.cli.errors import CommandError
 
-_WHO = "braid server"
+_WHO = "braid aggregator"
 _LONGEST_CAUSE = 200
 
 
-def server(
-    join: Annotated[
-        str,
-        typer.Option(
-            help="The job's store: host:port, its MASTER_ADDR and MASTER_PORT; for ranks that meet through "
-            "braid.Communicator what they were given, tcp://host:port or file:///folder.",
-            metavar="STORE",
-            show_default=False,
-        ),
-    ],
-    timeout: Annotated[
-        float, typer.Option(help="How long to try to reach the store.", metavar="SECONDS", min=0.1)
-    ] = 60.0,
-) -> int:
+Store = Annotated[
+    str,
+    typer.Option(
+        help="The job's store: host:port, its MASTER_ADDR and MASTER_PORT; for ranks that meet through "
+        "braid.Communicator what they were given, tcp://host:port or file:///folder.",
+        metavar="STORE",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[float, typer.Option(help="How long to try to reach the store.", metavar="SECONDS", min=0.1)]
+
+
+def under_former_name(join: Store, timeout: Timeout = 60.0) -> int:
+    """Do what `braid aggregator` does, which had this name once."""
+    tell("`braid server` is called `braid aggregator` now; a parameter server is `braid serve`")
+    return aggregator(join, timeout)
+
+
+def aggregator(join: Store, timeout: Timeout = 60.0) -> int:
     """Help a job to sum: add up a share of every large all_reduce, on a machine that has no rank of it.
 
-    A server has no data and trains nothing. It takes work off the network cards of the ranks, which pays when
+    An aggregator has no data and trains nothing. It takes work off the network cards of the ranks, which pays when
     those are what the job waits for, on three hosts or more. Start it before the ranks or while they run, one
-    on each machine to spare. Ranks look for servers if BRAID_SERVERS is set on all of them: to how many to await
-    at first, or to 0 where they may come later. On every host of ranks, and then on the machine to spare:
+    on each machine to spare. Ranks look for aggregators if BRAID_SERVERS is set on all of them: to how many to
+    await at first, or to 0 where they may come later. On every host of ranks, and then on the machine to spare:
 
         BRAID_SERVERS=1 torchrun --master-addr node0 --master-port 29500 ... train.py
 
-        braid server --join node0:29500
+        braid aggregator --join node0:29500
 
     It ends with the job, or with Ctrl-C, or it dies: the ranks go on without it.
     """
@@ -77,7 +82,7 @@ def server(
         # Any other error would look the same without its words.
         words = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
         cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
-        tell(f"the job's store is gone; so is this server ({cause})", _WHO)
+        tell(f"the job's store is gone; so is this aggregator ({cause})", _WHO)
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers that leave, and what their workers do: calls that were refused are repeated at the shard's new home. A worker
+// that needs the server no more tells it, so that it can end.
+#include "base/log.h"
+#include "parameters/service.h"
+
+namespace braid {
+
+void ParameterService::leave() {
+  if (server_ && !is_worker_) server_->leave();
+}
+
+bool ParameterService::is_leaving() const { return server_ && server_->is_leaving(); }
+
+// The server of a part has refused it, because its shard goes elsewhere.
+void ParameterService::tend_moved_part(size_t shard, ParameterRequest& request) {
+  if (homes_[shard].load() != request.places_[shard]) return repeat(shard, request);
+  const int server = setup_.servers[static_cast<size_t>(request.places_[shard])];
+  begin_rescue(shard, {Code::kAborted, server_text(server) + " leaves"}, true);
+}
+
+void ParameterService::repeat(size_t shard, ParameterRequest& request) {
+  ClientCall& call = request.calls_[shard];
+  call.answer = {};
+  call.status = {};
+  call.deadline = call_deadline();
+  request.places_[shard] = homes_[shard].load();
+  start_call(shard, request);
+}
+
+bool ParameterService::say_farewells() {
+  bool moved = false;
+  for (auto& [place, call] : farewells_) {
+    const auto at = static_cast<size_t>(place);
+    if (lost_[at].load()) continue;
+    if (call.call.kind == CallKind::kLeave) {
+      if (!call.is_over()) continue;
+      clients_[at]->fail({Code::kAborted, "the parameter server has left"});
+      lost_[at].store(true);
+      moved = true;
+      continue;
+    }
+    bool is_needed = false;
+    for (size_t shard = 0; shard < extents_.size(); ++shard) {
+      is_needed |= homes_[shard].load() == place || (rescues_[shard] && rescues_[shard]->from == place);
+      for (const Request& request : open_) {
+        is_needed |= request->places_[shard] == place && !request->calls_[shard].is_over();
+      }
+    }
+    if (is_needed) continue;
+    call.call.kind = CallKind::kLeave;
+    clients_[at]->start(call);
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace braid

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter server's part: writes itself down, answers those who ask, and holds shards for them."""
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from braid import _core
+from braid._array.rendezvous.stores import Below, KeyValueStore
+from braid._array.servers.placement import FIRST_ALONE
+from braid._array.servers.terms import (
+    ASKS,
+    GONE,
+    PROCESSES,
+    Offer,
+    Process,
+    Vector,
+    claim,
+    glance,
+    pack,
+    size_text,
+    unpack,
+)
+
+_PAUSE_S = 0.05
+_CHECK_S = 1.0
+_GRACE_S = 30.0  # worker 0 says whom it took, and the settings: this much later than it may wait
+
+
+class Duty(threading.Thread):
+    """One vector of one strategy, held by this process until all its workers have left."""
+
+    def __init__(
+        self,
+        store: KeyValueStore,
+        offer: Offer,
+        vector: Vector,
+        member: int,
+        reach: str,
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(daemon=True, name=f"{offer.name}/{vector.part}")
+        self._say = say
+        self._store, self._offer, self._vector = Below(store.apart(), offer.folder), offer, vector
+        self._member, self._reach = member, reach
+        self._ending = threading.Event()
+        self.failure = ""
+        self.updates = 0
+        self.has_given = False  # its shards are at other servers now
+        self.is_serving = False  # workers may need what it holds
+
+    def run(self) -> None:
+        """Wait for the settings, serve, and leave."""
+        try:
+            self._serve()
+        except Exception as error:
+            self.failure = next(iter(str(error).splitlines()), type(error).__name__)
+
+    def stop(self) -> None:
+        """Give the shards to other servers, and end when no worker needs this one any more."""
+        self._ending.set()
+
+    def _serve(self) -> None:
+        key = f"serve/{self._vector.part}"
+        settings = unpack(self._store.get(key, self._offer.patience_s + _GRACE_S))
+        core = _core.ParameterService(
+            self._store.apart(),
+            self._store.apart(),
+            f"{self._offer.name}/{self._vector.part}",
+            member=self._member,
+            reach=self._reach,
+            **settings,
+        )
+        self.is_serving = True
+        has_asked = is_told = False
+        try:
+            while True:
+                time.sleep(_PAUSE_S)
+                told = core.stats()
+                self.updates = told["updates"]
+                if not told["workers"]:
+                    self.has_given = core.is_leaving()
+                    return
+                if failure := core.failure():
+                    raise RuntimeError(failure)
+                if self._ending.is_set() and not has_asked:
+                    core.leave()
+                    has_asked = True
+                if has_asked and not is_told and not core.is_leaving():
+                    is_told = True
+                    self._say(f"no other server is left for strategy {self._offer.name!r}; this one stays with it")
+        finally:
+            self.is_serving = False
+            core.close(0.0)
+
+
+@dataclass
+class _Strategy:
+    """A strategy that has asked for this process."""
+
+    offer: Offer
+    until: float  # then worker 0 has said whom it took
+    duties: list[Duty] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.duties) and not any(duty.is_alive() for duty in self.duties)
+
+
+class ParameterServer:
+    """A process that holds shards for the strategies of a job, as many as its memory takes."""
+
+    def __init__(
+        self, store: KeyValueStore, name: str, memory: int, reach: str, say: Callable[[str], None]
+    ) -> None:
+        """Write this process down in the job's store.
+
+        Args:
+            store: the job's.
+            name: for people.
+            memory: how many bytes the shards of all strategies may take.
+            reach: a host that the job's ranks reach; this process listens where the route there leads.
+            say: takes a line about each strategy that begins and ends.
+        """
+        self._store, self._memory, self._reach, self._say = store, memory, reach, say
+        self._process = Process(secrets.token_hex(8), name)
+        self._card = pack(asdict(self._process))
+        self._place = claim(store, PROCESSES, self._card)
+        self._asks = 0
+        self._checked_at = time.monotonic()
+        self._strategies: list[_Strategy] = []
+        self.served = 0  # strategies, so far
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it holds shards, or has promised to."""
+        return bool(self._strategies)
+
+    def look(self) -> None:
+        """Answer those who have asked; begin and end what is due. Raises what the store raises."""
+        self._begin_and_end()
+        while (value := glance(self._store, f"{ASKS}/{self._process.id}/{self._asks}")) is not None:
+            self._asks += 1
+            self._answer(Offer.of(value))
+        if time.monotonic() > self._checked_at + _CHECK_S:
+            self._checked_at = time.monotonic()
+            if glance(self._store, self._place) != self._card:  # another process took the place at the same time
+                self._place = claim(self._store, PROCESSES, self._card)
+
+    def tend(self) -> None:
+        """As look(), where the store is gone: only end what is over."""
+        self._strategies = [each for each in self._strategies if each.duties]
+        self._begin_and_end()
+
+    def leave(self) -> None:
+        """Say in the store that this process takes no more strategies."""
+        with contextlib.suppress(Exception):
+            self._store.set(f"{GONE}/{self._process.id}", b"gone")
+
+    def stop(self) -> None:
+        """Give all shards to other servers. It is done when `is_serving` is False."""
+        for strategy in self._strategies:
+            for duty in strategy.duties:
+                duty.stop()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether workers may need what it holds."""
+        return any(duty.is_serving for strategy in self._strategies for duty in strategy.duties)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a thread still works, or waits for workers."""
+        return any(duty.is_alive() for strategy in self._strategies for duty in strategy.duties)
+
+    def _answer(self, offer: Offer) -> None:
+        if any(strategy.offer.token == offer.token for strategy in self._strategies):
+            return  # asked twice
+        taken = sum(strategy.offer.nbytes for strategy in self._strategies)
+        why = ""
+        if taken + offer.nbytes > self._memory:
+            beside = f" beside the {size_text(taken)} of other strategies" if taken else ""
+            why = (
+                f"has {size_text(self._memory)} of memory, and its part of this strategy needs "
+                f"{size_text(offer.nbytes)}{beside}: give it more with --memory, or start more servers"
+            )
+        else:
+            until = time.monotonic() + offer.patience_s + _GRACE_S
+            self._strategies.append(_Strategy(offer, until))
+        self._store.set(f"{offer.folder}/serve/answer/{self._process.id}", pack({"why": why}))
+
+    def _begin_and_end(self) -> None:
+        for strategy in list(self._strategies):
+            if strategy.is_over:
+                self._strategies.remove(strategy)
+                self._tell_of_end(strategy)
+            elif not strategy.duties:
+                self._begin_if_chosen(strategy)
+
+    def _begin_if_chosen(self, strategy: _Strategy) -> None:
+        offer = strategy.offer
+        value = glance(self._store, f"{offer.folder}/serve/chosen")
+        chosen: list[Any] = unpack(value)["ids"] if value is not None else []
+        if self._process.id not in chosen:
+            if value is not None or time.monotonic() > strategy.until:
+                self._strategies.remove(strategy)
+            return
+        member = FIRST_ALONE + chosen.index(self._process.id)
+        strategy.duties = [
+            Duty(self._store, offer, vector, member, self._reach, self._say) for vector in offer.vectors
+        ]
+        for duty in strategy.duties:
+            duty.start()
+        self.served += 1
+        workers = "1 worker" if offer.workers == 1 else f"{offer.workers} workers"
+        number = f"server {chosen.index(self._process.id) + 1} of {len(chosen)}"
+        self._say(f"{number} for strategy {offer.name!r} of {workers}, up to {size_text(offer.nbytes)}")
+
+    def _tell_of_end(self, strategy: _Strategy) -> None:
+        name = strategy.offer.name
+        if failures := [duty.failure for duty in strategy.duties if duty.failure]:
+            self._say(f"strategy {name!r} is over: {failures[0]}")
+        elif strategy.duties[0].has_given:
+            self._say(f"strategy {name!r} goes on with other servers, after {strategy.duties[0].updates} updates")
+        else:
+            self._say(f"strategy {name!r} is over after {strategy.duties[0].updates} updates")

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where shards lie, in words; and how worker 0 and processes of `braid serve` find each other, as threads."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from braid import CommunicatorTimeoutError, cli
+from braid._array.servers import duty
+from braid._array.servers.asking import engage
+from braid._array.servers.duty import ParameterServer
+from braid._array.servers.placement import FIRST_ALONE, items_of, placement_of
+from braid._array.servers.terms import PROCESSES, Offer, Process, Vector, claim, pack, size_text, unpack
+from braid.cli.errors import CommandError
+from braid.cli.serve import memory_of
+from braid.strategies.text import read
+from fake_service import FakeStore
+
+pytestmark = pytest.mark.unit
+
+OFFER = Offer("t", "folder", "net", 3, 2, (Vector("parameters", 1000, "sgd:momentum", "sync"),), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("servers", "members"),
+    [
+        (None, [0, 1, 2]),
+        ("ranks", [0, 1, 2]),
+        ([2, 0], [0, 2]),
+        ("2+0", [0, 2]),
+        ("serve:2", [FIRST_ALONE, FIRST_ALONE + 1]),
+        ("ranks+serve:1", [0, 1, 2, FIRST_ALONE]),
+        ([1, "serve:1"], [1, FIRST_ALONE]),
+    ],
+)
+def test_places(servers: Any, members: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRAID_PARAMETER_SERVERS", raising=False)
+    assert placement_of(servers, 3).members == members
+
+
+def test_the_environment_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRAID_PARAMETER_SERVERS", "2")
+    assert placement_of(None, 3).members == [FIRST_ALONE, FIRST_ALONE + 1]
+    assert placement_of([0], 3).members == [0]
+    monkeypatch.setenv("BRAID_PARAMETER_SERVERS", "0")
+    assert placement_of(None, 2).members == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("servers", "why"),
+    [
+        ("serve:0", "'serve:0' is no place: give a rank, 'ranks', or 'serve:N' with N from 1 to 64"),
+        ("both:2", "'both:2' is no place"),
+        ("", "'' is no place"),
+        (["0", 3], "give one or more different ranks from 0 to 2"),
+        ("0+ranks", "give one or more different ranks from 0 to 2"),
+        ("serve:40+serve:40", "at most 64 processes of `braid serve`"),
+        ([None], "it takes a list of ranks, or text such as '0+2', 'serve:2', 'ranks+serve:2'"),
+    ],
+)
+def test_no_such_place(servers: Any, why: str) -> None:
+    with pytest.raises(ValueError, match="servers=") as caught:
+        placement_of(servers, 3)
+    assert why in str(caught.value)
+
+
+def test_places_as_text() -> None:
+    assert read("parameter_server:servers=ranks+serve:2")[1] == {"servers": ["ranks", "serve:2"]}
+    assert items_of("0+2") == [0, 2]
+    with pytest.raises(ValueError, match=r"servers=serve: 'serve' is no place"):
+        read("parameter_server:servers=serve")
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [("8G", 8 << 30), ("1.5M", 3 << 19), ("64KiB", 65536), ("7", 7)])
+def test_sizes(text: str, nbytes: int) -> None:
+    assert memory_of(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["0", "much", "-1G", "1E"])
+def test_no_such_size(text: str) -> None:
+    with pytest.raises(CommandError, match="--memory"):
+        memory_of(text)
+
+
+def test_what_a_server_needs() -> None:
+    # Half of the vector: values, momentum, four updates on their way, the sum of a round.
+    assert OFFER.nbytes == 4 * 500 * 7
+    compensates = replace(OFFER, vectors=(Vector("parameters", 1000, "sgd:compensates"),))
+    assert compensates.nbytes == 4 * 500 * (1 + 4 + 3)
+    assert Offer.of(OFFER.pack()) == OFFER
+    assert [size_text(n) for n in (7, 2048, 3 << 29)] == ["7 bytes", "2 KiB", "1.5 GiB"]
+
+
+def test_the_former_name_of_aggregators(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["server", "--join", "nowhere"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "braid: `braid server` is called `braid aggregator` now; a parameter server is `braid serve`"
+    assert second.startswith("braid: --join: 'nowhere'")
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out.split()
+    assert "aggregator" in shown
+    assert "serve" in shown
+    assert "server" not in shown
+
+
+class Held(threading.Thread):
+    """In place of a Duty: holds nothing, until the test lets it go."""
+
+    made: list["Held"] = []  # noqa: RUF012
+
+    def __init__(self, store: Any, offer: Offer, vector: Vector, member: int, *_: Any) -> None:
+        super().__init__(daemon=True)
+        self.offer, self.member, self.over = offer, member, threading.Event()
+        self.failure, self.updates, self.has_given = "", 9, False
+        Held.made.append(self)
+
+    def run(self) -> None:
+        self.over.wait(20)
+
+
+@contextmanager
+def server(store: FakeStore, name: str, memory: int = 1 << 20) -> Iterator[list[str]]:
+    """A parameter server in a thread; yields what it says."""
+    said: list[str] = []
+    end = threading.Event()
+
+    def look() -> None:
+        process = ParameterServer(store, name, memory, "", said.append)
+        while not end.wait(0.01):
+            process.look()
+        process.leave()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield said
+    finally:
+        end.set()
+        thread.join(10)
+
+
+@pytest.fixture(autouse=True)
+def _held(monkeypatch: pytest.MonkeyPatch) -> None:
+    Held.made = []
+    monkeypatch.setattr(duty, "Duty", Held)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def names(found: list[Process]) -> list[str]:
+    return sorted(process.name for process in found)
+
+
+def test_a_strategy_finds_its_servers() -> None:
+    store = FakeStore()
+    with server(store, "a") as a, server(store, "b") as b:
+        assert names(engage(store, OFFER, 2, "here:1")) == ["a", "b"]
+        until(lambda: len(Held.made) == 2)
+        assert sorted(held.member for held in Held.made) == [FIRST_ALONE, FIRST_ALONE + 1]
+        # Another one beside it. Then both are over.
+        assert len(engage(store, replace(OFFER, token="u", folder="other"), 2, "here:1")) == 2
+        until(lambda: len(Held.made) == 4)
+        for held in Held.made:
+            held.over.set()
+        until(lambda: len(a) == len(b) == 4)
+    assert a[2:] == ["strategy 'net' is over after 9 updates"] * 2
+
+
+def test_one_that_is_not_taken_is_free_again() -> None:
+    store = FakeStore()
+    with server(store, "a", 15_000), server(store, "b", 15_000):
+        for number in range(3):
+            offer = replace(OFFER, token=str(number), folder=str(number))
+            assert len(engage(store, offer, 1, "here:1")) == 1
+            until(lambda: len(Held.made) == 1)
+            Held.made.pop().over.set()
+            time.sleep(0.1)
+
+
+def test_too_little_memory_is_said_at_once() -> None:
+    store = FakeStore()
+    with server(store, "a", 15_000), server(store, "small", 1000):
+        begun = time.monotonic()
+        with pytest.raises(ValueError, match="the parameter server small has 1000 bytes of memory") as caught:
+            engage(store, OFFER, 2, "here:1")
+        assert time.monotonic() - begun < OFFER.patience_s / 2
+        assert "needs 13.67 KiB: give it more with --memory, or start more servers" in str(caught.value)
+        assert names(engage(store, replace(OFFER, token="u", folder="u"), 1, "here:1")) == ["a"]
+    with server(store, "b", 15_000):
+        engage(store, replace(OFFER, token="v", folder="v"), 1, "here:1")
+        with pytest.raises(ValueError, match=r"13.67 KiB beside the 13.67 KiB of other strategies"):
+            engage(store, replace(OFFER, token="w", folder="w"), 1, "here:1")
+
+
+def test_dead_and_gone_processes_do_not_count() -> None:
+    store = FakeStore()
+    claim(store, PROCESSES, pack({"id": "dead", "name": "dead"}))
+    with server(store, "gone"):
+        until(lambda: f"{PROCESSES}/1" in store._values)
+    with server(store, "a"):
+        assert names(engage(store, OFFER, 1, "here:1")) == ["a"]
+        with pytest.raises(CommunicatorTimeoutError) as caught:
+            engage(store, replace(OFFER, token="u", folder="u", patience_s=0.5), 2, "here:1")
+    assert str(caught.value) == (
+        "strategy 'net' waits for 2 parameter servers, and 1 came within 0.5 s; start them with "
+        "`braid serve --rendezvous here:1`"
+    )
+
+
+def test_two_that_take_the_same_place_both_get_one() -> None:
+    store = FakeStore()
+    taken: list[str] = []
+    threads = [
+        threading.Thread(target=lambda value=value: taken.append(claim(store, "folder", value)))
+        for value in (b"1", b"2", b"3")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(taken)) == 3
+    assert {store.get(key, 0) for key in taken} == {b"1", b"2", b"3"}
+    assert unpack(pack({"a": 1})) == {"a": 1}
