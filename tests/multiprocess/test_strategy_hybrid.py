@@ -114,13 +114,14 @@ def test_good_links_join_hosts(rate: str, groups: list[list[int]]) -> None:
     assert run_ranks(measure_links, 4, rate, wire="shm,tcp", join=False) == [groups] * 4
 
 
-def lose_one(rank: Rank, victim: int, backend: str) -> Any:
+def lose_one(rank: Rank, victim: int, backend: str, mode: str) -> Any:
     model = net()
     group = dist.new_group(backend=backend)
     losses = []
+    options = {"groups": [[0, 1], [2, 3, 4]], "mode": mode, "process_group": group}
     dist.barrier()
     try:
-        with bs.Hybrid(model, SGD, lr=0.001, groups=[[0, 1], [2, 3, 4]], process_group=group) as optimizer:
+        with bs.Hybrid(model, SGD, lr=0.001, **options) as optimizer:
             for step in range(60):
                 if rank.rank == victim and step == 20:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -140,11 +141,14 @@ def lose_one(rank: Rank, victim: int, backend: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("victim", "backend", "over"),
-    [(0, "braid", "shm"), (2, "braid", "tcp"), (3, "braid", "shm"), (2, "gloo", "tcp"), (3, "gloo", "shm")],
+    ("victim", "backend", "over", "mode"),
+    [
+        *[(0, "braid", "shm", "async"), (2, "braid", "tcp", "sync"), (3, "braid", "shm", "ssp")],
+        *[(2, "gloo", "tcp", "async"), (3, "gloo", "shm", "sync")],
+    ],
 )
-def test_a_death_ends_its_group_alone(victim: int, backend: str, over: str) -> None:
-    results = run_ranks(lose_one, 5, victim, backend, wire=over, killed=[victim])
+def test_a_death_ends_its_group_alone(victim: int, backend: str, over: str, mode: str) -> None:
+    results = run_ranks(lose_one, 5, victim, backend, mode, wire=over, killed=[victim])
     ended, others = ((0, 1), (2, 3, 4)) if victim < 2 else ((2, 3, 4), (0, 1))
     name = "ranks 0 and 1" if victim < 2 else "ranks 2, 3 and 4"
     for text, rank in (results[member] for member in ended if member != victim):
