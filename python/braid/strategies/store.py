@@ -56,7 +56,7 @@ class Meeting:
 
     def of_some(self, folder: str, member: int, workers: int) -> "Meeting":
         """Return a meeting of `workers` of these members, of which this one is number `member`."""
-        return Meeting(_Below(self.store, folder), member, workers, f"{self.name}/{folder}")
+        return Meeting(Below(self.store, folder), member, workers, f"{self.name}/{folder}")
 
     def after(self, workers: int) -> "Meeting":
         """Return the meeting of a late member, whose number comes after those of `workers`."""
