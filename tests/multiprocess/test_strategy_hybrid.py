@@ -12,7 +12,7 @@ import braid.strategies as bs
 import pytest
 import torch
 import torch.distributed as dist
-from braid.strategies.step_times import StepTimes
+from braid.strategies.hybrid.step_times import StepTimes
 from ranks import Rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

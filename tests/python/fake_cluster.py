@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from braid.strategies import elastic_average, parameter_server
+from braid.strategies import parameter_server
+from braid.strategies.elastic import elastic_average
 from braid.strategies.store import Meeting
 from fake_service import FakeCore, FakeService, FakeStore
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of groups as threads of one process: what `braid.strategies.members` has for ranks."""
+"""Members of groups as threads of one process: what `braid.strategies.hybrid.members` has for ranks."""
 
 import threading
 from typing import Any
@@ -66,9 +66,9 @@ class Rooms:
 
     def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self._cluster, self._lock, self._rooms = cluster, threading.Lock(), {}
-        monkeypatch.setattr("braid.strategies.hybrid.gathering", self._gathering)
+        monkeypatch.setattr("braid.strategies.hybrid.hybrid.gathering", self._gathering)
         self.lines: list[str] = []
-        monkeypatch.setattr("braid.strategies.hybrid.tell", self.lines.append)
+        monkeypatch.setattr("braid.strategies.hybrid.hybrid.tell", self.lines.append)
 
     def _gathering(self, process_group: object, timeout_s: float) -> Any:
         meeting, made = self._cluster.meeting, [0]

@@ -8,7 +8,7 @@ from typing import Any
 import braid.strategies as bs
 import pytest
 import torch
-from braid.strategies.centre_rank import best_of
+from braid.strategies.elastic.centre_rank import best_of
 from braid.strategies.text import read
 from fake_cluster import Cluster
 from fake_service import FakeService
@@ -120,12 +120,12 @@ def test_workers_that_differ(options: dict[str, Any], why: str, cluster: Cluster
 
 
 def test_hogwild_needs_servers_without_a_lock(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braid.strategies.elastic_options.has_relaxed_consistency", lambda: False)
+    monkeypatch.setattr("braid.strategies.elastic.options.has_relaxed_consistency", lambda: False)
     with pytest.raises(
         ValueError, match=r"'hogwild' needs servers that work without a lock, .* take 'first_come'"
     ):
         elastic(schedule="hogwild")
-    monkeypatch.setattr("braid.strategies.elastic_options.has_relaxed_consistency", lambda: True)
+    monkeypatch.setattr("braid.strategies.elastic.options.has_relaxed_consistency", lambda: True)
     elastic(schedule="hogwild").close()
     made = list(FakeService.made.values())[-1]
     assert (made["mode"], made["consistency"]) == ("async", "relaxed")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from braid.strategies import places
-from braid.strategies.group_options import GroupOptions, shards_of
-from braid.strategies.grouping import by_host, by_time, checked, in_words
-from braid.strategies.places import Place, host_identity, seconds_between
-from braid.strategies.step_times import StepTimes
+from braid.strategies.hybrid import places
+from braid.strategies.hybrid.grouping import by_host, by_time, checked, in_words
+from braid.strategies.hybrid.options import GroupOptions, shards_of
+from braid.strategies.hybrid.places import Place, host_identity, seconds_between
+from braid.strategies.hybrid.step_times import StepTimes
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ from typing import Any
 import braid.strategies as bs
 import pytest
 import torch
-from braid.strategies.places import Place
+from braid.strategies.hybrid.places import Place
 from fake_cluster import Cluster, must_work
 from fake_members import Rooms
 from fake_service import FakeService
@@ -263,7 +263,7 @@ def test_measured_groups(cluster: Cluster, rooms: Rooms, monkeypatch: pytest.Mon
     def place(group: object, elements: int, step_s: float) -> Place:
         return Place("here", None, None, times[cluster.meeting.member])
 
-    monkeypatch.setattr("braid.strategies.hybrid.place", place)
+    monkeypatch.setattr("braid.strategies.hybrid.hybrid.place", place)
 
     def train(worker: int) -> tuple[list[Any], list[torch.Tensor]]:
         model = net(worker)
@@ -301,7 +301,7 @@ def test_a_worker_that_ends_before_groups_are_formed(
 ) -> None:
     times = [math.inf, 1.0, 1.0]
     monkeypatch.setattr(
-        "braid.strategies.hybrid.place", lambda *_: Place("a", step_s=times[cluster.meeting.member])
+        "braid.strategies.hybrid.hybrid.place", lambda *_: Place("a", step_s=times[cluster.meeting.member])
     )
     options = {"lr": 1.0, "measure_steps": 4, "mode": "sync"}
     found = must_work(cluster.run(pushed, 3, lambda worker, step: 1.0, [1, 6, 6], options))
@@ -310,7 +310,7 @@ def test_a_worker_that_ends_before_groups_are_formed(
 
 
 def hosts_of(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, hosts: str) -> None:
-    monkeypatch.setattr("braid.strategies.hybrid.host_identity", lambda: hosts[cluster.meeting.member])
+    monkeypatch.setattr("braid.strategies.hybrid.hybrid.host_identity", lambda: hosts[cluster.meeting.member])
 
 
 def test_groups_by_host(cluster: Cluster, rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import braid.strategies as bs
 opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
 """
 
-from braid.strategies.elastic_average import ElasticAverage
-from braid.strategies.hybrid import Hybrid
+from braid.strategies.elastic.elastic_average import ElasticAverage
+from braid.strategies.hybrid.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 

@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from braid.strategies.exchange import Exchange
-from braid.strategies.group_exchange import GroupExchange
+from braid.strategies.exchange import Steps
 from braid.strategies.preparation import Prepared
 
 KIND = "parameter_server"
@@ -39,7 +38,7 @@ def must_fit(saved: Any, prepared: Prepared, source: str) -> None:
 
 
 def restore_from_first(
-    exchange: Exchange | GroupExchange,
+    exchange: Steps,
     key: str,
     saved: dict[str, Any] | None,
     prepared: Prepared,

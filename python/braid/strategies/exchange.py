@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker exchanges with the servers: updates for parameters, and the state of a checkpoint."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +11,39 @@ from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared
 from braid.strategies.rules import Groups, Numbers
 from braid.strategies.service import SharedVector
+from braid.strategies.store import Meeting
+
+
+class Steps(Protocol):
+    """How a worker steps with others, and what they have in common."""
+
+    steps: int
+    skipped: int
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where the workers have met."""
+
+    def advance(self, groups: Groups, *, skips: bool, scale: float) -> None:
+        """Take a step with the gradients of now, times `scale`; with `skips` without them."""
+
+    def finish(self) -> None:
+        """Wait for what is under way."""
+
+    def pull(self) -> None:
+        """Take the newest values."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the servers' values and state."""
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Give the servers what snapshot() returned."""
+
+    def stats(self) -> dict[str, Any]:
+        """Return counters."""
+
+    def close(self, *, wait: bool = True) -> None:
+        """Leave."""
 
 
 class Exchange:

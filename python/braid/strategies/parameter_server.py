@@ -12,8 +12,7 @@ from torch import nn
 
 from braid.strategies import checkpoints
 from braid.strategies.agreement import Agreement, Vectors, agree
-from braid.strategies.exchange import Exchange
-from braid.strategies.group_exchange import GroupExchange
+from braid.strategies.exchange import Exchange, Steps
 from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared, prepare
 from braid.strategies.rules import refuse_thawed
@@ -130,7 +129,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             self._prepared = agreed.prepared
             super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
             self.state = self._prepared.inner.state
-            self._exchange: Exchange | GroupExchange | None = self._begin(agreed)
+            self._exchange: Steps | None = self._begin(agreed)
         except BaseException:
             for prepared in made:
                 prepared.release()
@@ -264,10 +263,10 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
     def _vectors(self) -> Vectors[Prepared] | None:
         return lambda prepared: prepared.vectors(self._options)
 
-    def _begin(self, agreed: Agreement[Prepared]) -> Exchange | GroupExchange:
+    def _begin(self, agreed: Agreement[Prepared]) -> Steps:
         return Exchange(agreed, self._options, self._timeout_s)
 
-    def _opened(self) -> Exchange | GroupExchange:
+    def _opened(self) -> Steps:
         if self._exchange is None:
             raise RuntimeError("the strategy is closed: it takes no steps any more")
         return self._exchange

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from braid._array.servers.placement import items_of
-from braid.strategies.elastic_average import ElasticAverage
-from braid.strategies.hybrid import Hybrid
+from braid.strategies.elastic.elastic_average import ElasticAverage
+from braid.strategies.hybrid.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

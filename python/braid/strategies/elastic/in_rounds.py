@@ -18,10 +18,10 @@ from torch import Tensor
 
 from braid._errors import CommunicatorError
 from braid.strategies.agreement import Agreement
-from braid.strategies.background import Background, Job
-from braid.strategies.centre_rank import choose
-from braid.strategies.elastic_options import ElasticOptions
-from braid.strategies.elastic_preparation import ElasticPrepared
+from braid.strategies.elastic.background import Background, Job
+from braid.strategies.elastic.centre_rank import choose
+from braid.strategies.elastic.options import ElasticOptions
+from braid.strategies.elastic.preparation import ElasticPrepared
 
 _TAIL = 2
 

@@ -10,13 +10,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from braid.strategies import elastic_state
 from braid.strategies.agreement import Agreement, agree
 from braid.strategies.attachment import Attachment
-from braid.strategies.elastic_collective import CentreInRounds
-from braid.strategies.elastic_options import ElasticOptions
-from braid.strategies.elastic_preparation import KIND, ElasticPrepared, prepare_elastic
-from braid.strategies.elastic_servers import CentreAtServers
+from braid.strategies.elastic import state as elastic_state
+from braid.strategies.elastic.at_servers import CentreAtServers
+from braid.strategies.elastic.in_rounds import CentreInRounds
+from braid.strategies.elastic.options import ElasticOptions
+from braid.strategies.elastic.preparation import KIND, ElasticPrepared, prepare_elastic
 from braid.strategies.rules import refuse_thawed
 from braid.strategies.store import Meeting, meet
 from braid.strategies.store import join as join_meeting

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from braid._errors import CommunicatorError
-from braid.strategies.grouping import Grouping
-from braid.strategies.processes import Process, dead_among
+from braid.strategies.hybrid.grouping import Grouping
+from braid.strategies.hybrid.processes import Process, dead_among
 
 _T = TypeVar("_T")
 

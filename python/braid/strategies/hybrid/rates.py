@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rate of a group's update: more workers than one allow a larger step (Goyal et al. 2017, Kim et al. 2020)."""
 
-from braid.strategies.group_options import GroupOptions
-from braid.strategies.grouping import Grouping
+from braid.strategies.hybrid.grouping import Grouping
+from braid.strategies.hybrid.options import GroupOptions
 from braid.strategies.options import Options
 from braid.strategies.rules import Groups, LocalRule, Numbers, Rule
 

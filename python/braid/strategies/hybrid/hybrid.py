@@ -10,16 +10,16 @@ from torch import nn
 
 from braid._errors import CommunicatorTimeoutError
 from braid._notices import tell
-from braid.strategies import grouping
 from braid.strategies.agreement import Agreement
-from braid.strategies.group_exchange import GroupExchange
-from braid.strategies.group_options import GroupOptions, shards_of
-from braid.strategies.grouping import Grouping
-from braid.strategies.members import gathering
+from braid.strategies.hybrid import grouping
+from braid.strategies.hybrid.exchange import GroupExchange
+from braid.strategies.hybrid.grouping import Grouping
+from braid.strategies.hybrid.members import gathering
+from braid.strategies.hybrid.options import GroupOptions, shards_of
+from braid.strategies.hybrid.places import Place, host_identity, place, seconds_between
+from braid.strategies.hybrid.rates import Rates
 from braid.strategies.parameter_server import ParameterServer
-from braid.strategies.places import Place, host_identity, place, seconds_between
 from braid.strategies.preparation import Prepared
-from braid.strategies.rates import Rates
 from braid.strategies.store import Meeting
 
 KIND = "hybrid"

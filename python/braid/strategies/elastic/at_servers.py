@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from braid.strategies.agreement import Agreement
-from braid.strategies.elastic_options import ElasticOptions
-from braid.strategies.elastic_preparation import ElasticPrepared
+from braid.strategies.elastic.options import ElasticOptions
+from braid.strategies.elastic.preparation import ElasticPrepared
 from braid.strategies.options import Options
 from braid.strategies.service import SharedVector
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from braid._errors import CommunicatorError
 from braid.strategies.agreement import Agreement
 from braid.strategies.exchange import Exchange
-from braid.strategies.group_vector import GroupVector, Signs
-from braid.strategies.members import Members, group_name
+from braid.strategies.hybrid.members import Members, group_name
+from braid.strategies.hybrid.rates import Rates
+from braid.strategies.hybrid.step_times import StepTimes
+from braid.strategies.hybrid.vector import GroupVector, Signs
 from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared
-from braid.strategies.rates import Rates
 from braid.strategies.rules import Groups
-from braid.strategies.step_times import StepTimes
 
 
 class GroupExchange:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from braid.strategies.elastic_collective import CentreInRounds
-from braid.strategies.elastic_preparation import KIND, ElasticPrepared
-from braid.strategies.elastic_servers import CentreAtServers
+from braid.strategies.elastic.at_servers import CentreAtServers
+from braid.strategies.elastic.in_rounds import CentreInRounds
+from braid.strategies.elastic.preparation import KIND, ElasticPrepared
 
 _VERSION = 1
 

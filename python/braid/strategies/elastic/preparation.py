@@ -10,7 +10,7 @@ from torch import nn
 from braid._array.servers.terms import Vector
 from braid.strategies import attachment
 from braid.strategies.buffers import Buffers
-from braid.strategies.elastic_options import ElasticOptions
+from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.packing import Entry, Packing, pack_parameters
 from braid.strategies.preparation import refuse_wrapped, release, take
 

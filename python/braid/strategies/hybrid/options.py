@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from braid.strategies.grouping import Grouping, checked, in_words
+from braid.strategies.hybrid.grouping import Grouping, checked, in_words
 
 BY_RULE = ("auto", "host")
 _RATE_RULES = ("linear", "sqrt", "none")

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hybrid training: groups of workers step together, parameter servers join the groups."""
