@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "parameters/coding.h"
 #include "rules/rule.h"
 
 namespace braid {
 
-inline constexpr uint32_t kCallVersion = 1;    // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kCallVersion = 2;    // raised with every change of Call, RangeNumbers or Answer
 inline constexpr uint32_t kMostRanges = 4096;  // of one table
 inline constexpr size_t kMostSettingsBytes = 65536;
 inline constexpr size_t kMostAnswerTextBytes = 4096;
@@ -47,7 +48,9 @@ struct Call {
   uint64_t base = 0;    // version of the values with which the worker computed the update
   uint64_t steps = 0;   // kRestore: updates so far
   uint64_t body_bytes = 0;
-  uint64_t unused[2] = {};
+  uint32_t codec = 0;  // of the update (number_of(); 0: float32)
+  uint32_t unused = 0;
+  uint64_t more = 0;
 };
 static_assert(sizeof(Call) == 64);
 
@@ -70,8 +73,8 @@ struct Answer {
   Verdict verdict = Verdict::kDone;
   Code code = Code::kOk;
   uint16_t reserved = 0;
-  uint32_t staleness = 0;  // of the update: how many came between its base and it
-  uint32_t unused = 0;
+  uint32_t staleness = 0;      // of the update: how many came between its base and it
+  uint32_t codec = 0;          // of the values in the body, which then are a difference (coded_values.h)
   uint64_t shard_version = 0;  // number of updates in the values
   uint64_t steps = 0;          // kSnapshot
   uint64_t body_bytes = 0;
@@ -79,7 +82,14 @@ struct Answer {
 };
 static_assert(sizeof(Answer) == 64);
 
-// kMismatch with a reason, if a peer of this version cannot have sent this. `most_count`: the largest shard.
-Status check(const Call& call, uint64_t most_count, int state_vectors);
+// What a server's calls can be.
+struct CallLimits {
+  uint64_t most_count = 0;  // numbers of the largest shard
+  int state_vectors = 0;
+  std::optional<Codec> push;  // updates may come through it
+};
+
+// kMismatch with a reason, if a peer of this version cannot have sent this.
+Status check(const Call& call, const CallLimits& limits);
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "parameters/pair.h"
+#include "parameters/residuals.h"
 #include "parameters/server.h"
 
 namespace braid {
@@ -54,11 +55,16 @@ class Client {
   // Bytes of bodies sent and received.
   virtual uint64_t sent_bytes() const = 0;
   virtual uint64_t received_bytes() const = 0;
+  // Of memory that it keeps beside calls.
+  virtual size_t kept_bytes() const = 0;
 };
 
-// `peer` names the server in errors: "server 2".
-std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer);
-// Towards a server of this process. It must outlive the client. The worker must have been admitted.
-std::unique_ptr<Client> make_client(Server& server, int worker);
+// `peer` names the server in errors: "server 2". Updates go through the codec of `residuals`, which outlive the client,
+// and values come through `pull`.
+std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer, Residuals& residuals,
+                                    std::optional<Codec> pull);
+// Towards a server of this process. It must outlive the client. The worker must have been admitted. Nothing is encoded.
+// `residuals`: a push takes along what another server's messages have lacked.
+std::unique_ptr<Client> make_client(Server& server, int worker, Residuals& residuals);
 
 }  // namespace braid

@@ -32,6 +32,12 @@ Server::Server(const ServerOptions& options, std::vector<Extent> extents, Doorbe
     entries_.emplace_back(Shard(extent.begin, extent.count, options_.rule, options_.divides_by_staleness));
     most_count_ = std::max(most_count_, extent.count);
   }
+  message_at_ = (most_count_ + 15) / 16 * 16;
+  buffer_count_ = most_count_;
+  if (options_.coding.push) {
+    buffer_count_ =
+        message_at_ + (body_bytes(options_.coding.push, most_count_) + sizeof(float) - 1) / sizeof(float);
+  }
 }
 
 // ---- Workers
@@ -195,6 +201,7 @@ bool Server::read(Job& job, Entry& entry) {
   }
   entry.shard.read(job.worker, job.result);
   job.reply = job.result;
+  job.beginning = entry.shard.beginning();
   job.answer.shard_version = entry.shard.version();
   return true;
 }
@@ -212,7 +219,8 @@ Server::Stats Server::stats() const {
     for (size_t row = 0; row < shard.staleness().size(); ++row) stats.staleness[row] += shard.staleness()[row];
     stats.bytes += shard.bytes() + (entries_[i].sum ? shard.count() * sizeof(float) : 0);
   }
-  stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * most_count_ * sizeof(float);
+  stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * buffer_count_ * sizeof(float);
+  stats.bytes += static_cast<size_t>(session_bytes_.load(std::memory_order_relaxed));
   stats.updates = updates_;
   stats.died = died_;
   return stats;

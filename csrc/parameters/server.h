@@ -36,6 +36,7 @@ struct ServerOptions {
   int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
   bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
   std::string settings;               // equal on all workers
+  Coding coding;                      // of updates and values that travel
   int buffers = 4;                    // large calls whose bodies the server holds at a time
 };
 
@@ -60,6 +61,7 @@ struct Job {
   Status status;
   Answer answer;
   const float* reply = nullptr;  // the values, if the call asks for them: `result`, or the shard itself
+  uint64_t beginning = 0;        // Shard::beginning() of the reply
   std::atomic<bool> done{false};
 
   bool is_applied = false;  // for the server only
@@ -91,14 +93,18 @@ class Server {
   // Set once, before the first job: true if the shard's former server lives. Then nobody may adopt the shard.
   void set_owner_lives(std::function<bool(int shard)> lives) { owner_lives_ = std::move(lives); }
 
-  // A buffer for the body of a call, of most_count() numbers. Null while all are in use, or while workers whose turn
-  // comes earlier may need one.
+  // A buffer for the body of a call: for the numbers of the largest shard, and behind them, from message_at() on, for
+  // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one.
   Floats acquire(const Job& job);
   void release(Floats buffer);
 
   const std::vector<Extent>& extents() const { return extents_; }
   int state_vectors() const { return state_vectors_; }
-  size_t most_count() const { return most_count_; }
+  size_t message_at() const { return message_at_; }
+  CallLimits limits() const { return {most_count_, state_vectors_, options_.coding.push}; }
+  const Coding& coding() const { return options_.coding; }
+  // Memory that the sessions keep, for stats().
+  void count_bytes(ptrdiff_t more) { session_bytes_.fetch_add(more, std::memory_order_relaxed); }
 
   struct Stats {
     std::map<int, uint64_t> versions;  // by shard
@@ -154,6 +160,8 @@ class Server {
   const std::vector<Extent> extents_;
   const int state_vectors_;
   size_t most_count_ = 0;
+  size_t message_at_ = 0;
+  size_t buffer_count_ = 0;  // numbers in a buffer
   DoorbellWord& bell_;
   std::function<bool(int)> owner_lives_;
 
@@ -164,6 +172,7 @@ class Server {
   std::list<Job*> waiting_;
   std::vector<Floats> free_;
   int buffers_out_ = 0;
+  std::atomic<ptrdiff_t> session_bytes_{0};
   uint64_t updates_ = 0;
   uint64_t died_ = 0;
   Status refusal_;

@@ -66,8 +66,11 @@ class ParameterService {
     std::vector<uint64_t> received_bytes;
     std::vector<int> homes;   // by shard: its server's place in `servers`
     uint64_t lost_parts = 0;  // parts of updates that went to servers that died
+    size_t worker_bytes = 0;  // of memory for codecs
   };
   Stats stats() const;
+  // What this worker's messages have lacked so far, of a shard; zeros without a codec.
+  std::vector<float> residual(size_t shard) const { return residuals_.values(shard); }
   Status failure() const;  // why this worker can go on no more, or ok
 
   // Leaves. A server first waits, for `limit` at most, until all workers have left. Idempotent.
@@ -134,7 +137,8 @@ class ParameterService {
   const std::vector<Extent> extents_;
   const int state_vectors_;
   const bool is_worker_;
-  std::unique_ptr<Server> server_;                // null: this member holds no shards
+  std::unique_ptr<Server> server_;  // null: this member holds no shards
+  Residuals residuals_;
   std::vector<std::unique_ptr<Client>> clients_;  // by place in `servers`; fixed once has_clients_
   std::atomic<bool> has_clients_{false};
   // Atomic, because a server asks for them while others hold the lock below.

@@ -32,6 +32,7 @@ void Shard::install(const float* values, uint64_t version) {
   backups_.clear();
   version_ = version;
   steps_ = 0;
+  ++beginning_;
 }
 
 Status Shard::check(std::span<const RangeNumbers> table) const {

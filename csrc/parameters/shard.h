@@ -41,6 +41,8 @@ class Shard {
   bool is_installed() const { return values_ != nullptr; }
   uint64_t version() const { return version_; }
   uint64_t steps() const { return steps_; }
+  // How often the values began anew: a worker that got some before has to do with others.
+  uint64_t beginning() const { return beginning_; }
   const float* values() const { return values_.get(); }
 
   // kInvalidArgument if the rule refuses numbers of the table, or if it does not cover the shard.
@@ -74,6 +76,7 @@ class Shard {
   std::map<int, Floats> backups_;  // DC-ASGD: the values that each worker read last
   uint64_t version_ = 0;
   uint64_t steps_ = 0;
+  uint64_t beginning_ = 0;
   std::vector<uint64_t> staleness_;
 };
 

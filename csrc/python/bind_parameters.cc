@@ -165,7 +165,7 @@ class PythonService {
     stats["staleness"] = all.server.staleness;
     stats["updates"] = all.server.updates;
     stats["died"] = all.server.died;
-    stats["bytes"] = all.server.bytes;
+    stats["bytes"] = all.server.bytes + all.worker_bytes;
     stats["workers"] = all.workers;
     stats["wires"] = all.wires;
     stats["sent_bytes"] = all.sent_bytes;
@@ -210,13 +210,18 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
                                             size_t elements, const std::optional<std::vector<double>>& shares,
                                             const std::string& rule, const std::string& settings,
                                             const std::string& mode, int staleness, bool staleness_rate,
-                                            double timeout_s, bool late, const std::string& reach) {
+                                            double timeout_s, bool late, const std::string& reach,
+                                            const std::string& push_codec, const std::string& pull_codec) {
   auto options = options_from_env();
   raise_if_failed(options.status());
   auto spec = rule_from_text(rule);
   raise_if_failed(spec.status());
   auto order = mode_from_text(mode);
   raise_if_failed(order.status());
+  auto push = codec_option(push_codec);
+  raise_if_failed(push.status());
+  auto pull = codec_option(pull_codec);
+  raise_if_failed(pull.status());
   ServiceSetup setup;
   setup.name = name;
   setup.member = member;
@@ -229,6 +234,7 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   setup.server.staleness = staleness;
   setup.server.divides_by_staleness = staleness_rate;
   setup.server.settings = settings;
+  setup.server.coding = {push.value(), pull.value()};
   setup.is_late = late;
   setup.options = std::move(options).value();
   setup.options.timeout = milliseconds_of(timeout_s);
@@ -262,7 +268,7 @@ void bind_parameters(py::module_& m) {
            py::arg("member"), py::arg("workers"), py::arg("servers"), py::arg("elements"),
            py::arg("shares") = py::none(), py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async",
            py::arg("staleness") = 0, py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0,
-           py::arg("late") = false, py::arg("reach") = "")
+           py::arg("late") = false, py::arg("reach") = "", py::arg("push_codec") = "", py::arg("pull_codec") = "")
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
       .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
            py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on") = py::none())

@@ -4,6 +4,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from braid._array.parameters import OFF
+from braid._codec import Codec
+
 MODES = ("async", "ssp", "sync")
 BUFFERS = ("average", "local")
 DEFAULT_STALENESS = 3
@@ -21,6 +24,8 @@ class Options:
     implicit_momentum: bool = False
     buffers: str = "average"
     local: bool = False
+    compression: str = OFF
+    pull_compression: str = OFF
 
     # Workers may differ in these.
     OWN: ClassVar = ("delay",)
@@ -43,6 +48,12 @@ class Options:
             raise ValueError(f"compensate={self.compensate}: lambda must not be negative; the paper's is 0.04")
         if self.buffers not in BUFFERS:
             raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+        for name in ("compression", "pull_compression"):
+            if (codec := getattr(self, name)) != OFF:
+                try:
+                    Codec(codec)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}; or {OFF}, which sends float32") from None
         for name in ("staleness_rate", "compensate", "implicit_momentum"):
             if not getattr(self, name):
                 continue

@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from braid._array.parameters import OFF
 from braid.strategies import checkpoints
 from braid.strategies.agreement import agree
 from braid.strategies.exchange import Exchange
@@ -67,6 +68,8 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         implicit_momentum: bool = False,
         buffers: str = "average",
         local: bool = False,
+        compression: str = OFF,
+        pull_compression: str = OFF,
         servers: Iterable[int] | None = None,
         process_group: Any = None,
         join: Any = None,
@@ -93,6 +96,9 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             buffers: "average": servers add up all workers' changes of float buffers (BatchNorm), divided by the
                 number of workers. Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
             local: step locally with SGD, Adam and AdamW, too.
+            compression: a codec for gradients (or differences) on their way to servers of other processes, as "int8";
+                "off" sends float32. What a message lacks goes with the next one.
+            pull_compression: the same for the values that come back. Buffers travel as they are.
             servers: ranks that hold shards; all by default.
             process_group: the workers; its store introduces them. By default the default group. Any backend.
             join: join a strategy that has begun elsewhere: MASTER_ADDR:MASTER_PORT of that job, or torch's store.
@@ -109,7 +115,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         self._is_started = False
         options = Options(
             *(mode, staleness, delay, bool(staleness_rate), float(compensate), bool(implicit_momentum)),
-            *(buffers, bool(local)),
+            *(buffers, bool(local), compression, pull_compression),
         )
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)

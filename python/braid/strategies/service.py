@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from braid import _core
+from braid._array.parameters import codec_of
 from braid.strategies.options import Options
 from braid.strategies.store import Meeting
 
@@ -46,7 +47,7 @@ class SharedVector:
             elements: length of the vector.
             rule: how servers apply updates.
             settings: text that all members must have.
-            options: mode and staleness.
+            options: mode, staleness and compression.
             timeout_s: limit of the beginning and of each request.
 
         Raises:
@@ -69,6 +70,8 @@ class SharedVector:
             staleness_rate=options.staleness_rate,
             timeout_s=timeout_s,
             late=meeting.is_late,
+            push_codec=codec_of(options.compression),
+            pull_codec=codec_of(options.pull_compression),
         )
         self.update = torch.zeros(elements)
         self.out = torch.zeros(elements)

@@ -34,6 +34,8 @@ _PARAMETER_SERVER: _Options = {
     "implicit_momentum": _truth,
     "buffers": str,
     "local": _truth,
+    "compression": str,
+    "pull_compression": str,
     "servers": _ranks,
     "name": str,
     "timeout": float,
