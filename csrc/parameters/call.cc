@@ -31,6 +31,7 @@ std::string name_of(CallKind kind) {
     case CallKind::kSnapshot: return "snapshot";
     case CallKind::kRestore: return "restore";
     case CallKind::kLeave: return "leave";
+    case CallKind::kMap: return "map";
   }
   return "an unknown call";
 }

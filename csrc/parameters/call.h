@@ -31,8 +31,9 @@ enum class CallKind : uint8_t {
   kSnapshot,  // answer: the values and the rule's state
   kRestore,   // body: as the answer of kSnapshot
   kLeave,     // the worker needs this server no more
+  kMap,       // answer: the handle of the shard's mapped memory (MappedShard), kMapTextBytes long
 };
-inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kLeave);
+inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kMap);
 std::string name_of(CallKind kind);
 inline bool is_push(CallKind kind) { return kind == CallKind::kPush || kind == CallKind::kPushPull; }
 inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }

@@ -55,6 +55,8 @@ class Client {
   // Bytes of bodies sent and received.
   virtual uint64_t sent_bytes() const = 0;
   virtual uint64_t received_bytes() const = 0;
+  // Calls that are not over.
+  virtual size_t open_calls() const = 0;
   // Of memory that it keeps beside calls.
   virtual size_t kept_bytes() const = 0;
 };
@@ -66,5 +68,9 @@ std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer
 // Towards a server of this process. It must outlive the client. The worker must have been admitted. Nothing is encoded.
 // `residuals`: a push takes along what another server's messages have lacked.
 std::unique_ptr<Client> make_client(Server& server, int worker, Residuals& residuals);
+
+// Pushes and pulls go without messages, once the server has said where its shards lie.
+std::unique_ptr<Client> make_mapped_client(std::unique_ptr<Client> messages, std::vector<Extent> extents,
+                                           const ShardRule& rule, Residuals& residuals);
 
 }  // namespace braid

@@ -39,6 +39,10 @@ class RemoteClient final : public Client {
   std::string wire() const override { return pair_->wire(); }
   uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
   uint64_t received_bytes() const override { return received_bytes_.load(std::memory_order_relaxed); }
+  size_t open_calls() const override {
+    const std::lock_guard lock(mutex_);
+    return open_.size();
+  }
   size_t kept_bytes() const override;
 
  private:

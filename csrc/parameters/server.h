@@ -22,6 +22,12 @@
 
 namespace braid {
 
+enum class Consistency : uint8_t {
+  kAtomic,   // a pull sees whole updates of a shard
+  kRelaxed,  // workers of the server's host add to the shard by themselves (mapped_shard.h)
+};
+Result<Consistency> consistency_from_text(const std::string& text);  // "atomic", "relaxed"
+
 enum class Mode : uint8_t {
   kAsync,       // updates are applied as they come (Hogwild's order, but whole updates)
   kRoundRobin,  // as kAsync, but the workers take turns by number (You 2017, "Original EASGD")
@@ -33,11 +39,15 @@ Result<Mode> mode_from_text(const std::string& text);  // "async", "round_robin"
 struct ServerOptions {
   RuleSpec rule;
   Mode mode = Mode::kAsync;
+  Consistency consistency = Consistency::kAtomic;  // kRelaxed: see check() of a setup
   int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
   bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
   std::string settings;               // equal on all workers
   Coding coding;                      // of updates and values that travel
   int buffers = 4;                    // large calls whose bodies the server holds at a time
+
+  bool is_relaxed() const { return consistency == Consistency::kRelaxed; }
+  ShardRule shard_rule() const { return {rule, divides_by_staleness}; }
 };
 
 // A part of the vector.
@@ -146,6 +156,7 @@ class Server {
   // Applies the round's sum if all living workers have contributed.
   void end_round_if_due(Entry& entry);
   Verdict adopt_locked(const Job& job, Entry& entry);
+  void tell_map(Job& job, const Entry& entry) const;
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
   void fail(Job& job, Status why);

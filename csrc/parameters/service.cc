@@ -89,7 +89,7 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
     return true;
   }
   request.places_[shard] = homes_[shard].load();
-  start_call(shard, request);
+  start_call(shard, request, failure_);
   return true;
 }
 

@@ -104,6 +104,8 @@ class ParameterService {
   Status reach_servers(const GiveUp& give_up);
   Status register_late(Store& store);
   Status reach(size_t place, Store& store, const GiveUp& give_up);
+  // With relaxed consistency, for a server of this host.
+  std::unique_ptr<Client> mapped(std::unique_ptr<Client> messages);
   Status await_workers(const GiveUp& give_up);
   void await_refused();
   void admit_workers();  // the second thread
@@ -119,7 +121,7 @@ class ParameterService {
   bool poll_clients();
   using Fill = std::function<void(size_t shard, ClientCall& call)>;
   Request start(CallKind kind, const float* newest, const Fill& fill);
-  void start_call(size_t shard, ParameterRequest& request);
+  void start_call(size_t shard, ParameterRequest& request, const Status& failure);
   // Ends requests whose calls are over, and moves rescues. True if anything moved.
   bool tend();
   bool tend_locked(ParameterRequest& request);

@@ -94,7 +94,10 @@ void Session::take_call() {
 void Session::find_memory() {
   const Call& call = job_->call;
   Bytes into;
-  if (call.kind == CallKind::kJoin) {
+  if (call.kind == CallKind::kMap) {
+    snapshot_ = make_floats(kMapTextBytes / sizeof(float));
+    job_->result = snapshot_.get();
+  } else if (call.kind == CallKind::kJoin) {
     text_.resize(call.body_bytes);
     into = std::as_writable_bytes(std::span(text_));
   } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kSnapshot) {
@@ -149,6 +152,9 @@ void Session::answer_done() {
   const Job& job = *job_;
   if (!job.status.ok()) return answer(job.status, {});
   if (job.reply == nullptr) return answer({}, {});
+  if (job.call.kind == CallKind::kMap) {
+    return answer({}, std::as_bytes(std::span(job.reply, kMapTextBytes / sizeof(float))));
+  }
   if (job.call.kind == CallKind::kSnapshot) {
     const size_t vectors = 1 + static_cast<size_t>(server_.state_vectors());
     return answer({}, std::as_bytes(std::span(job.reply, job.call.count * vectors)));

@@ -24,6 +24,7 @@ std::string settings_of(const ServiceSetup& setup) {
                      text_of(setup.server.mode);
   if (setup.server.mode == Mode::kSsp) text += " with staleness " + std::to_string(setup.server.staleness);
   if (setup.server.divides_by_staleness) text += ", rates divided by staleness";
+  if (setup.server.is_relaxed()) text += ", relaxed";
   const Coding& coding = setup.server.coding;
   if (coding.push || coding.pull) {
     text += ", pushes in " + to_text(coding.push) + ", pulls in " + to_text(coding.pull);
@@ -56,6 +57,14 @@ Status check(const ServiceSetup& setup) {
   }
   if ((coding.push || coding.pull) && setup.elements > kMostEncodedElements) {
     return bad("a codec takes at most " + std::to_string(kMostEncodedElements) + " elements");
+  }
+  if (setup.server.is_relaxed()) {
+    if (setup.server.mode != Mode::kAsync)
+      return bad("relaxed consistency needs the mode async: nobody waits for a turn");
+    if (state_vectors(setup.server.rule) > 0 || setup.server.rule.compensates) {
+      return bad("relaxed consistency takes rules without state: add, sgd without momentum, and elastic; not " +
+                 to_text(setup.server.rule));
+    }
   }
   if (setup.is_late && setup.member < setup.workers) {
     return bad("late member " + std::to_string(setup.member) + ": the numbers up to " +

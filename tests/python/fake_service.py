@@ -94,7 +94,7 @@ class FakeService:
     def __init__(self, store: Any, door_store: Any, name: str, **settings: Any) -> None:
         expected = (
             "member workers servers elements shares rule settings mode staleness staleness_rate timeout_s late"
-            " push_codec pull_codec"
+            " push_codec pull_codec consistency"
         )
         assert set(settings) == set(expected.split())
         vars(self).update(settings)

@@ -46,6 +46,9 @@ class Parameters:
         compression: a codec for updates on their way, as ``"int8"`` (docs/codecs.md), or ``"off"``. What a
             message lacks goes with the next one. Not with the rule ``"elastic"``.
         pull_compression: the same for values: the servers send what has changed.
+        consistency: ``"atomic"``: values have whole updates. ``"relaxed"`` (Hogwild, Niu 2011): workers of a
+            server's host add to its shard in mapped memory, without messages; updates that meet may be lost in
+            part. For ``"async"`` and rules without state: add, sgd without momentum, elastic.
         late: join a service that runs, under a new number: `rank` is at least `size`.
         name: tells apart services that exist at the same time and meet at the same place.
         timeout_s: limit of the start and of each request.
@@ -78,6 +81,7 @@ class Parameters:
         staleness_rate: bool = False,
         compression: str = "off",
         pull_compression: str = "off",
+        consistency: str = "atomic",
         late: bool = False,
         name: str = "parameters",
         timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -115,6 +119,7 @@ class Parameters:
                 reach=meeting.reach,
                 push_codec=codec_of(compression),
                 pull_codec=codec_of(pull_compression),
+                consistency=consistency,
             )
             undo.callback(self._core.close, 0.0)
             self._finalizer = weakref.finalize(self, undo.pop_all().close)

@@ -70,6 +70,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         local: bool = False,
         compression: str = OFF,
         pull_compression: str = OFF,
+        consistency: str = "atomic",
         servers: Iterable[int] | None = None,
         process_group: Any = None,
         join: Any = None,
@@ -99,6 +100,9 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             compression: a codec for gradients (or differences) on their way to servers of other processes, as "int8";
                 "off" sends float32. What a message lacks goes with the next one.
             pull_compression: the same for the values that come back. Buffers travel as they are.
+            consistency: "relaxed" (Hogwild): workers of a server's host add to its shard in mapped memory, without
+                lock or message. Updates that meet may be lost in part. For mode "async", and SGD without momentum
+                or local steps. "atomic": values have whole updates.
             servers: ranks that hold shards; all by default.
             process_group: the workers; its store introduces them. By default the default group. Any backend.
             join: join a strategy that has begun elsewhere: MASTER_ADDR:MASTER_PORT of that job, or torch's store.
@@ -115,7 +119,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         self._is_started = False
         options = Options(
             *(mode, staleness, delay, bool(staleness_rate), float(compensate), bool(implicit_momentum)),
-            *(buffers, bool(local), compression, pull_compression),
+            *(buffers, bool(local), compression, pull_compression, consistency),
         )
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)

@@ -72,6 +72,7 @@ class SharedVector:
             late=meeting.is_late,
             push_codec=codec_of(options.compression),
             pull_codec=codec_of(options.pull_compression),
+            consistency=options.consistency,
         )
         self.update = torch.zeros(elements)
         self.out = torch.zeros(elements)

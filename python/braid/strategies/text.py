@@ -36,6 +36,7 @@ _PARAMETER_SERVER: _Options = {
     "local": _truth,
     "compression": str,
     "pull_compression": str,
+    "consistency": str,
     "servers": _ranks,
     "name": str,
     "timeout": float,
