@@ -55,6 +55,8 @@ class Client {
   // Bytes of bodies sent and received.
   virtual uint64_t sent_bytes() const = 0;
   virtual uint64_t received_bytes() const = 0;
+  // From now on the loss of the server is noticed even if no call is under way.
+  virtual void watch() = 0;
   // Calls that are not over.
   virtual size_t open_calls() const = 0;
   // Of memory that it keeps beside calls.

@@ -24,6 +24,7 @@ class LocalClient final : public Client {
   std::string wire() const override { return "this process"; }
   uint64_t sent_bytes() const override { return 0; }
   uint64_t received_bytes() const override { return 0; }
+  void watch() override {}
   size_t open_calls() const override {
     const std::lock_guard lock(mutex_);
     return open_.size();

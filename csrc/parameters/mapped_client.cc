@@ -16,7 +16,9 @@ class MappedClient final : public Client {
  public:
   MappedClient(std::unique_ptr<Client> messages, std::vector<Extent> extents, const ShardRule& rule,
                Residuals& residuals)
-      : extents_(std::move(extents)), rule_(rule), residuals_(residuals), messages_(std::move(messages)) {}
+      : extents_(std::move(extents)), rule_(rule), residuals_(residuals), messages_(std::move(messages)) {
+    messages_->watch();  // who sends no messages would not hear that the server has died
+  }
 
   void start(ClientCall& call) override;
   bool poll() override { return messages_->poll(); }
@@ -26,6 +28,7 @@ class MappedClient final : public Client {
   uint64_t sent_bytes() const override { return messages_->sent_bytes(); }
   uint64_t received_bytes() const override { return messages_->received_bytes(); }
   size_t kept_bytes() const override { return messages_->kept_bytes(); }
+  void watch() override {}
   size_t open_calls() const override { return messages_->open_calls(); }
 
  private:

@@ -39,6 +39,13 @@ class RemoteClient final : public Client {
   std::string wire() const override { return pair_->wire(); }
   uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
   uint64_t received_bytes() const override { return received_bytes_.load(std::memory_order_relaxed); }
+  // A receive that nothing matches: it fails with the pair.
+  void watch() override {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_watching_, true) || !failure_.ok()) return;
+    watch_.start();
+    pair_->recv(Pair::Part::kNever, 0, bytes_of_object(never_), &watch_);
+  }
   size_t open_calls() const override {
     const std::lock_guard lock(mutex_);
     return open_.size();
@@ -80,6 +87,9 @@ class RemoteClient final : public Client {
   Table table_;  // the last one sent
   ReceivedValues values_;
   std::vector<Message> spare_;  // memory of earlier messages
+  bool is_watching_ = false;
+  std::byte never_{};
+  Request watch_;
   Status failure_;
   std::atomic<uint64_t> sent_bytes_{0};
   std::atomic<uint64_t> received_bytes_{0};
@@ -119,6 +129,7 @@ bool RemoteClient::poll() {
   bool moved = pair_->poll();
   const Status thrown = caught("taking an answer", [&] {
     while (failure_.ok() && step()) moved = true;
+    if (is_watching_ && failure_.ok() && open_.empty() && watch_.done()) fail_locked(watch_.status());
   });
   if (!thrown.ok()) fail_locked(thrown);
   return moved;
@@ -254,7 +265,7 @@ void RemoteClient::finish_front(Status outcome) {
 // The pair ends first: from then on nobody touches the memory of calls.
 void RemoteClient::fail_locked(const Status& why) {
   if (!failure_.ok()) return;
-  failure_ = why.within(peer_ + " is lost");
+  failure_ = (why.ok() ? Status(Code::kPeerLost, "it has left") : why).within(peer_ + " is lost");
   pair_->fail(why);
   while (!open_.empty()) finish_front(failure_);
 }

@@ -113,33 +113,42 @@ def loss_of_regression(optimizer: Any, model: nn.Module, rank: int, steps: int) 
     return float(loss)
 
 
-def train_coded(rank: Rank) -> dict[str, Any]:
+def train_coded(rank: Rank, wire: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, options in {
         "exact": {},
         "coded": {"compression": "int8", "pull_compression": "int8"},
         "sparse": {"compression": "top_k:0.1", "pull_compression": "bf16"},
+        "relaxed": {"consistency": "relaxed", "momentum": 0.0, "lr": 0.003},
     }.items():
         model = nn.Linear(512, 1, bias=False)
-        with bs.ParameterServer(model, SGD, lr=0.0015, momentum=0.5, servers=[0], **options) as optimizer:
+        with bs.ParameterServer(
+            model, SGD, servers=[0], **{"lr": 0.0015, "momentum": 0.5, **options}
+        ) as optimizer:
             loss = loss_of_regression(optimizer, model, rank.rank, 200)
             told = optimizer.stats()
             found[name] = loss, sum(told["sent_bytes"]), sum(told["received_bytes"]), told["bytes"]
+            assert (name == "relaxed" and wire == "shm") <= (told["wires"] == ["mapped memory"])
+    with pytest.raises(ValueError, match="rules without state"):
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, momentum=0.9, consistency="relaxed")
+    with pytest.raises(ValueError, match="is for mode 'async'"):
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, mode="sync", consistency="relaxed")
     with pytest.raises(ValueError, match=r"compression: codec .int9.: there is none of that name"):
         bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, compression="int9")
-    with pytest.raises(ValueError, match="other settings|pull_compression"):
+    with pytest.raises(ValueError, match=r"other settings|pull_compression"):
         bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, pull_compression=["off", "bf16", "off"][rank.rank])
     return found
 
 
-def test_coded_training_reaches_nearly_the_same_loss(wire: str) -> None:
-    ranks = run_ranks(train_coded, 3, wire=wire)
+def test_coded_and_relaxed_training_reaches_nearly_the_same_loss(wire: str) -> None:
+    ranks = run_ranks(train_coded, 3, wire, wire=wire)
     for number, found in enumerate(ranks):
         exact, sent, received, kept = found["exact"]
         coded, sent_coded, received_coded, kept_coded = found["coded"]
         assert exact < 20, "170 at the beginning"
         assert coded < 1.2 * exact
         assert found["sparse"][0] < 2 * exact
+        assert found["relaxed"][0] < 2 * exact
         assert kept_coded > kept
         if number > 0:  # 544 bytes in place of 2048; the first pull and the last ones are whole
             assert sent_coded < 0.3 * sent

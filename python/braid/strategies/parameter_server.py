@@ -97,8 +97,8 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             buffers: "average": servers add up all workers' changes of float buffers (BatchNorm), divided by the
                 number of workers. Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
             local: step locally with SGD, Adam and AdamW, too.
-            compression: a codec for gradients (or differences) on their way to servers of other processes, as "int8";
-                "off" sends float32. What a message lacks goes with the next one.
+            compression: a codec for gradients (or differences) on their way to another process, as "int8"; "off"
+                sends float32. What a message lacks goes with the next one.
             pull_compression: the same for the values that come back. Buffers travel as they are.
             consistency: "relaxed" (Hogwild): workers of a server's host add to its shard in mapped memory, without
                 lock or message. Updates that meet may be lost in part. For mode "async", and SGD without momentum
