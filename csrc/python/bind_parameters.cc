@@ -215,6 +215,12 @@ class PythonService {
   py::object newest_ = py::none();  // values that a rescue may need (service.h)
 };
 
+template <class T>
+T value_of(Result<T> result) {
+  raise_if_failed(result.status());
+  return std::move(result).value();
+}
+
 std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name,
                                             int member, int workers, const std::vector<int>& servers,
                                             size_t elements, const std::optional<std::vector<double>>& shares,
@@ -223,18 +229,6 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
                                             double timeout_s, bool late, const std::string& reach,
                                             const std::string& push_codec, const std::string& pull_codec,
                                             const std::string& consistency) {
-  auto options = options_from_env();
-  raise_if_failed(options.status());
-  auto spec = rule_from_text(rule);
-  raise_if_failed(spec.status());
-  auto order = mode_from_text(mode);
-  raise_if_failed(order.status());
-  auto push = codec_option(push_codec);
-  raise_if_failed(push.status());
-  auto pull = codec_option(pull_codec);
-  raise_if_failed(pull.status());
-  auto reads = consistency_from_text(consistency);
-  raise_if_failed(reads.status());
   ServiceSetup setup;
   setup.name = name;
   setup.member = member;
@@ -242,15 +236,15 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   setup.servers = servers;
   setup.elements = elements;
   if (shares) setup.shares = *shares;
-  setup.server.rule = spec.value();
-  setup.server.mode = order.value();
-  setup.server.consistency = reads.value();
+  setup.server.rule = value_of(rule_from_text(rule));
+  setup.server.mode = value_of(mode_from_text(mode));
+  setup.server.consistency = value_of(consistency_from_text(consistency));
   setup.server.staleness = staleness;
   setup.server.divides_by_staleness = staleness_rate;
   setup.server.settings = settings;
-  setup.server.coding = {push.value(), pull.value()};
+  setup.server.coding = {value_of(codec_option(push_codec)), value_of(codec_option(pull_codec))};
   setup.is_late = late;
-  setup.options = std::move(options).value();
+  setup.options = value_of(options_from_env());
   setup.options.timeout = milliseconds_of(timeout_s);
   if (!reach.empty()) setup.options.reach = reach;
   const auto member_store = std::make_shared<PythonStore>(std::move(store));

@@ -171,6 +171,14 @@ def wrong(rank: Rank) -> None:
     where = f"file://{rank.folder}/parameters"
     with pytest.raises(ValueError, match="rule"):
         braid.Parameters(where, elements=3, rule="sgdd", rank=0, size=1)
+    with pytest.raises(ValueError, match="int9"):
+        braid.Parameters(where, elements=3, compression="int9", rank=0, size=1)
+    with pytest.raises(ValueError, match="elastic takes no codec"):
+        braid.Parameters(where, elements=3, rule="elastic", pull_compression="bf16", rank=0, size=1)
+    with pytest.raises(ValueError, match="expected 'atomic' or 'relaxed'"):
+        braid.Parameters(where, elements=3, consistency="lax", rank=0, size=1)
+    with pytest.raises(ValueError, match="rules without state"):
+        braid.Parameters(where, elements=3, rule="adam", consistency="relaxed", rank=0, size=1)
     with pytest.raises(ValueError, match="mode"):
         braid.Parameters(where, elements=3, mode="later", rank=0, size=1)
     with pytest.raises(ValueError, match="negative"):

@@ -101,5 +101,18 @@ TEST(Shard, OfNoElementsWorks) {
   EXPECT_EQ(shard.version(), 1u);
 }
 
+TEST(MappedShard, ThatIsAnotherIsRefused) {
+  const ShardRule rule{rule_from_text("add").value(), false};
+  const auto made = MappedShard::create(0, 100, rule);
+  ASSERT_TRUE(made.ok());
+  const std::string handle = made.value()->handle();
+  EXPECT_LT(handle.size(), kMapTextBytes);
+  EXPECT_TRUE(MappedShard::attach(handle, 0, 100, rule).ok());
+  EXPECT_EQ(MappedShard::attach(handle, 0, 101, rule).status().code(), Code::kMismatch);
+  EXPECT_EQ(MappedShard::attach(handle, 0, 1 << 20, rule).status().code(), Code::kMismatch);
+  EXPECT_FALSE(MappedShard::attach("", 0, 100, rule).ok());
+  EXPECT_FALSE(MappedShard::attach("1:2:3:4", 0, 100, rule).ok());
+}
+
 }  // namespace
 }  // namespace braid::testing
