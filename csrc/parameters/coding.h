@@ -13,7 +13,7 @@
 namespace braid {
 
 // Nothing in place of a codec means float32.
-struct Coding {
+struct BodyCodecs {
   std::optional<Codec> push;
   std::optional<Codec> pull;
 };

@@ -43,7 +43,7 @@ struct ServerOptions {
   int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
   bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
   std::string settings;               // equal on all workers
-  Coding coding;                      // of updates and values that travel
+  BodyCodecs coding;                  // of updates and values that travel
   int buffers = 4;                    // large calls whose bodies the server holds at a time
 
   bool is_relaxed() const { return consistency == Consistency::kRelaxed; }
@@ -112,7 +112,7 @@ class Server {
   int state_vectors() const { return state_vectors_; }
   size_t message_at() const { return message_at_; }
   CallLimits limits() const { return {most_count_, state_vectors_, options_.coding.push}; }
-  const Coding& coding() const { return options_.coding; }
+  const BodyCodecs& coding() const { return options_.coding; }
   // Memory that the sessions keep, for stats().
   void count_bytes(ptrdiff_t more) { session_bytes_.fetch_add(more, std::memory_order_relaxed); }
 

@@ -25,7 +25,7 @@ std::string settings_of(const ServiceSetup& setup) {
   if (setup.server.mode == Mode::kSsp) text += " with staleness " + std::to_string(setup.server.staleness);
   if (setup.server.divides_by_staleness) text += ", rates divided by staleness";
   if (setup.server.is_relaxed()) text += ", relaxed";
-  const Coding& coding = setup.server.coding;
+  const BodyCodecs& coding = setup.server.coding;
   if (coding.push || coding.pull) {
     text += ", pushes in " + to_text(coding.push) + ", pulls in " + to_text(coding.pull);
   }
@@ -51,7 +51,7 @@ Status check(const ServiceSetup& setup) {
     }
   }
   if (setup.server.mode == Mode::kSsp && setup.server.staleness < 0) return bad("staleness must be 0 or more");
-  const Coding& coding = setup.server.coding;
+  const BodyCodecs& coding = setup.server.coding;
   if ((coding.push || coding.pull) && setup.server.rule.kind == RuleKind::kElastic) {
     return bad("the rule elastic takes no codec: workers push their own values, and a difference comes back");
   }
