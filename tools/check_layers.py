@@ -69,7 +69,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "parameters": (
         "the parameter service: shards, calls, pairs of a worker and a server",
-        "rules communicator rendezvous engine options transport",
+        "rules codec memory communicator rendezvous engine options transport",
     ),
     "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),
     "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),

@@ -31,6 +31,12 @@ std::string late_key(const std::string& name, int k) {
   return "braid/parameters/" + name + "/late/" + std::to_string(k);
 }
 
+std::vector<size_t> counts_of(const std::vector<Extent>& extents) {
+  std::vector<size_t> counts;
+  for (const Extent& extent : extents) counts.push_back(extent.count);
+  return counts;
+}
+
 struct ServiceEngine {
   std::mutex mutex;
   std::weak_ptr<Engine> engine;
@@ -74,6 +80,7 @@ ParameterService::ParameterService(ServiceSetup setup, std::shared_ptr<EngineImp
       extents_(std::move(extents)),
       state_vectors_(braid::state_vectors(setup_.server.rule)),
       is_worker_(setup_.member < setup_.workers || setup_.is_late),
+      residuals_(setup_.server.coding.push, counts_of(extents_), setup_.member),
       versions_(extents_.size()),
       rescues_(extents_.size()) {
   for (size_t i = 0; i < setup_.servers.size(); ++i) {
@@ -157,7 +164,7 @@ Status ParameterService::register_late(Store& store) {
 Status ParameterService::reach(size_t place, Store& store, const GiveUp& give_up) {
   const int server = setup_.servers[place];
   if (server == setup_.member) {
-    clients_[place] = make_client(*server_, setup_.member);
+    clients_[place] = mapped(make_client(*server_, setup_.member, residuals_));
     return {};
   }
   Options options = setup_.options;
@@ -165,7 +172,10 @@ Status ParameterService::reach(size_t place, Store& store, const GiveUp& give_up
   auto pair =
       Pair::form(engine_, store, Pair::kWorker, pair_name(server, setup_.member), server_text(server), options);
   if (!pair.ok()) return pair.status();
-  clients_[place] = make_client(std::move(pair).value(), server_text(server));
+  const bool is_near = pair.value()->wire().find(": shm") != std::string::npos;
+  clients_[place] =
+      make_client(std::move(pair).value(), server_text(server), residuals_, setup_.server.coding.pull);
+  if (is_near) clients_[place] = mapped(std::move(clients_[place]));
   ClientCall join;
   join.call.kind = CallKind::kJoin;
   join.body = std::as_bytes(std::span(setup_.server.settings));
@@ -179,6 +189,11 @@ Status ParameterService::reach(size_t place, Store& store, const GiveUp& give_up
   }
   if (!join.status.ok()) clients_[place].reset();  // the server may end now
   return join.status;
+}
+
+std::unique_ptr<Client> ParameterService::mapped(std::unique_ptr<Client> messages) {
+  if (!setup_.server.is_relaxed()) return messages;
+  return make_mapped_client(std::move(messages), extents_, setup_.server.shard_rule(), residuals_);
 }
 
 // ---- A server

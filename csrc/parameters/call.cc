@@ -7,13 +7,13 @@ namespace braid {
 namespace {
 
 // The size of the body that a call of this kind has.
-uint64_t body_bytes_of(const Call& call, int state_vectors) {
+uint64_t body_bytes_of(const Call& call, const CallLimits& limits) {
   const uint64_t vector_bytes = call.count * sizeof(float);
   switch (call.kind) {
-    case CallKind::kInstall:
     case CallKind::kPush:
-    case CallKind::kPushPull: return vector_bytes;
-    case CallKind::kRestore: return snapshot_floats(call, state_vectors) * sizeof(float);
+    case CallKind::kPushPull: return call.codec == 0 ? vector_bytes : body_bytes(limits.push, call.count);
+    case CallKind::kInstall: return vector_bytes;
+    case CallKind::kRestore: return snapshot_floats(call, limits.state_vectors) * sizeof(float);
     default: return 0;
   }
 }
@@ -31,11 +31,12 @@ std::string name_of(CallKind kind) {
     case CallKind::kSnapshot: return "snapshot";
     case CallKind::kRestore: return "restore";
     case CallKind::kLeave: return "leave";
+    case CallKind::kMap: return "map";
   }
   return "an unknown call";
 }
 
-Status check(const Call& call, uint64_t most_count, int state_vectors) {
+Status check(const Call& call, const CallLimits& limits) {
   if (call.version != kCallVersion) {
     return {Code::kMismatch, "it speaks version " + std::to_string(call.version) +
                                  " of the parameter service, not " + std::to_string(kCallVersion) +
@@ -44,9 +45,9 @@ Status check(const Call& call, uint64_t most_count, int state_vectors) {
   const auto kind = static_cast<uint8_t>(call.kind);
   if (kind == 0 || kind > kLastCallKind)
     return {Code::kMismatch, "it makes a call of kind " + std::to_string(kind)};
-  if (call.count > most_count) {
+  if (call.count > limits.most_count) {
     return {Code::kMismatch,
-            too_large("a shard of its call", call.count * sizeof(float), most_count * sizeof(float))};
+            too_large("a shard of its call", call.count * sizeof(float), limits.most_count * sizeof(float))};
   }
   if (call.ranges > kMostRanges) {
     return {Code::kMismatch, "its table has " + std::to_string(call.ranges) + " rows, more than the " +
@@ -56,9 +57,14 @@ Status check(const Call& call, uint64_t most_count, int state_vectors) {
     if (call.body_bytes <= kMostSettingsBytes) return {};
     return {Code::kMismatch, too_large("its settings", call.body_bytes, kMostSettingsBytes)};
   }
-  if (call.body_bytes == body_bytes_of(call, state_vectors)) return {};
+  const uint32_t known = is_push(call.kind) ? number_of(limits.push) : 0;
+  if (call.codec != 0 && call.codec != known) {
+    return {Code::kMismatch, name_of(call.kind) + " has a body in codec " + std::to_string(call.codec) +
+                                 ", which is not that of this service (" + std::to_string(known) + ")"};
+  }
+  if (call.body_bytes == body_bytes_of(call, limits)) return {};
   return {Code::kMismatch, name_of(call.kind) + " has a body of " + std::to_string(call.body_bytes) +
-                               " bytes, not " + std::to_string(body_bytes_of(call, state_vectors))};
+                               " bytes, not " + std::to_string(body_bytes_of(call, limits))};
 }
 
 }  // namespace braid

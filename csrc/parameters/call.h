@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "parameters/coding.h"
 #include "rules/rule.h"
 
 namespace braid {
@@ -30,8 +31,9 @@ enum class CallKind : uint8_t {
   kSnapshot,  // answer: the values and the rule's state
   kRestore,   // body: as the answer of kSnapshot
   kLeave,     // the worker needs this server no more
+  kMap,       // answer: the handle of the shard's mapped memory (MappedShard), kMapTextBytes long
 };
-inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kLeave);
+inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kMap);
 std::string name_of(CallKind kind);
 inline bool is_push(CallKind kind) { return kind == CallKind::kPush || kind == CallKind::kPushPull; }
 inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
@@ -54,7 +56,9 @@ struct Call {
   uint64_t base = 0;    // version of the values with which the worker computed the update, or of a restored shard
   uint64_t steps = 0;   // kRestore: updates so far
   uint64_t body_bytes = 0;
-  uint64_t unused[2] = {};
+  uint32_t codec = 0;  // of the update (number_of(); 0: float32)
+  uint32_t unused = 0;
+  uint64_t more = 0;
 };
 static_assert(sizeof(Call) == 64);
 
@@ -91,9 +95,9 @@ struct Answer {
   uint32_t version = kCallVersion;
   Verdict verdict = Verdict::kDone;
   Code code = Code::kOk;
-  uint16_t has_moved = 0;  // 1, with kFailed: nothing was done, because the shard goes to another server
-  uint32_t staleness = 0;  // of the update: how many came between its base and it
-  uint32_t unused = 0;
+  uint16_t has_moved = 0;      // 1, with kFailed: nothing was done, because the shard goes to another server
+  uint32_t staleness = 0;      // of the update: how many came between its base and it
+  uint32_t codec = 0;          // of the values in the body, which then are a difference (coded_values.h)
   uint64_t shard_version = 0;  // number of updates in the values
   uint64_t steps = 0;          // kSnapshot
   uint64_t body_bytes = 0;
@@ -101,7 +105,14 @@ struct Answer {
 };
 static_assert(sizeof(Answer) == 64);
 
-// kMismatch with a reason, if a peer of this version cannot have sent this. `most_count`: the largest shard.
-Status check(const Call& call, uint64_t most_count, int state_vectors);
+// What a server's calls can be.
+struct CallLimits {
+  uint64_t most_count = 0;  // numbers of the largest shard
+  int state_vectors = 0;
+  std::optional<Codec> push;  // updates may come through it
+};
+
+// kMismatch with a reason, if a peer of this version cannot have sent this.
+Status check(const Call& call, const CallLimits& limits);
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "parameters/pair.h"
+#include "parameters/residuals.h"
 #include "parameters/server.h"
 
 namespace braid {
@@ -54,11 +55,24 @@ class Client {
   // Bytes of bodies sent and received.
   virtual uint64_t sent_bytes() const = 0;
   virtual uint64_t received_bytes() const = 0;
+  // From now on the loss of the server is noticed even if no call is under way.
+  virtual void watch() = 0;
+  // Calls that are not over.
+  virtual size_t open_calls() const = 0;
+  // Of memory that it keeps beside calls.
+  virtual size_t kept_bytes() const = 0;
 };
 
-// `peer` names the server in errors: "server 2".
-std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer);
-// Towards a server of this process. It must outlive the client. The worker must have been admitted.
-std::unique_ptr<Client> make_client(Server& server, int worker);
+// `peer` names the server in errors: "server 2". Updates go through the codec of `residuals`, which outlive the client,
+// and values come through `pull`.
+std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer, Residuals& residuals,
+                                    std::optional<Codec> pull);
+// Towards a server of this process. It must outlive the client. The worker must have been admitted. Nothing is encoded.
+// `residuals`: a push takes along what another server's messages have lacked.
+std::unique_ptr<Client> make_client(Server& server, int worker, Residuals& residuals);
+
+// Pushes and pulls go without messages, once the server has said where its shards lie.
+std::unique_ptr<Client> make_mapped_client(std::unique_ptr<Client> messages, std::vector<Extent> extents,
+                                           const ShardRule& rule, Residuals& residuals);
 
 }  // namespace braid

@@ -19,6 +19,7 @@ constexpr milliseconds kRestoreDue{10'000};
 void Server::leave() {
   const std::lock_guard lock(mutex_);
   is_leaving_ = true;
+  for (Entry& entry : entries_) entry.shard.give_up(true);
   settle_locked();
 }
 
@@ -64,8 +65,8 @@ void Server::give(Job& job, Entry& entry) {
 }
 
 // A worker brings the shard from another server.
-void Server::take(const Job& job, Entry& entry) {
-  entry.shard.restore(job.update, job.call.steps, job.call.base);
+Status Server::take(const Job& job, Entry& entry) {
+  if (Status bad = entry.shard.restore(job.update, job.call.steps, job.call.base); !bad.ok()) return bad;
   entry.is_given = false;
   std::vector<Turn> turns(kMostTurns);
   const float* const after = job.update + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
@@ -76,6 +77,7 @@ void Server::take(const Job& job, Entry& entry) {
     const auto known = entry.progress.find(turns[row].worker);
     if (known != entry.progress.end()) known->second.clock = turns[row].clock;
   }
+  return {};
 }
 
 // A worker found no other server. A shard that was given away and arrived nowhere belongs to this one again.
@@ -84,6 +86,7 @@ Verdict Server::keep_locked(Entry& entry) {
   entry.is_given = false;
   if (is_leaving_) log(LogLevel::kWarning, "a parameter server stays: no other one is left");
   is_leaving_ = false;
+  for (Entry& other : entries_) other.shard.give_up(other.is_given);
   return Verdict::kDone;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 class LocalClient final : public Client {
  public:
-  LocalClient(Server& server, int worker) : server_(server), worker_(worker) {}
+  LocalClient(Server& server, int worker, Residuals& residuals)
+      : server_(server), worker_(worker), residuals_(residuals) {}
   ~LocalClient() override { fail({Code::kAborted, "the service was closed"}); }
 
   void start(ClientCall& call) override;
@@ -23,19 +24,46 @@ class LocalClient final : public Client {
   std::string wire() const override { return "this process"; }
   uint64_t sent_bytes() const override { return 0; }
   uint64_t received_bytes() const override { return 0; }
+  void watch() override {}
+  size_t open_calls() const override {
+    const std::lock_guard lock(mutex_);
+    return open_.size();
+  }
+  size_t kept_bytes() const override { return 0; }
 
  private:
   struct Open {
     ClientCall* call = nullptr;
     Job job;
+    Floats update;  // in place of the call's: with a residual
   };
+  void take_residual(Open& open);
+  // A push that was not applied.
+  void keep(const Open& open);
 
   Server& server_;
   const int worker_;
+  Residuals& residuals_;
   mutable std::mutex mutex_;
   std::deque<Open> open_;
   Status failure_;
 };
+
+void LocalClient::take_residual(Open& open) {
+  Job& job = open.job;
+  if (!is_push(job.call.kind)) return;
+  open.update = residuals_.take(job.call.shard, job.update, job.call.scale);
+  if (!open.update) return;
+  job.update = open.update.get();
+  job.call.scale = 1;
+}
+
+void LocalClient::keep(const Open& open) {
+  const Job& job = open.job;
+  if (is_push(job.call.kind) && !job.is_applied) {
+    residuals_.give_back(job.call.shard, job.update, job.call.scale);
+  }
+}
 
 void LocalClient::start(ClientCall& call) {
   call.begin();
@@ -54,6 +82,7 @@ void LocalClient::start(ClientCall& call) {
     job.table = call.table.get();
     job.update = reinterpret_cast<const float*>(call.body.data());
     job.result = reinterpret_cast<float*>(call.into.data());
+    take_residual(open);
     server_.submit(job);
   });
   if (thrown.ok()) return;
@@ -72,6 +101,7 @@ bool LocalClient::poll() {
     ClientCall* const call = open_.front().call;
     call->answer = open_.front().job.answer;
     Status outcome = std::move(open_.front().job.status);
+    if (!outcome.ok()) keep(open_.front());
     open_.pop_front();
     call->finish(std::move(outcome));
     moved = true;
@@ -85,6 +115,7 @@ void LocalClient::fail(const Status& why) {
   while (!open_.empty()) {
     ClientCall* const call = open_.front().call;
     server_.cancel(open_.front().job);
+    keep(open_.front());
     open_.pop_front();
     call->finish(failure_);
   }
@@ -92,8 +123,8 @@ void LocalClient::fail(const Status& why) {
 
 }  // namespace
 
-std::unique_ptr<Client> make_client(Server& server, int worker) {
-  return std::make_unique<LocalClient>(server, worker);
+std::unique_ptr<Client> make_client(Server& server, int worker, Residuals& residuals) {
+  return std::make_unique<LocalClient>(server, worker, residuals);
 }
 
 }  // namespace braid

@@ -28,7 +28,14 @@ class Pair {
   Pair& operator=(const Pair&) = delete;
 
   // The parts of a call, in the order in which they are sent.
-  enum class Part : uint64_t { kCall = 1, kTable, kBody, kAnswer, kAnswerBody };
+  enum class Part : uint64_t {
+    kCall = 1,
+    kTable,
+    kBody,
+    kAnswer,
+    kAnswerBody,
+    kNever
+  };  // the last one is never sent
   // `number`: of the call, from 0. As Mailbox::send() and recv().
   void send(Part part, uint64_t number, ConstBytes bytes, Request* request);
   void recv(Part part, uint64_t number, Bytes bytes, Request* request);

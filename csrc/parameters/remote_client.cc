@@ -5,6 +5,7 @@
 
 #include "base/caught.h"
 #include "parameters/client.h"
+#include "parameters/coded_values.h"
 
 namespace braid {
 namespace {
@@ -13,9 +14,16 @@ bool same(const Table& a, const Table& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
 }
 
+bool brings_values(const ClientCall& call) {
+  return !call.into.empty() && (call.call.kind == CallKind::kPull || call.call.kind == CallKind::kPushPull);
+}
+
+const float* floats(ConstBytes bytes) { return reinterpret_cast<const float*>(bytes.data()); }
+
 class RemoteClient final : public Client {
  public:
-  RemoteClient(std::unique_ptr<Pair> pair, std::string peer) : pair_(std::move(pair)), peer_(std::move(peer)) {}
+  RemoteClient(std::unique_ptr<Pair> pair, std::string peer, Residuals& residuals, std::optional<Codec> pull)
+      : pair_(std::move(pair)), peer_(std::move(peer)), residuals_(residuals), pull_(pull) {}
   ~RemoteClient() override { fail({Code::kAborted, "the service was closed"}); }
 
   void start(ClientCall& call) override;
@@ -31,8 +39,21 @@ class RemoteClient final : public Client {
   std::string wire() const override { return pair_->wire(); }
   uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
   uint64_t received_bytes() const override { return received_bytes_.load(std::memory_order_relaxed); }
+  // A receive that nothing matches: it fails with the pair.
+  void watch() override {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_watching_, true) || !failure_.ok()) return;
+    watch_.start();
+    pair_->recv(Pair::Part::kNever, 0, bytes_of_object(never_), &watch_);
+  }
+  size_t open_calls() const override {
+    const std::lock_guard lock(mutex_);
+    return open_.size();
+  }
+  size_t kept_bytes() const override;
 
  private:
+  using Message = std::vector<std::byte>;
   struct Open {  // a call on its way
     explicit Open(ClientCall& started) : call(&started) {}
     ClientCall* call;
@@ -41,19 +62,34 @@ class RemoteClient final : public Client {
     bool has_answer = false;
     Request receive;
     std::string text;  // the reason of a failure
+    bool is_encoded = false;
+    Message update;  // encoded; kept until the server has applied it
+    Message values;  // encoded
   };
 
   bool step();
   bool take_answer(Open& open);
+  void encode_update(Open& open);
+  // A push that was not applied: its update belongs to the residual again.
+  void keep(const Open& open);
+  Status decode_values(Open& open);
+  Message message_of(size_t bytes);
   void finish_front(Status outcome);
   void fail_locked(const Status& why);
 
   const std::unique_ptr<Pair> pair_;
   const std::string peer_;
+  Residuals& residuals_;
+  const std::optional<Codec> pull_;
   mutable std::mutex mutex_;
   std::deque<Open> open_;  // by number, from first_
   uint64_t first_ = 0;
   Table table_;  // the last one sent
+  ReceivedValues values_;
+  std::vector<Message> spare_;  // memory of earlier messages
+  bool is_watching_ = false;
+  std::byte never_{};
+  Request watch_;
   Status failure_;
   std::atomic<uint64_t> sent_bytes_{0};
   std::atomic<uint64_t> received_bytes_{0};
@@ -62,11 +98,16 @@ class RemoteClient final : public Client {
 void RemoteClient::start(ClientCall& call) {
   call.begin();
   const std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return call.finish(failure_);
+  if (!failure_.ok()) {
+    keep(Open(call));
+    return call.finish(failure_);
+  }
   const Status thrown = caught("starting a call", [&] {
     const uint64_t number = first_ + open_.size();
     Open& open = open_.emplace_back(call);
-    call.call.body_bytes = call.body.size();
+    encode_update(open);
+    const ConstBytes body = open.is_encoded ? ConstBytes(open.update) : call.body;
+    call.call.body_bytes = body.size();
     call.call.ranges = 0;
     if (call.table && !same(*call.table, table_)) {
       table_ = *call.table;
@@ -76,8 +117,8 @@ void RemoteClient::start(ClientCall& call) {
     if (call.call.ranges > 0) {
       pair_->send(Pair::Part::kTable, number, std::as_bytes(std::span(*call.table)), &open.sends[1]);
     }
-    if (!call.body.empty()) pair_->send(Pair::Part::kBody, number, call.body, &open.sends[2]);
-    sent_bytes_.fetch_add(call.body.size(), std::memory_order_relaxed);
+    if (!body.empty()) pair_->send(Pair::Part::kBody, number, body, &open.sends[2]);
+    sent_bytes_.fetch_add(body.size(), std::memory_order_relaxed);
   });
   if (!thrown.ok()) fail_locked(thrown);
 }
@@ -88,6 +129,7 @@ bool RemoteClient::poll() {
   bool moved = pair_->poll();
   const Status thrown = caught("taking an answer", [&] {
     while (failure_.ok() && step()) moved = true;
+    if (is_watching_ && failure_.ok() && open_.empty() && watch_.done()) fail_locked(watch_.status());
   });
   if (!thrown.ok()) fail_locked(thrown);
   return moved;
@@ -126,6 +168,8 @@ bool RemoteClient::step() {
   if (call.answer.verdict == Verdict::kFailed) {
     const bool is_known = call.answer.code > Code::kOk && call.answer.code <= Code::kInternal;
     finish_front({is_known ? call.answer.code : Code::kInternal, peer_ + ": " + open.text});
+  } else if (Status bad = decode_values(open); !bad.ok()) {
+    fail_locked(bad);
   } else {
     finish_front({});
   }
@@ -138,8 +182,9 @@ bool RemoteClient::take_answer(Open& open) {
   const ClientCall& call = *open.call;
   const Answer& answer = call.answer;
   const bool failed = answer.verdict == Verdict::kFailed;
-  const uint64_t expected =
-      failed ? std::min<uint64_t>(answer.body_bytes, kMostAnswerTextBytes) : call.into.size();
+  const bool is_coded = !failed && answer.codec != 0 && brings_values(call) && answer.codec == number_of(pull_);
+  const size_t whole = is_coded ? body_bytes(pull_, call.call.count) : call.into.size();
+  const uint64_t expected = failed ? std::min<uint64_t>(answer.body_bytes, kMostAnswerTextBytes) : whole;
   if (answer.version != kCallVersion || answer.body_bytes != expected) {
     fail_locked({Code::kMismatch, peer_ + " answers " + name_of(call.call.kind) + " with " +
                                       std::to_string(answer.body_bytes) + " bytes, not " +
@@ -148,13 +193,70 @@ bool RemoteClient::take_answer(Open& open) {
   }
   if (answer.body_bytes == 0) return true;
   if (failed) open.text.resize(answer.body_bytes);
-  const Bytes into = failed ? std::as_writable_bytes(std::span(open.text)) : call.into;
+  if (is_coded) open.values = message_of(whole);
+  const Bytes coded = is_coded ? Bytes(open.values) : call.into;
+  const Bytes into = failed ? std::as_writable_bytes(std::span(open.text)) : coded;
   pair_->recv(Pair::Part::kAnswerBody, first_, into, &open.receive);
   return true;
 }
 
+// ---- Codecs
+
+void RemoteClient::encode_update(Open& open) {
+  Call& call = open.call->call;
+  call.codec = 0;  // a lost push may come again as a pull
+  if (!is_push(call.kind) || !residuals_.codec() || call.count == 0) return;
+  open.update = message_of(body_bytes(residuals_.codec(), call.count));
+  residuals_.encode(call.shard, floats(open.call->body), call.scale, open.update);
+  open.is_encoded = true;
+  call.codec = number_of(residuals_.codec());
+  call.scale = 1;
+}
+
+void RemoteClient::keep(const Open& open) {
+  const Call& call = open.call->call;
+  if (open.is_encoded) {
+    residuals_.give_back(call.shard, open.update);
+  } else if (is_push(call.kind)) {
+    residuals_.give_back(call.shard, floats(open.call->body), call.scale);
+  }
+}
+
+Status RemoteClient::decode_values(Open& open) {
+  const ClientCall& call = *open.call;
+  if (!pull_ || !brings_values(call)) return {};
+  auto* const out = reinterpret_cast<float*>(call.into.data());
+  if (call.answer.codec == 0) {
+    values_.take(call.call.shard, out, call.call.count);
+    return {};
+  }
+  return values_.add(call.call.shard, *pull_, open.values, out, call.call.count);
+}
+
+RemoteClient::Message RemoteClient::message_of(size_t bytes) {
+  Message message;
+  if (!spare_.empty()) {
+    message = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  message.resize(bytes);
+  return message;
+}
+
+size_t RemoteClient::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  size_t bytes = values_.bytes();
+  for (const Message& message : spare_) bytes += message.capacity();
+  for (const Open& open : open_) bytes += open.update.capacity() + open.values.capacity();
+  return bytes;
+}
+
 void RemoteClient::finish_front(Status outcome) {
   ClientCall* const call = open_.front().call;
+  if (!outcome.ok()) keep(open_.front());
+  for (Message* message : {&open_.front().update, &open_.front().values}) {
+    if (message->capacity() > 0) spare_.push_back(std::move(*message));
+  }
   open_.pop_front();
   ++first_;
   call->finish(std::move(outcome));
@@ -163,15 +265,16 @@ void RemoteClient::finish_front(Status outcome) {
 // The pair ends first: from then on nobody touches the memory of calls.
 void RemoteClient::fail_locked(const Status& why) {
   if (!failure_.ok()) return;
-  failure_ = why.within(peer_ + " is lost");
+  failure_ = (why.ok() ? Status(Code::kPeerLost, "it has left") : why).within(peer_ + " is lost");
   pair_->fail(why);
   while (!open_.empty()) finish_front(failure_);
 }
 
 }  // namespace
 
-std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer) {
-  return std::make_unique<RemoteClient>(std::move(pair), std::move(peer));
+std::unique_ptr<Client> make_client(std::unique_ptr<Pair> pair, std::string peer, Residuals& residuals,
+                                    std::optional<Codec> pull) {
+  return std::make_unique<RemoteClient>(std::move(pair), std::move(peer), residuals, pull);
 }
 
 }  // namespace braid

@@ -24,7 +24,7 @@ ParameterService::Request ParameterService::start(CallKind kind, const float* ne
   request->kind_ = kind;
   request->newest_ = newest;
   const Deadline deadline = call_deadline();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   request->versions_ = versions_;
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
     ClientCall& call = request->calls_.emplace_back();
@@ -35,17 +35,20 @@ ParameterService::Request ParameterService::start(CallKind kind, const float* ne
     call.deadline = deadline;
     request->places_.push_back(homes_[shard].load());
     fill(shard, call);
+    call.begin();
   }
   open_.push_back(request);
-  for (size_t shard = 0; shard < extents_.size(); ++shard) start_call(shard, *request);
+  const Status failure = failure_;
+  lock.unlock();  // a mapped shard is changed right here, and others need the lock
+  for (size_t shard = 0; shard < extents_.size(); ++shard) start_call(shard, *request, failure);
   return request;
 }
 
-void ParameterService::start_call(size_t shard, ParameterRequest& request) {
+void ParameterService::start_call(size_t shard, ParameterRequest& request, const Status& failure) {
   ClientCall& call = request.calls_[shard];
   Client* const client = clients_[static_cast<size_t>(request.places_[shard])].get();
-  if (!failure_.ok()) {
-    call.finish(failure_);
+  if (!failure.ok()) {
+    call.finish(failure);
   } else if (client != nullptr) {
     client->start(call);
   } else {

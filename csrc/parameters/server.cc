@@ -14,6 +14,12 @@ Status not_here(int worker) { return {Code::kAborted, worker_text(worker) + " ha
 
 }  // namespace
 
+Result<Consistency> consistency_from_text(const std::string& text) {
+  if (text == "atomic") return Consistency::kAtomic;
+  if (text == "relaxed") return Consistency::kRelaxed;
+  return Status(Code::kInvalidArgument, "consistency is '" + text + "', expected 'atomic' or 'relaxed'");
+}
+
 Result<Mode> mode_from_text(const std::string& text) {
   if (text == "async") return Mode::kAsync;
   if (text == "round_robin") return Mode::kRoundRobin;
@@ -29,8 +35,14 @@ Server::Server(const ServerOptions& options, std::vector<Extent> extents, Doorbe
       state_vectors_(braid::state_vectors(options.rule)),
       bell_(bell) {
   for (const Extent& extent : extents_) {
-    entries_.emplace_back(Shard(extent.begin, extent.count, options_.rule, options_.divides_by_staleness));
+    entries_.emplace_back(Shard(extent.begin, extent.count, options_.shard_rule(), options_.is_relaxed()));
     most_count_ = std::max(most_count_, extent.count);
+  }
+  message_at_ = (most_count_ + 15) / 16 * 16;
+  buffer_count_ = most_count_;
+  if (options_.coding.push) {
+    buffer_count_ =
+        message_at_ + (body_bytes(options_.coding.push, most_count_) + sizeof(float) - 1) / sizeof(float);
   }
 }
 
@@ -111,6 +123,9 @@ void Server::cancel(Job& job) {
 void Server::close(const Status& why) {
   const std::lock_guard lock(mutex_);
   if (closed_.ok()) closed_ = why;
+  for (const Entry& entry : entries_) {
+    if (entry.shard.mapped() != nullptr) entry.shard.mapped()->give_up();
+  }
   for (Job* job : std::exchange(waiting_, {})) fail(*job, closed_);
 }
 
@@ -166,7 +181,8 @@ bool Server::advance_locked(Job& job) {
   switch (job.call.kind) {
     case CallKind::kInstall:
       if (!entry.is_here()) {
-        shard.install(job.update, job.call.base);
+        job.status = shard.install(job.update, job.call.base);
+        if (!job.status.ok()) return true;
         entry.is_given = false;
         if (!entry.adoption.offers.empty()) {
           log(LogLevel::kWarning, "a parameter server took over shard " + std::to_string(job.call.shard) +
@@ -179,9 +195,9 @@ bool Server::advance_locked(Job& job) {
     case CallKind::kAdopt: job.answer.verdict = adopt_locked(job, entry); return true;
     case CallKind::kRestore:
       if (job.call.hand_over == HandOver::kNo) {
-        shard.restore(job.update, job.call.steps, shard.version() + 1);
+        job.status = shard.restore(job.update, job.call.steps, shard.version() + 1);
       } else if (!entry.is_here()) {
-        take(job, entry);
+        job.status = take(job, entry);
       }
       job.answer.shard_version = shard.version();
       return true;
@@ -199,8 +215,23 @@ bool Server::advance_locked(Job& job) {
       return read(job, entry);
     case CallKind::kPush:
     case CallKind::kPushPull: return shard.is_installed() && awaited_ == 0 && advance_push(job, entry);
+    case CallKind::kMap:
+      if (options_.is_relaxed() && !shard.is_installed()) return false;
+      tell_map(job, entry);
+      return true;
     default: job.status = {Code::kMismatch, name_of(job.call.kind) + " is no call for a shard"}; return true;
   }
+}
+
+void Server::tell_map(Job& job, const Entry& entry) const {
+  if (!options_.is_relaxed()) {
+    job.status = {Code::kMismatch, "the shards of this service are not mapped: its consistency is atomic"};
+    return;
+  }
+  auto* const text = reinterpret_cast<char*>(job.result);
+  std::fill_n(text, kMapTextBytes, '\0');
+  entry.shard.mapped()->handle().copy(text, kMapTextBytes - 1);
+  job.reply = job.result;
 }
 
 bool Server::read(Job& job, Entry& entry) {
@@ -211,6 +242,7 @@ bool Server::read(Job& job, Entry& entry) {
   }
   entry.shard.read(job.worker, job.result);
   job.reply = job.result;
+  job.beginning = entry.shard.beginning();
   job.answer.shard_version = entry.shard.version();
   return true;
 }
@@ -223,13 +255,16 @@ Server::Stats Server::stats() const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Shard& shard = entries_[i].shard;
     if (!shard.is_installed()) continue;
+    if (shard.mapped() != nullptr) stats.updates += shard.mapped()->updates();
     stats.versions[static_cast<int>(i)] = shard.version();
-    stats.staleness.resize(shard.staleness().size());
-    for (size_t row = 0; row < shard.staleness().size(); ++row) stats.staleness[row] += shard.staleness()[row];
+    const std::vector<uint64_t> staleness = shard.staleness();
+    stats.staleness.resize(staleness.size());
+    for (size_t row = 0; row < staleness.size(); ++row) stats.staleness[row] += staleness[row];
     stats.bytes += shard.bytes() + (entries_[i].sum ? shard.count() * sizeof(float) : 0);
   }
-  stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * most_count_ * sizeof(float);
-  stats.updates = updates_;
+  stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * buffer_count_ * sizeof(float);
+  stats.bytes += static_cast<size_t>(session_bytes_.load(std::memory_order_relaxed));
+  if (!options_.is_relaxed()) stats.updates = updates_;
   stats.died = died_;
   return stats;
 }

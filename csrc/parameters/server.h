@@ -22,6 +22,12 @@
 
 namespace braid {
 
+enum class Consistency : uint8_t {
+  kAtomic,   // a pull sees whole updates of a shard
+  kRelaxed,  // workers of the server's host add to the shard by themselves (mapped_shard.h)
+};
+Result<Consistency> consistency_from_text(const std::string& text);  // "atomic", "relaxed"
+
 enum class Mode : uint8_t {
   kAsync,       // updates are applied as they come (Hogwild's order, but whole updates)
   kRoundRobin,  // as kAsync, but the workers take turns by number (You 2017, "Original EASGD")
@@ -33,10 +39,15 @@ Result<Mode> mode_from_text(const std::string& text);  // "async", "round_robin"
 struct ServerOptions {
   RuleSpec rule;
   Mode mode = Mode::kAsync;
+  Consistency consistency = Consistency::kAtomic;  // kRelaxed: see check() of a setup
   int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
   bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
   std::string settings;               // equal on all workers
+  BodyCodecs coding;                  // of updates and values that travel
   int buffers = 4;                    // large calls whose bodies the server holds at a time
+
+  bool is_relaxed() const { return consistency == Consistency::kRelaxed; }
+  ShardRule shard_rule() const { return {rule, divides_by_staleness}; }
 };
 
 // A part of the vector.
@@ -60,6 +71,7 @@ struct Job {
   Status status;
   Answer answer;
   const float* reply = nullptr;  // the values, if the call asks for them: `result`, or the shard itself
+  uint64_t beginning = 0;        // Shard::beginning() of the reply
   std::atomic<bool> done{false};
 
   bool is_applied = false;  // for the server only
@@ -99,14 +111,18 @@ class Server {
   void leave();
   bool is_leaving() const;
 
-  // A buffer for the body of a call, of most_count() numbers. Null while all are in use, or while workers whose turn
-  // comes earlier may need one.
+  // A buffer for the body of a call: for the numbers of the largest shard, and behind them, from message_at() on, for
+  // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one.
   Floats acquire(const Job& job);
   void release(Floats buffer);
 
   const std::vector<Extent>& extents() const { return extents_; }
   int state_vectors() const { return state_vectors_; }
-  size_t most_count() const { return most_count_; }
+  size_t message_at() const { return message_at_; }
+  CallLimits limits() const { return {most_count_, state_vectors_, options_.coding.push}; }
+  const BodyCodecs& coding() const { return options_.coding; }
+  // Memory that the sessions keep, for stats().
+  void count_bytes(ptrdiff_t more) { session_bytes_.fetch_add(more, std::memory_order_relaxed); }
 
   struct Stats {
     std::map<int, uint64_t> versions;  // by shard
@@ -155,7 +171,8 @@ class Server {
   bool has_moved(const Job& job, const Entry& entry) const;
   Verdict keep_locked(Entry& entry);
   void give(Job& job, Entry& entry);
-  void take(const Job& job, Entry& entry);
+  Status take(const Job& job, Entry& entry);
+  void tell_map(Job& job, const Entry& entry) const;
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
   void fail(Job& job, Status why);
@@ -170,6 +187,8 @@ class Server {
   const std::vector<Extent> extents_;
   const int state_vectors_;
   size_t most_count_ = 0;
+  size_t message_at_ = 0;
+  size_t buffer_count_ = 0;  // numbers in a buffer
   DoorbellWord& bell_;
   std::function<bool(int)> owner_lives_;
 
@@ -182,6 +201,7 @@ class Server {
   std::list<Job*> waiting_;
   std::vector<Floats> free_;
   int buffers_out_ = 0;
+  std::atomic<ptrdiff_t> session_bytes_{0};
   uint64_t updates_ = 0;
   uint64_t died_ = 0;
   Status refusal_;

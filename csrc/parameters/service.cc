@@ -97,7 +97,7 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
     return true;
   }
   request.places_[shard] = homes_[shard].load();
-  start_call(shard, request);
+  start_call(shard, request, failure_);
   return true;
 }
 
@@ -239,7 +239,9 @@ ParameterService::Stats ParameterService::stats() const {
     stats.wires.push_back(client ? client->wire() : "not reached");
     stats.sent_bytes.push_back(client ? client->sent_bytes() : 0);
     stats.received_bytes.push_back(client ? client->received_bytes() : 0);
+    if (client) stats.worker_bytes += client->kept_bytes();
   }
+  stats.worker_bytes += residuals_.bytes();
   for (const auto& home : homes_) stats.homes.push_back(home.load());
   const std::lock_guard lock(mutex_);
   stats.lost_parts = lost_parts_;

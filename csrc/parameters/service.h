@@ -67,12 +67,15 @@ class ParameterService {
     std::vector<uint64_t> received_bytes;
     std::vector<int> homes;   // by shard: its server's place in `servers`
     uint64_t lost_parts = 0;  // parts of updates that went to servers that died
+    size_t worker_bytes = 0;  // of memory for codecs
   };
   Stats stats() const;
   // Of a server without a worker: gives its shards to other servers. It is done when stats().workers is empty. If there
   // is no other server, is_leaving() becomes false again.
   void leave();
   bool is_leaving() const;
+  // What this worker's messages have lacked so far, of a shard; zeros without a codec.
+  std::vector<float> residual(size_t shard) const { return residuals_.values(shard); }
   Status failure() const;  // why this worker can go on no more, or ok
 
   // Leaves. A server first waits, for `limit` at most, until all workers have left. Idempotent.
@@ -109,6 +112,8 @@ class ParameterService {
   Status reach_servers(const GiveUp& give_up);
   Status register_late(Store& store);
   Status reach(size_t place, Store& store, const GiveUp& give_up);
+  // With relaxed consistency, for a server of this host.
+  std::unique_ptr<Client> mapped(std::unique_ptr<Client> messages);
   Status await_workers(const GiveUp& give_up);
   void await_refused();
   void admit_workers();  // the second thread
@@ -124,7 +129,7 @@ class ParameterService {
   bool poll_clients();
   using Fill = std::function<void(size_t shard, ClientCall& call)>;
   Request start(CallKind kind, const float* newest, const Fill& fill);
-  void start_call(size_t shard, ParameterRequest& request);
+  void start_call(size_t shard, ParameterRequest& request, const Status& failure);
   // Ends requests whose calls are over, and moves rescues. True if anything moved.
   bool tend();
   bool tend_locked(ParameterRequest& request);
@@ -150,7 +155,8 @@ class ParameterService {
   const std::vector<Extent> extents_;
   const int state_vectors_;
   const bool is_worker_;
-  std::unique_ptr<Server> server_;                // null: this member holds no shards
+  std::unique_ptr<Server> server_;  // null: this member holds no shards
+  Residuals residuals_;
   std::vector<std::unique_ptr<Client>> clients_;  // by place in `servers`; fixed once has_clients_
   std::atomic<bool> has_clients_{false};
   // Atomic, because a server asks for them while others hold the lock below.

@@ -9,12 +9,13 @@
 namespace braid {
 
 Session::Session(Server& server, int worker, std::unique_ptr<Pair> pair)
-    : server_(server), worker_(worker), pair_(std::move(pair)) {
+    : server_(server), worker_(worker), pair_(std::move(pair)), values_(server.coding().pull, worker) {
   begin_call();
 }
 
 Session::~Session() {
   if (!is_over()) end({Code::kAborted, "the server ends"});
+  server_.count_bytes(-static_cast<ptrdiff_t>(counted_bytes_));
 }
 
 bool Session::poll() {
@@ -43,15 +44,7 @@ bool Session::step() {
     case State::kBuffer: find_memory(); return state_ != State::kBuffer;
     case State::kServing:
       if (!job_->done.load(std::memory_order_acquire)) return false;
-      if (job_->status.ok()) {
-        const bool is_snapshot = job_->call.kind == CallKind::kSnapshot;
-        const size_t floats =
-            is_snapshot ? snapshot_floats(job_->call, server_.state_vectors()) : job_->call.count;
-        const size_t count = job_->reply == nullptr ? 0 : floats;
-        answer({}, std::as_bytes(std::span(job_->reply, count)));
-      } else {
-        answer(job_->status, {});
-      }
+      answer_done();
       return true;
     case State::kAnswering:
       if (!request_.done() || !body_request_.done()) return false;
@@ -75,6 +68,8 @@ bool Session::step() {
     take_call();
   } else if (state_ == State::kTable) {
     state_ = State::kBuffer;
+  } else if (Status bad = decode_update(); !bad.ok()) {
+    end(bad);
   } else {
     serve();
   }
@@ -83,7 +78,7 @@ bool Session::step() {
 
 void Session::take_call() {
   const Call& call = job_->call;
-  if (Status bad = check(call, server_.most_count(), server_.state_vectors()); !bad.ok()) return end(bad);
+  if (Status bad = check(call, server_.limits()); !bad.ok()) return end(bad);
   if (!has_joined_ && call.kind != CallKind::kJoin) {
     return end({Code::kMismatch, "it calls " + name_of(call.kind) + " before it has joined"});
   }
@@ -99,7 +94,10 @@ void Session::take_call() {
 void Session::find_memory() {
   const Call& call = job_->call;
   Bytes into;
-  if (call.kind == CallKind::kJoin) {
+  if (call.kind == CallKind::kMap) {
+    snapshot_ = make_floats(kMapTextBytes / sizeof(float));
+    job_->result = snapshot_.get();
+  } else if (call.kind == CallKind::kJoin) {
     text_.resize(call.body_bytes);
     into = std::as_writable_bytes(std::span(text_));
   } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kSnapshot) {
@@ -112,11 +110,26 @@ void Session::find_memory() {
     if (!job_->buffer) return;
     job_->update = job_->result = job_->buffer.get();
     into = std::as_writable_bytes(std::span(job_->buffer.get(), call.count));
+    if (call.codec != 0) into = message();
   }
   if (into.empty()) return serve();
   request_.start();
   state_ = State::kBody;
   pair_->recv(Pair::Part::kBody, number_, into, &request_);
+}
+
+// Where an encoded update arrives: behind the numbers that it becomes.
+Bytes Session::message() const {
+  auto* const begin = reinterpret_cast<std::byte*>(job_->buffer.get() + server_.message_at());
+  return {begin, job_->call.body_bytes};
+}
+
+Status Session::decode_update() {
+  const Call& call = job_->call;
+  if (call.codec == 0) return {};
+  const Status bad = decode(*server_.coding().push, message(), job_->buffer.get(), call.count);
+  if (bad.ok()) return {};
+  return {Code::kMismatch, "its update does not decode: " + bad.message()};
 }
 
 void Session::serve() {
@@ -133,6 +146,24 @@ void Session::join() {
   const Status refused = server_.admit(worker_, text_);
   has_joined_ = refused.ok();
   answer(refused, {});
+}
+
+void Session::answer_done() {
+  const Job& job = *job_;
+  if (!job.status.ok()) return answer(job.status, {});
+  if (job.reply == nullptr) return answer({}, {});
+  if (job.call.kind == CallKind::kMap) {
+    return answer({}, std::as_bytes(std::span(job.reply, kMapTextBytes / sizeof(float))));
+  }
+  if (job.call.kind == CallKind::kSnapshot) {
+    return answer({}, std::as_bytes(std::span(job.reply, snapshot_floats(job.call, server_.state_vectors()))));
+  }
+  float* const scratch = job.buffer.get() == job.reply ? job.buffer.get() : nullptr;
+  const auto message = values_.make(job.call.shard, job.reply, job.call.count, job.beginning, scratch);
+  server_.count_bytes(static_cast<ptrdiff_t>(values_.bytes()) - static_cast<ptrdiff_t>(counted_bytes_));
+  counted_bytes_ = values_.bytes();
+  job_->answer.codec = number_of(message.codec);
+  answer({}, message.bytes);
 }
 
 void Session::answer(const Status& status, ConstBytes body) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "parameters/coded_values.h"
 #include "parameters/pair.h"
 #include "parameters/server.h"
 
@@ -33,6 +34,9 @@ class Session {
   void begin_call();
   void take_call();
   void find_memory();
+  Bytes message() const;
+  Status decode_update();
+  void answer_done();
   void serve();
   void join();
   void answer(const Status& status, ConstBytes body);
@@ -50,6 +54,8 @@ class Session {
   Table table_;
   std::string text_;  // settings of the worker, or the reason of a failure
   Floats snapshot_;   // for kSnapshot and kRestore, which are larger than a buffer
+  CodedValues values_;
+  size_t counted_bytes_ = 0;  // of values_, as the server knows
   std::unique_ptr<Job> job_;
 };
 

@@ -29,6 +29,11 @@ std::string settings_of(const ServiceSetup& setup) {
                      text_of(setup.server.mode);
   if (setup.server.mode == Mode::kSsp) text += " with staleness " + std::to_string(setup.server.staleness);
   if (setup.server.divides_by_staleness) text += ", rates divided by staleness";
+  if (setup.server.is_relaxed()) text += ", relaxed";
+  const BodyCodecs& coding = setup.server.coding;
+  if (coding.push || coding.pull) {
+    text += ", pushes in " + to_text(coding.push) + ", pulls in " + to_text(coding.pull);
+  }
   text += ", servers";
   for (const int server : setup.servers) text += " " + std::to_string(server);
   for (const double share : setup.shares) text += " " + std::to_string(share);
@@ -52,6 +57,21 @@ Status check(const ServiceSetup& setup) {
     }
   }
   if (setup.server.mode == Mode::kSsp && setup.server.staleness < 0) return bad("staleness must be 0 or more");
+  const BodyCodecs& coding = setup.server.coding;
+  if ((coding.push || coding.pull) && setup.server.rule.kind == RuleKind::kElastic) {
+    return bad("the rule elastic takes no codec: workers push their own values, and a difference comes back");
+  }
+  if ((coding.push || coding.pull) && setup.elements > kMostEncodedElements) {
+    return bad("a codec takes at most " + std::to_string(kMostEncodedElements) + " elements");
+  }
+  if (setup.server.is_relaxed()) {
+    if (setup.server.mode != Mode::kAsync)
+      return bad("relaxed consistency needs the mode async: nobody waits for a turn");
+    if (state_vectors(setup.server.rule) > 0 || setup.server.rule.compensates) {
+      return bad("relaxed consistency takes rules without state: add, sgd without momentum, and elastic; not " +
+                 to_text(setup.server.rule));
+    }
+  }
   if (setup.is_late && setup.member < setup.workers) {
     return bad("late member " + std::to_string(setup.member) + ": the numbers up to " +
                std::to_string(setup.workers - 1) + " belong to the workers of the beginning");

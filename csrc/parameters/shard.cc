@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
+#include <utility>
+
+#include "parameters/rows.h"
 
 namespace braid {
 namespace {
-
-constexpr size_t kStalenessRows = 65;
 
 void copy(float* to, const float* from, size_t count) {
   if (count > 0) std::memcpy(to, from, count * sizeof(float));
@@ -16,15 +16,25 @@ void copy(float* to, const float* from, size_t count) {
 
 }  // namespace
 
-Shard::Shard(size_t begin, size_t count, const RuleSpec& rule, bool divides_by_staleness)
+Shard::Shard(size_t begin, size_t count, const ShardRule& rule, bool is_mapped)
     : begin_(begin),
       count_(count),
       rule_(rule),
-      state_vectors_(state_vectors(rule)),
-      divides_by_staleness_(divides_by_staleness),
+      state_vectors_(state_vectors(rule.rule)),
+      is_mapped_(is_mapped),
       staleness_(kStalenessRows) {}
 
-void Shard::install(const float* values, uint64_t version) {
+Status Shard::install(const float* values, uint64_t version) {
+  ++beginning_;
+  if (is_mapped_) {
+    if (!mapped_) {
+      auto made = MappedShard::create(begin_, count_, rule_);
+      if (!made.ok()) return made.status();
+      mapped_ = std::move(made).value();
+    }
+    mapped_->install(values, version, 0);
+    return {};
+  }
   while (state_.size() < static_cast<size_t>(state_vectors_)) state_.push_back(make_floats(count_));
   if (!values_) values_ = make_floats(count_);  // else an answer may be on its way from there
   copy(values_.get(), values, count_);
@@ -32,44 +42,36 @@ void Shard::install(const float* values, uint64_t version) {
   backups_.clear();
   version_ = version;
   steps_ = 0;
+  return {};
 }
 
 Status Shard::check(std::span<const RangeNumbers> table) const {
-  uint64_t covered = 0;
-  for (const RangeNumbers& row : table) {
-    if (row.end < covered) return {Code::kInvalidArgument, "the ranges of a table must ascend"};
-    if (row.end > begin_ && covered < begin_ + count_) {
-      if (Status bad = braid::check(rule_, row.numbers); !bad.ok()) return bad;
-    }
-    covered = row.end;
-  }
-  if (covered >= begin_ + count_) return {};
-  return {Code::kInvalidArgument, "a table gives numbers for " + std::to_string(covered) +
-                                      " elements, not for all " + std::to_string(begin_ + count_)};
+  return check_rows(rule_.rule, begin_, count_, table);
 }
 
 Result<uint32_t> Shard::apply(const Update& update) {
+  if (mapped_) {
+    const auto applied = mapped_->apply(update);
+    if (!applied.ok()) return applied.status();
+    return applied.value().staleness;
+  }
   if (Status bad = check(update.table); !bad.ok()) return bad;
   const uint64_t stale = version_ - std::min(update.base, version_);
-  const auto backup = backups_.find(update.worker);
-  size_t done = 0;
-  for (const RangeNumbers& row : update.table) {
-    const size_t end = std::min<size_t>(std::max<size_t>(row.end, begin_) - begin_, count_);
-    if (end <= done) continue;
-    RuleNumbers numbers = row.numbers;
-    if (divides_by_staleness_ && stale > 1) numbers.rate /= static_cast<double>(stale);
-    RuleMemory memory;
-    memory.values = values_.get() + done;
-    memory.update = update.update + done;
-    for (int i = 0; i < state_vectors_; ++i) memory.state[i] = state_[static_cast<size_t>(i)].get() + done;
-    if (rule_.compensates) {  // a worker without a copy has read nothing yet: then there is nothing to make up for
-      memory.backup = (backup == backups_.end() ? values_.get() : backup->second.get()) + done;
-    }
-    if (update.result != nullptr) memory.result = update.result + done;
-    memory.count = end - done;
-    braid::apply(rule_, numbers, steps_ + 1, update.scale, memory);
-    done = end;
+  RowsUpdate rows;
+  rows.step = steps_ + 1;
+  rows.scale = update.scale;
+  if (rule_.divides_by_staleness && stale > 1) rows.divides = static_cast<double>(stale);
+  rows.memory.values = values_.get();
+  rows.memory.update = update.update;
+  rows.memory.result = update.result;
+  rows.memory.count = count_;
+  for (int i = 0; i < state_vectors_; ++i) rows.memory.state[i] = state_[static_cast<size_t>(i)].get();
+  if (rule_.rule
+          .compensates) {  // a worker without a copy has read nothing yet: then there is nothing to make up for
+    const auto backup = backups_.find(update.worker);
+    rows.memory.backup = backup == backups_.end() ? values_.get() : backup->second.get();
   }
+  apply_rows(rule_.rule, begin_, update.table, rows);
   ++steps_;
   ++version_;
   ++staleness_[std::min<uint64_t>(stale, kStalenessRows - 1)];
@@ -78,29 +80,39 @@ Result<uint32_t> Shard::apply(const Update& update) {
 }
 
 void Shard::read(int worker, float* into) {
-  copy(into, values_.get(), count_);
+  copy(into, values(), count_);
   has_read(worker);
 }
 
 void Shard::has_read(int worker) {
-  if (!rule_.compensates) return;
+  if (!rule_.rule.compensates) return;
   Floats& backup = backups_[worker];
   if (!backup) backup = make_floats(count_);
   copy(backup.get(), values_.get(), count_);
 }
 
 void Shard::snapshot(float* into) const {
-  copy(into, values_.get(), count_);
+  copy(into, values(), count_);
   for (const Floats& vector : state_) copy(into += count_, vector.get(), count_);
 }
 
-void Shard::restore(const float* from, uint64_t steps, uint64_t version) {
-  install(from, version);
+Status Shard::restore(const float* from, uint64_t steps, uint64_t version) {
+  if (mapped_) {
+    ++beginning_;
+  } else if (Status bad = install(from, version); !bad.ok()) {
+    return bad;
+  }
+  if (mapped_) {
+    mapped_->install(from, version, steps);
+    return {};
+  }
   for (const Floats& vector : state_) copy(vector.get(), from += count_, count_);
   steps_ = steps;
+  return {};
 }
 
 size_t Shard::bytes() const {
+  if (mapped_) return mapped_->bytes();
   if (!values_) return 0;
   return count_ * sizeof(float) * (1 + state_.size() + backups_.size());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard: a part of the packed vector of parameters, as a server holds it. Values are float32.
+// A shard: a part of the packed vector of parameters, as a server holds it. Values are float32. With relaxed
+// consistency they lie in memory that workers of the same host map.
 //
 // Thread safety: none; the server's mutex guards it.
 #pragma once
@@ -13,6 +14,7 @@
 
 #include "base/status.h"
 #include "parameters/call.h"
+#include "parameters/mapped_shard.h"
 #include "rules/rule.h"
 
 namespace braid {
@@ -21,32 +23,26 @@ namespace braid {
 using Floats = std::unique_ptr<float[]>;
 inline Floats make_floats(size_t count) { return Floats(new float[count == 0 ? 1 : count]); }
 
-// An update of a shard by one worker.
-struct Update {
-  int worker = -1;  // -1: of all workers together
-  const float* update = nullptr;
-  float* result = nullptr;  // see RuleMemory; may be the memory of the update
-  std::span<const RangeNumbers> table;
-  float scale = 1;
-  uint64_t base = 0;
-};
-
 class Shard {
  public:
   // Elements [begin, begin + count) of the vector.
-  Shard(size_t begin, size_t count, const RuleSpec& rule, bool divides_by_staleness);
+  Shard(size_t begin, size_t count, const ShardRule& rule, bool is_mapped);
 
   size_t begin() const { return begin_; }
   size_t count() const { return count_; }
-  bool is_installed() const { return values_ != nullptr; }
-  uint64_t version() const { return version_; }
-  uint64_t steps() const { return steps_; }
-  const float* values() const { return values_.get(); }
+  bool is_installed() const { return values() != nullptr; }
+  uint64_t version() const { return mapped_ ? mapped_->version() : version_; }
+  uint64_t steps() const { return mapped_ ? mapped_->steps() : steps_; }
+  // How often the values began anew: a worker that got some before has to do with others.
+  uint64_t beginning() const { return beginning_; }
+  const float* values() const { return mapped_ ? mapped_->values() : values_.get(); }
+  // Null, unless the values are in mapped memory.
+  MappedShard* mapped() const { return mapped_.get(); }
 
   // kInvalidArgument if the rule refuses numbers of the table, or if it does not cover the shard.
   Status check(std::span<const RangeNumbers> table) const;
-  // Sets the values; the rule's state begins anew.
-  void install(const float* values, uint64_t version);
+  // Sets the values; the rule's state begins anew. An error if there is no memory to map.
+  Status install(const float* values, uint64_t version);
   // Applies the update and returns its staleness. If check() fails, nothing was applied. REQUIRES: is_installed().
   Result<uint32_t> apply(const Update& update);
   // Copies the values for a worker. REQUIRES: is_installed().
@@ -56,24 +52,31 @@ class Shard {
   void forget(int worker) { backups_.erase(worker); }
   // The values and then each vector of the state. `into` and `from` have count() * (1 + state_vectors) numbers.
   void snapshot(float* into) const;
-  void restore(const float* from, uint64_t steps, uint64_t version);
+  Status restore(const float* from, uint64_t steps, uint64_t version);
+
+  // Mapped values: workers may change them no more by themselves, or may again.
+  void give_up(bool is_given_up) {
+    if (mapped_) mapped_->give_up(is_given_up);
+  }
 
   // By staleness; the last entry counts all that are staler.
-  const std::vector<uint64_t>& staleness() const { return staleness_; }
+  std::vector<uint64_t> staleness() const { return mapped_ ? mapped_->staleness() : staleness_; }
   // Bytes of memory: values, state and copies.
   size_t bytes() const;
 
  private:
   const size_t begin_;
   const size_t count_;
-  const RuleSpec rule_;
+  const ShardRule rule_;
   const int state_vectors_;
-  const bool divides_by_staleness_;
+  const bool is_mapped_;
+  std::unique_ptr<MappedShard> mapped_;
   Floats values_;
   std::vector<Floats> state_;
   std::map<int, Floats> backups_;  // DC-ASGD: the values that each worker read last
   uint64_t version_ = 0;
   uint64_t steps_ = 0;
+  uint64_t beginning_ = 0;
   std::vector<uint64_t> staleness_;
 };
 

@@ -46,7 +46,7 @@ int Server::turns_before(const Job& job) const {
 
 Floats Server::take_buffer_locked() {
   if (buffers_out_ >= options_.buffers) return nullptr;
-  Floats buffer = free_.empty() ? make_floats(most_count_) : std::move(free_.back());
+  Floats buffer = free_.empty() ? make_floats(buffer_count_) : std::move(free_.back());
   if (!free_.empty()) free_.pop_back();
   ++buffers_out_;
   return buffer;
@@ -89,6 +89,7 @@ bool Server::advance_push(Job& job, Entry& entry) {
     job.answer.staleness = stale.value();
     job.answer.shard_version = entry.shard.version();
     if (reads_now) job.reply = job.result;
+    job.beginning = entry.shard.beginning();
     entry.last = job.worker;
     ++progress.clock;
     ++updates_;
@@ -119,6 +120,7 @@ bool Server::advance_sync(Job& job, Entry& entry) {
   if (mine.has_contributed) return false;
   if (job.call.kind == CallKind::kPushPull) {
     job.reply = entry.shard.values();
+    job.beginning = entry.shard.beginning();
     if (!job.is_remote) read(job, entry);
   }
   job.answer.shard_version = entry.shard.version();

@@ -115,7 +115,9 @@ class PythonService {
     const float* from = vector_of(update, false);
     float* into = out ? vector_of(*out, true) : nullptr;
     const ParameterRequest* base = based_on.is_none() ? nullptr : py::cast<HeldRequest&>(based_on).get();
-    auto request = service().push(from, into, table_of(numbers), scale, base);
+    Table table = table_of(numbers);
+    auto request = started(
+        [&](ParameterService& running) { return running.push(from, into, std::move(table), scale, base); });
     const py::object result = out ? py::object(*out) : py::none();
     if (out) newest_ = result;
     return hold(std::move(request), {update, result});
@@ -124,7 +126,7 @@ class PythonService {
   std::unique_ptr<HeldRequest> pull(const py::array& out) {
     float* into = vector_of(out, true);
     newest_ = out;
-    return hold(service().pull(into), {out});
+    return hold(started([&](ParameterService& running) { return running.pull(into); }), {out});
   }
 
   py::dict snapshot() {
@@ -165,7 +167,7 @@ class PythonService {
     stats["staleness"] = all.server.staleness;
     stats["updates"] = all.server.updates;
     stats["died"] = all.server.died;
-    stats["bytes"] = all.server.bytes;
+    stats["bytes"] = all.server.bytes + all.worker_bytes;
     stats["workers"] = all.workers;
     stats["wires"] = all.wires;
     stats["sent_bytes"] = all.sent_bytes;
@@ -190,6 +192,14 @@ class PythonService {
     throw py::value_error("expected " + std::to_string(service().elements()) + " numbers, got " +
                           std::to_string(floats.size()));
   }
+  // To start a request may take as long as to encode the update, or to add it to a mapped shard.
+  template <class Start>
+  ParameterService::Request started(const Start& start) const {
+    ParameterService& running = service();
+    const std::shared_ptr<ParameterService> kept = service_;  // another thread may close it
+    const py::gil_scoped_release release;
+    return start(running);
+  }
   std::unique_ptr<HeldRequest> hold(ParameterService::Request request, std::vector<py::object> arrays) const {
     return std::make_unique<HeldRequest>(service_, std::move(request), std::move(arrays));
   }
@@ -205,18 +215,20 @@ class PythonService {
   py::object newest_ = py::none();  // values that a rescue may need (service.h)
 };
 
+template <class T>
+T value_of(Result<T> result) {
+  raise_if_failed(result.status());
+  return std::move(result).value();
+}
+
 std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name,
                                             int member, int workers, const std::vector<int>& servers,
                                             size_t elements, const std::optional<std::vector<double>>& shares,
                                             const std::string& rule, const std::string& settings,
                                             const std::string& mode, int staleness, bool staleness_rate,
-                                            double timeout_s, bool late, const std::string& reach) {
-  auto options = options_from_env();
-  raise_if_failed(options.status());
-  auto spec = rule_from_text(rule);
-  raise_if_failed(spec.status());
-  auto order = mode_from_text(mode);
-  raise_if_failed(order.status());
+                                            double timeout_s, bool late, const std::string& reach,
+                                            const std::string& push_codec, const std::string& pull_codec,
+                                            const std::string& consistency) {
   ServiceSetup setup;
   setup.name = name;
   setup.member = member;
@@ -224,13 +236,15 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   setup.servers = servers;
   setup.elements = elements;
   if (shares) setup.shares = *shares;
-  setup.server.rule = spec.value();
-  setup.server.mode = order.value();
+  setup.server.rule = value_of(rule_from_text(rule));
+  setup.server.mode = value_of(mode_from_text(mode));
+  setup.server.consistency = value_of(consistency_from_text(consistency));
   setup.server.staleness = staleness;
   setup.server.divides_by_staleness = staleness_rate;
   setup.server.settings = settings;
+  setup.server.coding = {value_of(codec_option(push_codec)), value_of(codec_option(pull_codec))};
   setup.is_late = late;
-  setup.options = std::move(options).value();
+  setup.options = value_of(options_from_env());
   setup.options.timeout = milliseconds_of(timeout_s);
   if (!reach.empty()) setup.options.reach = reach;
   const auto member_store = std::make_shared<PythonStore>(std::move(store));
@@ -262,7 +276,8 @@ void bind_parameters(py::module_& m) {
            py::arg("member"), py::arg("workers"), py::arg("servers"), py::arg("elements"),
            py::arg("shares") = py::none(), py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async",
            py::arg("staleness") = 0, py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0,
-           py::arg("late") = false, py::arg("reach") = "")
+           py::arg("late") = false, py::arg("reach") = "", py::arg("push_codec") = "", py::arg("pull_codec") = "",
+           py::arg("consistency") = "atomic")
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
       .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
            py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on") = py::none())

@@ -246,6 +246,9 @@ class ParameterService:
         timeout_s: float = 1800.0,
         late: bool = False,
         reach: str = "",
+        push_codec: str = "",
+        pull_codec: str = "",
+        consistency: str = "atomic",
     ) -> None: ...
     def close(self, limit_s: float = 60.0) -> None: ...
     def ends(self) -> list[int]: ...

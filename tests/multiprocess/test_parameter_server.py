@@ -98,6 +98,63 @@ def test_digits_are_learnt_as_with_ddp() -> None:
         assert min(found) >= wanted, f"{mode}: {found}, DDP reached {wanted + 0.02}"
 
 
+def loss_of_regression(optimizer: Any, model: nn.Module, rank: int, steps: int) -> float:
+    """Train on a linear task; return the loss with the servers' newest values."""
+    target = torch.linspace(-1, 1, 512)
+    for step in range(steps):
+        inputs = torch.randn(8, 512, generator=torch.Generator().manual_seed(1000 * step + rank))
+        optimizer.zero_grad()
+        (model(inputs).squeeze(1) - inputs @ target).square().mean().backward()
+        optimizer.step()
+    dist.barrier()
+    with optimizer.centre():
+        inputs = torch.randn(1000, 512, generator=torch.Generator().manual_seed(7))
+        loss = (model(inputs).squeeze(1) - inputs @ target).square().mean()
+    return float(loss)
+
+
+def train_coded(rank: Rank, wire: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, options in {
+        "exact": {},
+        "coded": {"compression": "int8", "pull_compression": "int8"},
+        "sparse": {"compression": "top_k:0.1", "pull_compression": "bf16"},
+        "relaxed": {"consistency": "relaxed", "momentum": 0.0, "lr": 0.003},
+    }.items():
+        model = nn.Linear(512, 1, bias=False)
+        with bs.ParameterServer(
+            model, SGD, servers=[0], **{"lr": 0.0015, "momentum": 0.5, **options}
+        ) as optimizer:
+            loss = loss_of_regression(optimizer, model, rank.rank, 200)
+            told = optimizer.stats()
+            found[name] = loss, sum(told["sent_bytes"]), sum(told["received_bytes"]), told["bytes"]
+            assert (name == "relaxed" and wire == "shm") <= (told["wires"] == ["mapped memory"])
+    with pytest.raises(ValueError, match="rules without state"):
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, momentum=0.9, consistency="relaxed")
+    with pytest.raises(ValueError, match="is for mode 'async'"):
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, mode="sync", consistency="relaxed")
+    with pytest.raises(ValueError, match=r"compression: codec .int9.: there is none of that name"):
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, compression="int9")
+    with pytest.raises(ValueError, match=r"other settings|pull_compression"):
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, pull_compression=["off", "bf16", "off"][rank.rank])
+    return found
+
+
+def test_coded_and_relaxed_training_reaches_nearly_the_same_loss(wire: str) -> None:
+    ranks = run_ranks(train_coded, 3, wire, wire=wire)
+    for number, found in enumerate(ranks):
+        exact, sent, received, kept = found["exact"]
+        coded, sent_coded, received_coded, kept_coded = found["coded"]
+        assert exact < 20, "170 at the beginning"
+        assert coded < 1.2 * exact
+        assert found["sparse"][0] < 2 * exact
+        assert found["relaxed"][0] < 2 * exact
+        assert kept_coded > kept
+        if number > 0:  # 544 bytes in place of 2048; the first pull and the last ones are whole
+            assert sent_coded < 0.3 * sent
+            assert received_coded < 0.4 * received
+
+
 def record(rank: Rank, options: dict[str, Any]) -> tuple[list[tuple[int, int]], list[float]]:
     """Train on one server; return (version, staleness) of each step, and the values in the end."""
     model = nn.Module()

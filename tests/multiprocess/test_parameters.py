@@ -97,6 +97,40 @@ def test_others_go_on_when_a_member_is_killed(wire, victim):
         assert result["longest"] < 5
 
 
+def relaxed_and_killed(rank: Rank, victim: int) -> dict:
+    """Add ones in mapped memory, past the death of a member; return what this server and worker saw."""
+    with join(rank, rule="add", consistency="relaxed") as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        update = np.ones(ELEMENTS, np.float32)
+        for step in range(120):
+            if rank.rank == victim and step == 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+            parameters.push_pull(update, values).wait()
+            assert (values == np.round(values)).all(), "no value is torn"
+            assert values.min() >= 1
+            assert values.max() <= 380
+            time.sleep(0.005)
+        rank.mark("added")
+        for other in range(rank.size):
+            if other != victim:
+                rank.wait_for("added", other)
+        parameters.pull(values).wait()
+        own = values[rank.rank * ELEMENTS // rank.size : (rank.rank + 1) * ELEMENTS // rank.size]
+        return {**parameters.stats(), "least": float(own[20:-20].min())}
+
+
+def test_relaxed_workers_add_in_mapped_memory_and_outlive_a_member():
+    results = run_ranks(relaxed_and_killed, 4, 2, join=False, killed=[2])
+    for rank, seen in enumerate(results):
+        if rank == 2:
+            continue
+        assert seen["homes"] == [0, 1, 3, 3]
+        assert [seen["wires"][server] for server in (0, 1, 3)] == ["mapped memory"] * 3
+        assert seen["versions"][rank] == 3 * 120 + 20, "every update counts, whether it lost a race or not"
+        assert sum(seen["sent_bytes"]) < 30 * 4 * ELEMENTS, "bodies do not travel"
+        assert seen["least"] > 120, "some of the others' updates are there"
+
+
 def differs(rank: Rank) -> str:
     try:
         join(rank, rule="adam" if rank.rank == 1 else "sgd")
@@ -137,6 +171,14 @@ def wrong(rank: Rank) -> None:
     where = f"file://{rank.folder}/parameters"
     with pytest.raises(ValueError, match="rule"):
         braid.Parameters(where, elements=3, rule="sgdd", rank=0, size=1)
+    with pytest.raises(ValueError, match="int9"):
+        braid.Parameters(where, elements=3, compression="int9", rank=0, size=1)
+    with pytest.raises(ValueError, match="elastic takes no codec"):
+        braid.Parameters(where, elements=3, rule="elastic", pull_compression="bf16", rank=0, size=1)
+    with pytest.raises(ValueError, match="expected 'atomic' or 'relaxed'"):
+        braid.Parameters(where, elements=3, consistency="lax", rank=0, size=1)
+    with pytest.raises(ValueError, match="rules without state"):
+        braid.Parameters(where, elements=3, rule="adam", consistency="relaxed", rank=0, size=1)
     with pytest.raises(ValueError, match="mode"):
         braid.Parameters(where, elements=3, mode="later", rank=0, size=1)
     with pytest.raises(ValueError, match="negative"):

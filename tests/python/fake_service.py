@@ -97,6 +97,7 @@ class FakeService:
     def __init__(self, store: Any, door_store: Any, name: str, **settings: Any) -> None:
         expected = (
             "member workers servers elements shares rule settings mode staleness staleness_rate timeout_s late"
+            " push_codec pull_codec consistency"
         )
         assert set(settings) - {"consistency"} == set(expected.split())
         vars(self).update(settings)

@@ -119,22 +119,15 @@ def test_workers_that_differ(options: dict[str, Any], why: str, cluster: Cluster
         raise results[0]
 
 
-def test_hogwild_needs_servers_without_a_lock(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braid.strategies.elastic.options.has_relaxed_consistency", lambda: False)
-    with pytest.raises(
-        ValueError, match=r"'hogwild' needs servers that work without a lock, .* take 'first_come'"
-    ):
-        elastic(schedule="hogwild")
-    monkeypatch.setattr("braid.strategies.elastic.options.has_relaxed_consistency", lambda: True)
-    elastic(schedule="hogwild").close()
-    made = list(FakeService.made.values())[-1]
-    assert (made["mode"], made["consistency"]) == ("async", "relaxed")
-    elastic(schedule="first_come").close()
-    assert "consistency" not in list(FakeService.made.values())[-1]
+def test_schedules_choose_the_consistency_of_servers(cluster: Cluster) -> None:
+    for schedule, consistency in (("hogwild", "relaxed"), ("first_come", "atomic")):
+        elastic(schedule=schedule).close()
+        made = list(FakeService.made.values())[-1]
+        assert (made["mode"], made["consistency"]) == ("async", consistency)
 
 
 def test_a_late_worker_cannot_join_rounds(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    from braid.strategies import elastic_average
+    from braid.strategies.elastic import elastic_average
 
     monkeypatch.setattr(elastic_average, "join_meeting", elastic_average.meet)
     with pytest.raises(ValueError, match="in 'sync1' all begin together"):

@@ -65,6 +65,14 @@ def with_groups(option: str, first: object, second: object, kind: type, **number
             lambda: server(linear(), mode="fast"),
             "mode 'fast': there is none of that name; there are async, ssp, sync",
         ),
+        (
+            lambda: server(linear(), compression="int9"),
+            'compression: codec "int9": there is none of that name',
+        ),
+        (lambda: server(linear(), pull_compression=""), "pull_compression: codec"),
+        (lambda: server(linear(), consistency="lax"), "consistency 'lax': there are atomic and relaxed"),
+        (lambda: server(linear(), mode="ssp", consistency="relaxed"), "is for mode 'async', not for 'ssp'"),
+        (lambda: server(linear(), compensate=0.1, consistency="relaxed"), "needs consistency 'atomic'"),
         (lambda: server(linear(), staleness=2), "staleness= is for mode 'ssp', not for 'async'"),
         (lambda: server(linear(), mode="ssp", staleness=-1), "at least 0"),
         (lambda: server(linear(), delay=2), "delay=2: 0 waits"),
@@ -237,8 +245,10 @@ def test_text_that_says_nothing_known(text: str, why: str) -> None:
 def test_text() -> None:
     assert read("parameter_server") == (bs.ParameterServer, {})
     text = "parameter_server: mode=ssp, staleness=2,delay=1,compensate=0.04,local=no,servers=0+2,timeout=5"
+    text += ",compression=top_k:0.01,pull_compression=bf16,consistency=atomic"
     assert read(text)[1] == {
         **{"mode": "ssp", "staleness": 2, "delay": 1, "compensate": 0.04, "local": False},
+        **{"compression": "top_k:0.01", "pull_compression": "bf16", "consistency": "atomic"},
         **{"servers": [0, 2], "timeout": 5.0},
     }
 

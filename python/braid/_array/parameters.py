@@ -16,6 +16,7 @@ from braid._array.rendezvous import meet
 from braid._array.request import checked_timeout
 
 DEFAULT_TIMEOUT_S = 1800.0
+OFF = "off"
 _CLOSING_S = 60.0
 Floats = npt.NDArray[np.float32]
 
@@ -41,6 +42,12 @@ class Parameters:
             `staleness` updates ahead of the slowest; Ho 2013) or ``"sync"`` (one update of the mean of all).
         staleness: the bound for ``"ssp"``.
         staleness_rate: divide the rate by the staleness of the update (Zhang 2016).
+        compression: a codec for updates on their way, as ``"int8"`` (docs/codecs.md), or ``"off"``. What a
+            message lacks goes with the next one. Not with the rule ``"elastic"``.
+        pull_compression: the same for values: the servers send what has changed.
+        consistency: ``"atomic"``: values have whole updates. ``"relaxed"`` (Hogwild, Niu 2011): workers of a
+            server's host add to its shard in mapped memory, without messages; updates that meet may be lost in
+            part. For ``"async"`` and rules without state: add, sgd without momentum, elastic.
         late: join a service that runs, under a new number: `rank` is at least `size`.
         name: tells apart services that exist at the same time and meet at the same place.
         timeout_s: limit of the start and of each request.
@@ -71,6 +78,9 @@ class Parameters:
         mode: str = "async",
         staleness: int = 0,
         staleness_rate: bool = False,
+        compression: str = "off",
+        pull_compression: str = "off",
+        consistency: str = "atomic",
         late: bool = False,
         name: str = "parameters",
         timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -107,6 +117,9 @@ class Parameters:
                 timeout_s=limit_s,
                 late=bool(late),
                 reach=meeting.reach,
+                push_codec=codec_of(compression),
+                pull_codec=codec_of(pull_compression),
+                consistency=consistency,
             )
             undo.callback(self._core.close, 0.0)
             self._finalizer = weakref.finalize(self, undo.pop_all().close)
@@ -201,3 +214,8 @@ class Parameters:
         if not given.flags.c_contiguous:
             raise ValueError(f"{what} must be contiguous")
         return given
+
+
+def codec_of(compression: str) -> str:
+    """Return the core's word for an option's value: float32 is the empty text there."""
+    return "" if compression == OFF else compression

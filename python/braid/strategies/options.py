@@ -4,8 +4,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from braid._array.parameters import OFF
+from braid._codec import Codec
+
 MODES = ("async", "ssp", "sync")
 BUFFERS = ("average", "local")
+CONSISTENCIES = ("atomic", "relaxed")
 DEFAULT_STALENESS = 3
 
 
@@ -21,7 +25,9 @@ class Options:
     implicit_momentum: bool = False
     buffers: str = "average"
     local: bool = False
-    consistency: str = "atomic"  # "relaxed": servers apply updates without a lock (Hogwild)
+    compression: str = OFF
+    pull_compression: str = OFF
+    consistency: str = "atomic"
 
     # Workers may differ in these.
     OWN: ClassVar = ("delay",)
@@ -44,6 +50,18 @@ class Options:
             raise ValueError(f"compensate={self.compensate}: lambda must not be negative; the paper's is 0.04")
         if self.buffers not in BUFFERS:
             raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+        if self.consistency not in CONSISTENCIES:
+            raise ValueError(f"consistency {self.consistency!r}: there are {' and '.join(CONSISTENCIES)}")
+        if self.consistency == "relaxed" and self.mode != "async":
+            raise ValueError(f"consistency 'relaxed' is for mode 'async', not for {self.mode!r}")
+        if self.consistency == "relaxed" and self.compensate:
+            raise ValueError("compensate= needs consistency 'atomic': servers see no pulls in mapped memory")
+        for name in ("compression", "pull_compression"):
+            if (codec := getattr(self, name)) != OFF:
+                try:
+                    Codec(codec)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}; or {OFF}, which sends float32") from None
         for name in ("staleness_rate", "compensate", "implicit_momentum"):
             if not getattr(self, name):
                 continue

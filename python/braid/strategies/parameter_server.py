@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from braid._array.parameters import OFF
 from braid.strategies import checkpoints
 from braid.strategies.agreement import Agreement, Vectors, agree
 from braid.strategies.exchange import Exchange, Steps
@@ -67,6 +68,9 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         implicit_momentum: bool = False,
         buffers: str = "average",
         local: bool = False,
+        compression: str = OFF,
+        pull_compression: str = OFF,
+        consistency: str = "atomic",
         servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
         join: Any = None,
@@ -93,6 +97,12 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             buffers: "average": servers add up all workers' changes of float buffers (BatchNorm), divided by the
                 number of workers. Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
             local: step locally with SGD, Adam and AdamW, too.
+            compression: a codec for gradients (or differences) on their way to another process, as "int8"; "off"
+                sends float32. What a message lacks goes with the next one.
+            pull_compression: the same for the values that come back. Buffers travel as they are.
+            consistency: "relaxed" (Hogwild): workers of a server's host add to its shard in mapped memory, without
+                lock or message. Updates that meet may be lost in part. For mode "async", and SGD without momentum
+                or local steps. "atomic": values have whole updates.
             servers: where shards lie: ranks such as ``[0, 2]``, ``"serve:2"`` for two processes of
                 ``braid serve``, or ``"ranks+serve:2"`` for both. By default all ranks, or as many processes as
                 the environment variable BRAID_PARAMETER_SERVERS says.
@@ -111,7 +121,7 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
         self._is_started = False
         options = Options(
             *(mode, staleness, delay, bool(staleness_rate), float(compensate), bool(implicit_momentum)),
-            *(buffers, bool(local)),
+            *(buffers, bool(local), compression, pull_compression, consistency),
         )
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)

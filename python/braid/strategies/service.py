@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from braid import _core, _services
+from braid._array.parameters import codec_of
 from braid._array.servers.placement import FIRST_ALONE
 from braid._array.servers.terms import pack
 from braid.strategies.options import Options
@@ -49,7 +50,7 @@ class SharedVector:
             elements: length of the vector.
             rule: how servers apply updates.
             settings: text that all members must have.
-            options: mode and staleness.
+            options: mode, staleness and compression.
             timeout_s: limit of the beginning and of each request.
             update: memory for the attribute of that name; new memory by default.
 
@@ -69,7 +70,9 @@ class SharedVector:
             "staleness": options.bound,
             "staleness_rate": options.staleness_rate,
             "timeout_s": timeout_s,
-            **_consistency(options.consistency),
+            "push_codec": codec_of(options.compression),
+            "pull_codec": codec_of(options.pull_compression),
+            "consistency": options.consistency,
         }
         if meeting.member == 0 and servers[-1] >= FIRST_ALONE:
             # Servers without a rank take their settings from here.
@@ -163,15 +166,6 @@ class SharedVector:
     def abandon(self) -> None:
         """Leave at once."""
         self.close(wait=False)
-
-
-def has_relaxed_consistency() -> bool:
-    """Return whether servers of this core can apply updates without a lock."""
-    return "consistency" in (_core.ParameterService.__init__.__doc__ or "")
-
-
-def _consistency(wanted: str) -> dict[str, Any]:
-    return {} if wanted == "atomic" else {"consistency": wanted}
 
 
 def _by_shard(ends: list[int], vectors: int) -> list[int]:

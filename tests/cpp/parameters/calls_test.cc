@@ -17,33 +17,33 @@ Call push_of(uint64_t count) {
 }
 
 TEST(Call, OfAPeerOfThisVersionIsAccepted) {
-  EXPECT_TRUE(check(push_of(10), kMost, 2).ok());
+  EXPECT_TRUE(check(push_of(10), {kMost, 2, std::nullopt}).ok());
   Call restore = push_of(10);
   restore.kind = CallKind::kRestore;
   restore.body_bytes *= 3;
-  EXPECT_TRUE(check(restore, kMost, 2).ok());
+  EXPECT_TRUE(check(restore, {kMost, 2, std::nullopt}).ok());
 }
 
 TEST(Call, ThatNoPeerSendsIsRefused) {
   Call call = push_of(10);
   call.version = 99;
-  EXPECT_NE(check(call, kMost, 0).message().find("version 99"), std::string::npos);
+  EXPECT_NE(check(call, {kMost, 0, std::nullopt}).message().find("version 99"), std::string::npos);
   call = push_of(10);
   call.kind = static_cast<CallKind>(77);
-  EXPECT_FALSE(check(call, kMost, 0).ok());
+  EXPECT_FALSE(check(call, {kMost, 0, std::nullopt}).ok());
   call.kind = static_cast<CallKind>(0);
-  EXPECT_FALSE(check(call, kMost, 0).ok());
-  EXPECT_FALSE(check(push_of(kMost + 1), kMost, 0).ok());
+  EXPECT_FALSE(check(call, {kMost, 0, std::nullopt}).ok());
+  EXPECT_FALSE(check(push_of(kMost + 1), {kMost, 0, std::nullopt}).ok());
   call = push_of(10);
   call.body_bytes = 39;
-  EXPECT_FALSE(check(call, kMost, 0).ok());
+  EXPECT_FALSE(check(call, {kMost, 0, std::nullopt}).ok());
   call = push_of(10);
   call.ranges = kMostRanges + 1;
-  EXPECT_FALSE(check(call, kMost, 0).ok());
+  EXPECT_FALSE(check(call, {kMost, 0, std::nullopt}).ok());
   call = {};
   call.kind = CallKind::kJoin;
   call.body_bytes = kMostSettingsBytes + 1;
-  EXPECT_FALSE(check(call, kMost, 0).ok());
+  EXPECT_FALSE(check(call, {kMost, 0, std::nullopt}).ok());
 }
 
 TEST(Call, EveryKindHasAName) {

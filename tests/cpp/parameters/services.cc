@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parameters/services.h"
 
+#include <random>
 #include <utility>
 
 namespace braid::testing {
@@ -40,6 +41,26 @@ Status outcome(ParameterService& service, const ParameterService::Request& reque
     return {Code::kTimeout, "the request is not done"};
   }
   return request->status();
+}
+
+std::vector<std::string> codec_texts() {
+  std::vector<std::string> texts;
+  for (int kind = 0; kind < kCodecKindCount; ++kind) {
+    const auto of_kind = static_cast<CodecKind>(kind);
+    texts.push_back(to_text(Codec{of_kind, traits(of_kind).is_sparse ? 4u : 0u}));
+  }
+  return texts;
+}
+
+std::string codec_test_name(const ::testing::TestParamInfo<std::string>& info) {
+  return info.param.substr(0, info.param.find(':'));
+}
+
+std::vector<float> noise(size_t count, int seed) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random()) * 0x1p-31f - 1;
+  return values;
 }
 
 RuleNumbers with_rate(double rate) {

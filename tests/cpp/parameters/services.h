@@ -25,6 +25,12 @@ void on_all_members(int members, const Options& options, const std::function<Ser
 // Waits for a request; its outcome, or kTimeout after half a minute.
 Status outcome(ParameterService& service, const ParameterService::Request& request);
 
+// A text of every codec.
+std::vector<std::string> codec_texts();
+std::string codec_test_name(const ::testing::TestParamInfo<std::string>& info);
+// Numbers of magnitude 1 that depend on the seed.
+std::vector<float> noise(size_t count, int seed);
+
 RuleNumbers with_rate(double rate);
 // A table with the same numbers for all elements.
 Table table_of(size_t elements, double rate);

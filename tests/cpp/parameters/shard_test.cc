@@ -12,8 +12,8 @@ namespace {
 
 // Elements 100 to 107 of a vector, all 1.
 Shard shard_of(const std::string& rule, bool divides_by_staleness = false) {
-  Shard shard(100, 8, rule_from_text(rule).value(), divides_by_staleness);
-  shard.install(std::vector<float>(8, 1.0f).data(), 0);
+  Shard shard(100, 8, {rule_from_text(rule).value(), divides_by_staleness}, false);
+  EXPECT_TRUE(shard.install(std::vector<float>(8, 1.0f).data(), 0).ok());
   return shard;
 }
 
@@ -70,8 +70,8 @@ TEST(Shard, RestoresWhatASnapshotHas) {
   ASSERT_TRUE(shard.apply({0, gradient.data(), nullptr, table, 1, 0}).ok());
   std::vector<float> saved(16);
   shard.snapshot(saved.data());
-  Shard other(100, 8, rule_from_text("sgd:momentum").value(), false);
-  other.restore(saved.data(), shard.steps(), other.version() + 1);
+  Shard other(100, 8, {rule_from_text("sgd:momentum").value(), false}, false);
+  EXPECT_TRUE(other.restore(saved.data(), shard.steps(), other.version() + 1).ok());
   for (Shard* one : {&shard, &other}) ASSERT_TRUE(one->apply({0, gradient.data(), nullptr, table, 1, 0}).ok());
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(shard.values()[i], other.values()[i]);
 }
@@ -91,14 +91,27 @@ TEST(Shard, CompensatesWithTheValuesThatTheWorkerHad) {
 }
 
 TEST(Shard, OfNoElementsWorks) {
-  Shard shard(100, 0, rule_from_text("adam").value(), false);
+  Shard shard(100, 0, {rule_from_text("adam").value(), false}, false);
   const float none = 0;
-  shard.install(&none, 0);
+  EXPECT_TRUE(shard.install(&none, 0).ok());
   const Table table{{100, with_rate(0.125)}};
   EXPECT_TRUE(shard.apply({0, &none, nullptr, table, 1, 0}).ok());
   std::vector<float> saved(1);
   shard.snapshot(saved.data());
   EXPECT_EQ(shard.version(), 1u);
+}
+
+TEST(MappedShard, ThatIsAnotherIsRefused) {
+  const ShardRule rule{rule_from_text("add").value(), false};
+  const auto made = MappedShard::create(0, 100, rule);
+  ASSERT_TRUE(made.ok());
+  const std::string handle = made.value()->handle();
+  EXPECT_LT(handle.size(), kMapTextBytes);
+  EXPECT_TRUE(MappedShard::attach(handle, 0, 100, rule).ok());
+  EXPECT_EQ(MappedShard::attach(handle, 0, 101, rule).status().code(), Code::kMismatch);
+  EXPECT_EQ(MappedShard::attach(handle, 0, 1 << 20, rule).status().code(), Code::kMismatch);
+  EXPECT_FALSE(MappedShard::attach("", 0, 100, rule).ok());
+  EXPECT_FALSE(MappedShard::attach("1:2:3:4", 0, 100, rule).ok());
 }
 
 }  // namespace

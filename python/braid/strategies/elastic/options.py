@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braid.strategies.options import BUFFERS
-from braid.strategies.service import has_relaxed_consistency
 
 # Name -> mode and consistency of the servers.
 AT_SERVERS = {
@@ -61,11 +60,6 @@ class ElasticOptions:
                 )
         if self.root is not None and self.schedule not in ("sync2", "sync3"):
             raise ValueError(f"root= is for the schedules sync2 and sync3, not for {self.schedule!r}")
-        if self.consistency != "atomic" and not has_relaxed_consistency():
-            raise ValueError(
-                f"schedule {self.schedule!r} needs servers that work without a lock, which this build of braid "
-                "does not have: take 'first_come'"
-            )
 
     def _check_strength(self) -> None:
         if self.alpha is not None and self.beta is not None:
