@@ -25,7 +25,9 @@ void ParameterService::repeat(size_t shard, ParameterRequest& request) {
   call.status = {};
   call.deadline = call_deadline();
   request.places_[shard] = homes_[shard].load();
-  start_call(shard, request);
+  // What a coded push would have brought lies in the residual again, and travels with the repeated one.
+  if (is_push(call.call.kind) && residuals_.codec()) call.call.scale = 0;
+  start_call(shard, request, failure_);
 }
 
 bool ParameterService::say_farewells() {
