@@ -170,6 +170,7 @@ def record(rank: Rank, schedule: str, every: int) -> tuple[list[int], list[float
     ("ranks", "schedule", "every", "over"),
     [
         (1, "first_come", 1, "shm"),
+        (1, "hogwild", 2, "shm"),
         (2, "round_robin", 3, "tcp"),
         (3, "first_come", 2, "tcp"),
         (5, "round_robin", 1, "shm"),
@@ -211,7 +212,7 @@ def test_the_bound_of_round_robin() -> None:
 
 def train_digits(rank: Rank) -> dict[str, float]:
     found = {}
-    for schedule in ("first_come", "round_robin", "sync2", "sync3"):
+    for schedule in ("first_come", "hogwild", "round_robin", "sync2", "sync3"):
         torch.manual_seed(rank.rank)
         model = network()
         optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)

@@ -99,7 +99,7 @@ class FakeService:
             "member workers servers elements shares rule settings mode staleness staleness_rate timeout_s late"
             " push_codec pull_codec consistency"
         )
-        assert set(settings) - {"consistency"} == set(expected.split())
+        assert set(settings) == set(expected.split())
         vars(self).update(settings)
         with FakeService._lock:
             hub = FakeService.hubs.setdefault(name, _Hub(self.elements, self.rule))

@@ -318,6 +318,8 @@ def test_resume(cluster: Cluster) -> None:
         saved = [strategy.state_dict(), first.state_dict(), optimizer.state_dict()]
         own = values(first)
 
+    all_have_looked = threading.Barrier(2)
+
     def go_on(worker: int) -> Tensor:
         with making:
             model = net(7 + worker)
@@ -329,6 +331,7 @@ def test_resume(cluster: Cluster) -> None:
             strategy.load_state_dict(saved[0] if worker == 0 else None)
             assert strategy.stats()["steps"] == 5
             np.testing.assert_array_equal(centre_of(strategy, model), saved[0]["centre"].double())
+            all_have_looked.wait(60)
             if worker == 0:
                 assert torch.equal(values(model), own)
                 run_steps(model, optimizer, 0, range(5, 10))

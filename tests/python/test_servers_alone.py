@@ -91,6 +91,8 @@ def test_what_a_server_needs() -> None:
     assert OFFER.nbytes == 4 * 500 * 7
     compensates = replace(OFFER, vectors=(Vector("parameters", 1000, "sgd:compensates"),))
     assert compensates.nbytes == 4 * 500 * (1 + 4 + 3)
+    coded = replace(OFFER, vectors=(Vector("parameters", 1000, "sgd", is_push_coded=True, is_pull_coded=True),))
+    assert coded.nbytes == 4 * 500 * (1 + 4 + 4 + 3)
     assert Offer.of(OFFER.pack()) == OFFER
     assert [size_text(n) for n in (7, 2048, 3 << 29)] == ["7 bytes", "2 KiB", "1.5 GiB"]
 

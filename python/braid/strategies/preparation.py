@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from braid._array.parameters import OFF
 from braid._array.servers.terms import Vector
 from braid.strategies.buffers import Buffers
 from braid.strategies.options import Options
@@ -37,7 +38,13 @@ class Prepared:
 
     def vectors(self, options: Options) -> list[Vector]:
         """Return what servers without a rank are asked to hold."""
-        found = [Vector("parameters", self.packing.elements, self.rule.text, options.mode)]
+        is_push_coded, is_pull_coded = options.compression != OFF, options.pull_compression != OFF
+        found = [
+            Vector(
+                *("parameters", self.packing.elements, self.rule.text, options.mode),
+                *(is_push_coded, is_pull_coded),
+            )
+        ]
         return found + ([Vector("buffers", self.buffers.packing.elements, "add")] if self.buffers else [])
 
     def release(self) -> None:

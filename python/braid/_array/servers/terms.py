@@ -31,12 +31,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector that servers are asked to hold; `part` tells the vectors of a strategy apart."""
+    """A vector that servers are asked to hold; `part` tells the vectors of a strategy apart.
+
+    `is_push_coded`, `is_pull_coded`: updates, or values, travel through a codec.
+    """
 
     part: str
     elements: int
     rule: str
     mode: str = "async"
+    is_push_coded: bool = False
+    is_pull_coded: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Offer:
         total = 0
         for vector in self.vectors:
             copies = 1 + _core.rule_states(vector.rule) + _BUFFERS
+            copies += _BUFFERS if vector.is_push_coded else 0  # at most: encoded updates, behind their numbers
+            copies += self.workers if vector.is_pull_coded else 0
             copies += self.workers if "compensates" in vector.rule else 0
             copies += 1 if vector.mode == "sync" else 0
             total += _FLOAT_BYTES * copies * -(-vector.elements // self.servers)
