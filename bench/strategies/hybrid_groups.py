@@ -147,6 +147,8 @@ def train(method: Method, worker: int, seed: int, given: argparse.Namespace, don
         if worker == 0 and done.value >= (len(curve) + 1) * budget // TESTS and len(curve) < TESTS - 1:
             curve.append((done.value, time.perf_counter() - begun, accuracy(method.model)))
     seconds = time.perf_counter() - begun
+    if not method.is_ddp:
+        method.optimizer.settle()
     dist.barrier()
     reached = method.final_accuracy()
     curve.append((done.value, seconds, reached))

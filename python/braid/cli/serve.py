@@ -23,6 +23,7 @@ from braid.cli.errors import CommandError
 
 _WHO = "braid serve"
 _PAUSE_S = 0.05
+_FAREWELL_S = 2.0
 _LONGEST_CAUSE = 200
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -127,6 +128,9 @@ def _serve(store: KeyValueStore, reach: str, limit: int, name: str, stop: thread
             server.tend()
     except KeyboardInterrupt:
         _exit(130)
+    until = time.monotonic() + _FAREWELL_S
+    while server.has_threads and time.monotonic() < until:  # those that serve no more close their connections
+        time.sleep(_PAUSE_S)
     server.tend()
     if cause and not stop.is_set():
         say(f"the job's store is gone; so is this server ({cause})")

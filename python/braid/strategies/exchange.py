@@ -30,6 +30,9 @@ class Steps(Protocol):
     def finish(self) -> None:
         """Wait for what is under way."""
 
+    def settle(self) -> None:
+        """Wait for what is under way, and answer whoever has to take more steps."""
+
     def pull(self) -> None:
         """Take the newest values."""
 
@@ -127,6 +130,10 @@ class Exchange:
             self._take()
         if self._buffers is not None:
             self._buffers.finish()
+
+    def settle(self) -> None:
+        """Finish the exchange under way: nobody waits for this worker."""
+        self.finish()
 
     def pull(self) -> None:
         """Take the servers' newest values."""

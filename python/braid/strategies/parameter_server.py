@@ -173,6 +173,18 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
             exchange.advance(self.param_groups, skips=skips, scale=scale)
         return loss
 
+    def settle(self) -> None:
+        """Finish the exchange under way, and return when no other worker waits for this one.
+
+        Say it at the end of an epoch, before a barrier, where workers take other numbers of steps: members of a
+        group of Hybrid step together, and would wait for those at the barrier.
+
+        Raises:
+            CommunicatorError: servers or members of the group are lost, or did not answer in time.
+        """
+        with torch.no_grad():
+            self._opened().settle()
+
     @contextmanager
     def centre(self) -> Iterator[None]:
         """Evaluate or save the servers' newest values: the model has them in this context, and goes on with them.

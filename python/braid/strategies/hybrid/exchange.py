@@ -113,6 +113,16 @@ class GroupExchange:
         with self._leaving_if_lost():
             self._finish_last()
 
+    def settle(self) -> None:
+        """Take part in the group's rounds until all its members have come here, or have finished."""
+        self._has_finished = True
+        try:
+            with self._leaving_if_lost():
+                while self.members is not None and self._answers():
+                    pass
+        finally:
+            self._has_finished = False
+
     def close(self, *, wait: bool = True) -> None:
         """Take part in the group's rounds until all its members have finished, then leave. `wait=False`: leave."""
         self._has_finished = True
