@@ -184,18 +184,14 @@ def main() -> None:
     parser.add_argument("--compute-s", type=float, default=0.15, help="the sleep in each step")
     parser.add_argument("--communication", type=float, default=0.87, help="its share of a round one at a time")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--schedules", default="", help="comma separated; all that this build has by default")
+    parser.add_argument("--schedules", default="", help="comma separated; all by default")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--elements", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--rank-writes", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank_writes:
         return rank_main(arguments)
-    from braid.strategies.service import has_relaxed_consistency
-
     schedules = arguments.schedules.split(",") if arguments.schedules else list(SCHEDULES)
-    if not arguments.schedules and not has_relaxed_consistency():
-        schedules.remove("hogwild")
     schedules = [ONE_AT_A_TIME, *(name for name in schedules if name != ONE_AT_A_TIME)]
     slow, fast = (GOODPUT * rate * 1e6 / 8 for rate in (arguments.mbit, arguments.mbit * arguments.better))
     task = Task(arguments.compute_s, slow, fast, elements_for(arguments.communication, arguments.compute_s, slow))
