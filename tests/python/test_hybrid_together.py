@@ -199,6 +199,26 @@ def test_members_that_take_other_numbers_of_steps(
     assert found == pytest.approx([expected] * 3)
 
 
+@pytest.mark.parametrize("delay", [0, 1])
+def test_settle_lets_members_meet(delay: int, cluster: Cluster, rooms: Rooms) -> None:
+    barrier = threading.Barrier(3)
+
+    def train(worker: int) -> float:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        with bs.Hybrid(model, SGD, lr=0.1, groups=[[0, 1, 2]], delay=delay) as optimizer:
+            for _ in range(2):
+                for _ in range(1 + worker):
+                    model.weight.grad = torch.ones(1, 1)
+                    optimizer.step()
+                optimizer.settle()
+                barrier.wait(20)  # members that still stepped would wait for those that are here
+            assert optimizer.stats()["steps"] == 2 * (1 + worker)
+            return model.weight.item()
+
+    assert must_work(cluster.run(train, 3)) == pytest.approx([-0.1 * 2 * (3 + 2 + 1)] * 3)
+
+
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_group_skips_together(mode: str, cluster: Cluster, rooms: Rooms) -> None:
     def train(worker: int) -> tuple[float, int, int]:
