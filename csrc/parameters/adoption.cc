@@ -11,6 +11,9 @@ namespace {
 constexpr milliseconds kOffersDue{1000};
 // How long the chosen worker may take to begin to install a shard. Then another one is chosen.
 constexpr milliseconds kInstallDue{10'000};
+// The same where the owner hands the shard over. It gives it to one worker only, so to choose another one is safe, and
+// that one hears from the owner if the shard stays there.
+constexpr milliseconds kTakeDue{200};
 
 }  // namespace
 
@@ -24,15 +27,26 @@ Verdict Server::adopt_locked(const Job& job, Entry& entry) {
   const auto now = Clock::now();
   if (adoption.offers.empty()) adoption.began = now;
   adoption.offers[job.worker] = job.call.base;
-  const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + kInstallDue;
+  const milliseconds due = is_given ? kTakeDue : kInstallDue;
+  const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + due;
+  // Who was told to bring the shard and asks again could not. Another one may.
+  if (!is_chosen_gone && adoption.chosen == job.worker && adoption.is_told) {
+    const auto after = adoption.offers.upper_bound(job.worker);
+    adoption.chosen = (after == adoption.offers.end() ? adoption.offers.begin() : after)->first;
+    adoption.is_told = false;
+    adoption.chosen_at = now;
+  }
   const bool have_all_offered = adoption.offers.size() >= workers_.size();
   if (is_chosen_gone && (is_given || have_all_offered || now > adoption.began + kOffersDue)) {
     const auto newest = std::max_element(adoption.offers.begin(), adoption.offers.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
     adoption.chosen = newest->first;
+    adoption.is_told = false;
     adoption.chosen_at = now;
   }
-  return adoption.chosen == job.worker ? Verdict::kSend : Verdict::kWait;
+  if (adoption.chosen != job.worker) return Verdict::kWait;
+  adoption.is_told = true;
+  return Verdict::kSend;
 }
 
 }  // namespace braid

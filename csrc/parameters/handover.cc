@@ -33,8 +33,9 @@ bool Server::has_moved(const Job& job, const Entry& entry) const {
   const bool is_round_open = options_.mode == Mode::kSync && entry.summed > 0;  // it ends here
   switch (job.call.kind) {
     case CallKind::kAdopt:
-      // Who leaves takes over nothing, unless its owner died: then it may be the last one.
-      return is_leaving_ && job.call.hand_over == HandOver::kYes && !entry.is_here();
+      // Who leaves takes over nothing, unless its owner died: then it may be the last one. A worker that was told to
+      // bring the shard here may be on its way, and all must find it in one place.
+      return is_leaving_ && job.call.hand_over == HandOver::kYes && !entry.is_here() && entry.adoption.chosen < 0;
     case CallKind::kSnapshot:
     case CallKind::kRestore:
       if (job.call.hand_over != HandOver::kNo) return false;
@@ -52,7 +53,14 @@ void Server::give(Job& job, Entry& entry) {
     job.status = {Code::kAborted, "this server stays, and keeps its shards"};
     return;
   }
+  // Workers may have asked different servers. Only one gets the shard, or there would be two of it.
+  if (entry.is_given && entry.given_to >= 0 && entry.given_to != job.worker) {
+    job.answer.has_moved = 1;
+    job.status = {Code::kAborted, worker_text(entry.given_to) + " takes this shard to another server"};
+    return;
+  }
   entry.is_given = true;
+  entry.given_to = job.worker;
   entry.given_at = Clock::now();
   std::vector<Turn> turns(kMostTurns);
   size_t rows = 1;
@@ -68,9 +76,11 @@ void Server::give(Job& job, Entry& entry) {
 Status Server::take(const Job& job, Entry& entry) {
   if (Status bad = entry.shard.restore(job.update, job.call.steps, job.call.base); !bad.ok()) return bad;
   entry.is_given = false;
+  entry.given_to = -1;
+  entry.adoption = {};
   std::vector<Turn> turns(kMostTurns);
   const float* const after = job.update + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
-  std::memcpy(turns.data(), after, kMostTurns * sizeof(Turn));
+  std::memcpy(static_cast<void*>(turns.data()), after, kMostTurns * sizeof(Turn));
   entry.last = turns[0].worker;
   const size_t rows = std::min<uint64_t>(turns[0].clock, kMostTurns - 1);
   for (size_t row = 1; row <= rows; ++row) {
@@ -84,6 +94,7 @@ Status Server::take(const Job& job, Entry& entry) {
 Verdict Server::keep_locked(Entry& entry) {
   if (entry.is_given && Clock::now() < entry.given_at + kRestoreDue) return Verdict::kWait;
   entry.is_given = false;
+  entry.given_to = -1;
   if (is_leaving_) log(LogLevel::kWarning, "a parameter server stays: no other one is left");
   is_leaving_ = false;
   for (Entry& other : entries_) other.shard.give_up(other.is_given);

@@ -12,9 +12,14 @@ void ParameterService::leave() {
 
 bool ParameterService::is_leaving() const { return server_ && server_->is_leaving(); }
 
-// The server of a part has refused it, because its shard goes elsewhere.
-void ParameterService::tend_moved_part(size_t shard, ParameterRequest& request) {
-  if (homes_[shard].load() != request.places_[shard]) return repeat(shard, request);
+// The server of a part has refused it, because its shard goes elsewhere. If several parts of a request were refused,
+// they are repeated one after the other, by number: a server answers a worker's calls in their order, and workers that
+// wait for each other must come to all shards in the same order.
+void ParameterService::tend_moved_part(size_t shard, ParameterRequest& request, bool is_first) {
+  if (homes_[shard].load() != request.places_[shard]) {
+    if (is_first) repeat(shard, request);
+    return;
+  }
   const int server = setup_.servers[static_cast<size_t>(request.places_[shard])];
   begin_rescue(shard, {Code::kAborted, server_text(server) + " leaves"}, true);
 }

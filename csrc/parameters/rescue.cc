@@ -127,6 +127,9 @@ void ParameterService::go_on_after_failure(Rescue& rescue) {
     rescue.due = Clock::now() + kRescueTime;
     if (rescue.to == rescue.from || is_lost(rescue.to)) return ask_next_server(rescue);
     rescue.state = Rescue::State::kAsk;
+  } else if (rescue.state == Rescue::State::kTaking && rescue.call.answer.has_moved != 0) {
+    rescue.state = Rescue::State::kAsk;  // another worker takes it
+    rescue.ask_at = Clock::now() + kAskAgain;
   } else if (rescue.state == Rescue::State::kTaking) {
     end_rescue(rescue, rescue.from);  // it stays
   } else if (is_lost(rescue.to) || rescue.call.answer.has_moved != 0) {
@@ -142,10 +145,10 @@ void ParameterService::end_rescue(Rescue& rescue, int home) {
   const auto shard = static_cast<size_t>(rescue.shard);
   homes_[shard].store(home);
   if (rescue.is_hand_over && home != rescue.from) farewells_.try_emplace(rescue.from);
-  rescues_[shard].reset();  // ends the argument, too
-  for (const Request& request : open_) {
+  rescues_[shard].reset();                // ends the argument, too
+  for (const Request& request : open_) {  // refused parts are repeated, even if the shard stays where it was
     const ClientCall& call = request->calls_[shard];
-    if (call.is_over() && !call.status.ok() && call.answer.has_moved != 0) repeat(shard, *request);
+    if (call.is_over() && !call.status.ok() && call.answer.has_moved != 0) request->places_[shard] = -1;
   }
 }
 

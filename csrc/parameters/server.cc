@@ -84,6 +84,7 @@ void Server::dismiss(int worker, bool died) {
   for (Entry& entry : entries_) {
     entry.progress.erase(worker);
     entry.adoption.offers.erase(worker);
+    if (died && entry.given_to == worker) entry.given_to = -1;
     entry.shard.forget(worker);
     end_round_if_due(entry);
   }
@@ -184,11 +185,13 @@ bool Server::advance_locked(Job& job) {
         job.status = shard.install(job.update, job.call.base);
         if (!job.status.ok()) return true;
         entry.is_given = false;
+        entry.given_to = -1;
         if (!entry.adoption.offers.empty()) {
           log(LogLevel::kWarning, "a parameter server took over shard " + std::to_string(job.call.shard) +
                                       " at version " + std::to_string(job.call.base) + " from " +
                                       worker_text(job.worker) + "; the state of the update rule begins anew");
         }
+        entry.adoption = {};
       }
       job.answer.shard_version = shard.version();
       return true;

@@ -142,6 +142,7 @@ class Server {
     std::map<int, uint64_t> offers;  // by worker: the version that it has
     Clock::time_point began;
     int chosen = -1;
+    bool is_told = false;  // the chosen one has been told
     Clock::time_point chosen_at;
   };
   struct Entry {
@@ -155,6 +156,7 @@ class Server {
     Adoption adoption;
     bool is_given = false;  // a worker has taken the shard to another server, or is about to
     Clock::time_point given_at;
+    int given_to = -1;  // the worker that takes it; -1 as well if that one has died
     bool is_here() const { return shard.is_installed() && !is_given; }
   };
 

@@ -50,7 +50,7 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
     const Status& status = request.calls_[shard].status;
     if (status.ok()) continue;
     if (failure_.ok() && request.calls_[shard].answer.has_moved != 0) {
-      tend_moved_part(shard, request);
+      tend_moved_part(shard, request, !has_moved);
       has_moved = true;
       continue;
     }

@@ -144,7 +144,7 @@ class ParameterService {
   void ask_next_server(Rescue& rescue);
   void end_rescue(Rescue& rescue, int home);
   // leaving.cc: servers that leave.
-  void tend_moved_part(size_t shard, ParameterRequest& request);
+  void tend_moved_part(size_t shard, ParameterRequest& request, bool is_first);
   void repeat(size_t shard, ParameterRequest& request);
   bool say_farewells();
   bool is_elastic() const { return setup_.server.rule.kind == RuleKind::kElastic; }
