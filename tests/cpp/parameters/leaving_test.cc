@@ -21,9 +21,6 @@ constexpr int kUpdates = 60;
 // Requests of a worker at a time. Where workers wait for each other, more than one may block the calls behind it.
 size_t under_way(Mode mode) { return mode == Mode::kAsync ? 3 : 1; }
 
-// Where workers wait for each other, servers leave one after the other (docs/serve.md).
-bool may_leave_together(Mode mode) { return mode == Mode::kAsync; }
-
 class Leaving : public ::testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, Leaving,
                          ::testing::Values(Mode::kAsync, Mode::kRoundRobin, Mode::kSsp, Mode::kSync));
@@ -105,7 +102,7 @@ TEST_P(Leaving, NothingIsLostAndNothingAppliedTwice) {
       const int at = place.rank == kTrainers + 1 ? kUpdates / 2 : kUpdates;
       while (steps.load() < at) std::this_thread::yield();
       const bool is_second = place.rank > kTrainers + 1;
-      while (is_second && !may_leave_together(mode) && !has_one_left) std::this_thread::yield();
+      while (is_second && !has_one_left) std::this_thread::yield();
       service->leave();
       must_end(*service);
       has_one_left = true;
@@ -129,7 +126,7 @@ TEST_P(Leaving, TheLastServerStays) {
       found[static_cast<size_t>(place.rank)] = train(place, *service, mode, steps);
     } else {
       while (steps.load() < kUpdates) std::this_thread::yield();
-      while (place.rank == kTrainers && !may_leave_together(mode) && !has_one_left) std::this_thread::yield();
+      while (place.rank == kTrainers && !has_one_left) std::this_thread::yield();
       service->leave();
       must_end(*service);
       has_one_left = true;
@@ -140,9 +137,10 @@ TEST_P(Leaving, TheLastServerStays) {
   for (const auto& values : found) EXPECT_EQ(values, std::vector<float>(kNumbers, expected));
 }
 
-// Two of three servers leave while workers train with `change` made to their setups.
+// Two of three servers leave, one after the other, while workers train with `change` made to their setups.
 std::vector<std::vector<float>> train_while_two_leave(const std::function<void(ServiceSetup&)>& change) {
   std::atomic<int> steps{0};
+  std::atomic<bool> has_one_left{false};
   std::vector<std::vector<float>> found(kTrainers);
   at_all_places(kTrainers + 3, options_for(wires()[0]), [&](const Place& place) {
     ServiceSetup setup = alone(place, 3, Mode::kAsync);
@@ -160,8 +158,10 @@ std::vector<std::vector<float>> train_while_two_leave(const std::function<void(S
       ASSERT_TRUE(outcome(*service, service->pull(values.data())).ok());
     } else if (place.rank > kTrainers) {
       while (steps.load() < kUpdates) std::this_thread::yield();
+      while (place.rank > kTrainers + 1 && !has_one_left) std::this_thread::yield();
       service->leave();
       must_end(*service);
+      has_one_left = true;
     }
     service->close(milliseconds(20'000), {});
   });
