@@ -31,10 +31,10 @@ class CodedValues {
     ConstBytes bytes;
     std::optional<Codec> codec;  // nothing: the values themselves
   };
-  // What brings the values to the worker; valid until the next call. It is the values themselves if there is no codec,
-  // if the worker has none yet, if the shard's values began anew since (`beginning` is another one), or if the
-  // difference is not finite. `scratch` has `count` numbers, and may be the memory of the values. Null: memory of its
-  // own.
+  // What brings the values to the worker; valid until the next call. Without a codec it is the values themselves. So it
+  // is if the worker has none yet, or if the difference is not finite. Another `beginning` than before says that the
+  // shard's values began anew: then it is the values, too. `scratch` has `count` numbers, and may be the memory of the
+  // values. Null: memory of its own.
   Message make(uint16_t shard, const float* values, size_t count, uint64_t beginning, float* scratch);
 
   size_t bytes() const;  // of memory

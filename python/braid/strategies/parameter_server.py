@@ -4,8 +4,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from torch import nn
 from braid._array.parameters import OFF
 from braid.strategies import checkpoints
 from braid.strategies.agreement import Agreement, Vectors, agree
+from braid.strategies.closing import Closing
 from braid.strategies.exchange import Exchange, Steps
 from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared, prepare
@@ -23,7 +23,7 @@ from braid.strategies.store import join as join_meeting
 DEFAULT_TIMEOUT_S = 600.0
 
 
-class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
+class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
     """An optimizer whose step runs at parameter servers; see `__init__` for all options.
 
     Workers push gradients and pull parameters. Servers hold the parameters, each a shard, inside the ranks or in
@@ -266,18 +266,6 @@ class ParameterServer(torch.optim.Optimizer):  # type: ignore[misc]
                     exchange.finish()
         finally:
             exchange.close(wait=wait)
-
-    def __enter__(self) -> Self:
-        """Return the optimizer."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Leave; after an error at once, so that the error is seen."""
-        self.close(wait=kind is None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Refuse a copy: it would push beside this one."""
-        raise TypeError("a strategy cannot be copied or pickled: save its state_dict()")
 
     def _describe(self, prepared: Prepared, meeting: Meeting) -> list[str]:
         return prepared.describe(self._options)

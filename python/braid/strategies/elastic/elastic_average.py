@@ -4,14 +4,14 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from braid.strategies.agreement import Agreement, agree
 from braid.strategies.attachment import Attachment
+from braid.strategies.closing import Closing
 from braid.strategies.elastic import state as elastic_state
 from braid.strategies.elastic.at_servers import CentreAtServers
 from braid.strategies.elastic.in_rounds import CentreInRounds
@@ -24,7 +24,7 @@ from braid.strategies.store import join as join_meeting
 DEFAULT_TIMEOUT_S = 600.0
 
 
-class ElasticAverage:
+class ElasticAverage(Closing):
     """Elastic averaging (EASGD), attached to your optimizer; see `__init__` for all options.
 
     Each worker takes its own steps with its own optimizer. Every `sync_every` steps, worker x and centre c move
@@ -253,18 +253,6 @@ class ElasticAverage:
             is_done = wait
         finally:
             exchange.close(wait=is_done)
-
-    def __enter__(self) -> Self:
-        """Return the strategy."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Leave; after an error at once, so that the error is seen."""
-        self.close(wait=kind is None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Refuse a copy: it would send beside this one."""
-        raise TypeError("a strategy cannot be copied or pickled: save its state_dict()")
 
     def _connect(self, agreed: Agreement[ElasticPrepared], group: Any) -> CentreInRounds | CentreAtServers:
         if self._options.is_collective:
