@@ -49,7 +49,9 @@ bool ParameterService::say_farewells() {
     }
     bool is_needed = false;
     for (size_t shard = 0; shard < extents_.size(); ++shard) {
-      is_needed |= homes_[shard].load() == place || (rescues_[shard] && rescues_[shard]->from == place);
+      is_needed |= homes_[shard].load() == place;
+      const auto& rescue = rescues_[shard];  // it may be carrying the shard from or to that server
+      is_needed |= rescue && (rescue->from == place || rescue->to == place);
       for (const Request& request : open_) {
         is_needed |= request->places_[shard] == place && !request->calls_[shard].is_over();
       }

@@ -97,7 +97,8 @@ bool Server::advance_push(Job& job, Entry& entry) {
   }
   if (!pulls || reads_now) return true;
   const bool is_ahead = progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness);
-  if (is_ahead && !is_leaving_) return false;
+  // Slower workers push a shard that goes, or has gone, elsewhere. There this one waits for them with its next update.
+  if (is_ahead && !is_leaving_ && !entry.is_given) return false;
   return read(job, entry);
 }
 
