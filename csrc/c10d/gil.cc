@@ -5,14 +5,6 @@
 
 namespace braid::adapter {
 
-WithoutGil::WithoutGil() {
-  if (Py_IsInitialized() && PyGILState_Check()) saved_ = PyEval_SaveThread();
-}
-
-WithoutGil::~WithoutGil() {
-  if (saved_ != nullptr) PyEval_RestoreThread(saved_);
-}
-
 void throw_if_any(Interrupts& interrupts) {
   if (!interrupts.any()) return;
   const py::gil_scoped_acquire gil;

@@ -102,11 +102,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0, py::arg("codec") = "",
            "Which algorithm would carry an operation, and why; see braid.Communicator.explain().")
       .def("lossy_allreduce", &Backend::lossy_allreduce, py::arg("tensor"), py::arg("codec"), py::arg("residual"),
-           py::arg("seed"), py::arg("options"), py::call_guard<py::gil_scoped_release>(),
+           py::arg("seed"), py::arg("options"), py::call_guard<braid::WithoutGil>(),
            "An all_reduce between hosts in fewer bytes; see braid.lossy_all_reduce().")
       .def("lossy_reduce_scatter", &Backend::lossy_reduce_scatter, py::arg("output"), py::arg("input"),
            py::arg("codec"), py::arg("residual"), py::arg("seed"), py::arg("options"),
-           py::call_guard<py::gil_scoped_release>(),
+           py::call_guard<braid::WithoutGil>(),
            "A reduce_scatter between hosts in fewer bytes; see braid.lossy_reduce_scatter().")
       .def_property_readonly(
           "is_on_several_hosts", [](const Backend& backend) { return backend.group().is_on_several_hosts(); },
@@ -122,13 +122,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         "The last operations of this process, in the form of torch's flight recorder.");
   using braid::adapter::MainThreadReturns;
   py::class_<MainThreadReturns, std::shared_ptr<MainThreadReturns>>(m, "MainThreadReturns")
-      .def("wait", &MainThreadReturns::wait, py::arg("limit"), py::call_guard<py::gil_scoped_release>(),
+      .def("wait", &MainThreadReturns::wait, py::arg("limit"), py::call_guard<braid::WithoutGil>(),
            "Whether the main thread has come back to Python within that time.");
   m.def("next_signals", &braid::adapter::next_signals, py::arg("descriptor"),
         "Waits for signals at the wakeup descriptor. Returns whether it can be read, and for Ctrl-C a "
         "MainThreadReturns, else None.");
-  m.def("interrupt_open_futures", &braid::adapter::interrupt_open_futures,
-        py::call_guard<py::gil_scoped_release>(),
+  m.def("interrupt_open_futures", &braid::adapter::interrupt_open_futures, py::call_guard<braid::WithoutGil>(),
         "Ends what waits for futures of operations under way: KeyboardInterrupt in the main thread.");
   m.def(
       "create_backend",
@@ -141,6 +140,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_id"),
       py::arg("global_ranks"), py::arg("known_as") = "braid", py::arg("servers") = nullptr,
-      py::arg("links") = py::none(), py::call_guard<py::gil_scoped_release>(),
+      py::arg("links") = py::none(), py::call_guard<braid::WithoutGil>(),
       "Forms the group through the store and returns its backend.");
 }

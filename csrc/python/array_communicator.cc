@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "interpreter/interrupts.h"
+#include "interpreter/without_gil.h"
 #include "python/python_store.h"
 
 namespace braid {
@@ -49,7 +50,7 @@ std::unique_ptr<ArrayRequest> hold(std::shared_ptr<Work> work, std::initializer_
   try {
     return std::make_unique<ArrayRequest>(work, std::vector<py::object>(arrays));
   } catch (...) {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     static_cast<void>(work->wait(kNoDeadline));
     throw;
   }
@@ -73,7 +74,7 @@ std::unique_ptr<ArrayCommunicator> ArrayCommunicator::create(py::object store, i
   Interrupts interrupts;
   options.value().give_up = interrupts.give_up();
   auto group = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return make_group(rendezvous_store, rank, size, name, options.value());
   }();
   rendezvous_store->raise_what_was_caught();
@@ -93,7 +94,7 @@ void ArrayCommunicator::close() {
     return;
   }
   {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     Interrupts interrupts;  // what is raised comes out a moment later: this may be a destructor
     end_group(std::move(group), interrupts.give_up());
   }
@@ -114,7 +115,7 @@ void ArrayCommunicator::run(Operation operation, const py::object& in, const py:
   operation.inline_for = kLookUpEvery;
   const std::shared_ptr<Communicator> owner = group();
   const auto work = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return owner->run(std::move(operation));
   }();
   raise_if_failed(work.status());
@@ -136,7 +137,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::start(const std::string& collec
   const std::shared_ptr<Communicator> owner = group();
   Operation operation = operation_of(collective, dtype, op, root, in, out);
   auto work = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return owner->start(std::move(operation), false);
   }();
   raise_if_failed(work.status());
@@ -160,7 +161,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::start_lossy(const py::array& ar
     operation.lossy->residual = reinterpret_cast<float*>(kept.data());
   }
   auto work = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return owner->start(std::move(operation), false);
   }();
   raise_if_failed(work.status());
@@ -171,7 +172,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::send(const py::array& array, in
   const std::shared_ptr<Communicator> owner = group();
   const ConstBytes bytes{memory_of(array), static_cast<size_t>(array.nbytes())};
   auto work = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return owner->send(to, tag, bytes, milliseconds(0));
   }();
   raise_if_failed(work.status());
@@ -183,7 +184,7 @@ std::unique_ptr<ArrayRequest> ArrayCommunicator::recv(py::array array, int from,
   if (!array.writeable()) throw py::value_error("expected an array that may be written");
   const Bytes bytes{memory_of(array), static_cast<size_t>(array.nbytes())};
   auto work = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return owner->recv(from, tag, bytes, milliseconds(0));
   }();
   raise_if_failed(work.status());

@@ -5,6 +5,7 @@
 #include "base/caught.h"
 #include "base/interruptible_wait.h"
 #include "interpreter/interrupts.h"
+#include "interpreter/without_gil.h"
 #include "python/array_communicator.h"
 
 namespace braid {
@@ -51,7 +52,7 @@ ArrayRequest::~ArrayRequest() {
     let_go_of_finished();
   });
   if (thrown.ok() || arrays_.empty()) return;
-  const py::gil_scoped_release release;  // they are still here, and go when the operation has ended
+  const WithoutGil without_gil;  // they are still here, and go when the operation has ended
   static_cast<void>(work_->wait(kNoDeadline));
 }
 
@@ -77,7 +78,7 @@ void ArrayRequest::wait(milliseconds timeout) {
   const Deadline deadline = deadline_after(timeout);
   Interrupts interrupts;
   if (!work_->done()) {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     static_cast<void>(wait_looking_up(*work_, deadline, interrupts.give_up()));
   }
   if (interrupts.restore()) throw py::error_already_set();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bucket/bucket.h"
+#include "interpreter/without_gil.h"
 #include "python/array_communicator.h"
 #include "python/array_memory.h"
 #include "python/bind.h"
@@ -41,7 +42,7 @@ ArrayBucket make_bucket(const std::vector<std::pair<py::array, std::string>>& ar
 template <class Call>
 void carry_out(const Call& call) {
   const Status status = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return call();
   }();
   raise_if_failed(status);

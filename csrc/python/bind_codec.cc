@@ -5,6 +5,7 @@
 #include <string>
 
 #include "codec/codec.h"
+#include "interpreter/without_gil.h"
 #include "python/array_communicator.h"
 #include "python/array_memory.h"
 #include "python/bind.h"
@@ -35,7 +36,7 @@ void encode_array(const Codec& codec, const py::array& values, const py::object&
     throw py::value_error("values and residual have different lengths");
   }
   if (out.size() != bytes_for(codec, from.size())) throw py::value_error("the message has the wrong length");
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   encode(codec, from.data(), from.size(), scale, residual.is_none() ? nullptr : left.data(), seed, out);
 }
 
@@ -45,7 +46,7 @@ void decode_array(const Codec& codec, const py::array& message, const py::array&
   const ConstBytes from = bytes_of(message, false);
   bytes_for(codec, floats.size());
   const Status status = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return kDecode(codec, from, floats.data(), floats.size());
   }();
   raise_if_failed(status);

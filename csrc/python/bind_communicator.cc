@@ -13,6 +13,7 @@
 
 #include "interpreter/explanation_dict.h"
 #include "interpreter/interrupts.h"
+#include "interpreter/without_gil.h"
 #include "python/array_communicator.h"
 #include "python/bind.h"
 
@@ -112,7 +113,7 @@ void bind_communicator(py::module_& m) {
       .def("abort",
            [](const ArrayCommunicator& self, const std::string& reason) {
              const auto group = self.group();
-             const py::gil_scoped_release release;
+             const WithoutGil without_gil;
              group->abort(reason);
            })
       .def("failure",
@@ -127,7 +128,7 @@ void bind_communicator(py::module_& m) {
           [](const ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
              const std::string& op, int root, int64_t bytes, const std::string& codec) {
             const auto explanation = [&, group = self.group()] {
-              const py::gil_scoped_release release;  // the first of its kind draws and proves schedules
+              const WithoutGil without_gil;  // the first of its kind draws and proves schedules
               return explain(*group, collective, dtype, op, root, bytes, codec);
             }();
             raise_if_failed(explanation.status());
@@ -149,7 +150,7 @@ void bind_communicator(py::module_& m) {
       [](const std::string& reason) {
         Interrupts interrupts;  // Ctrl-C ends the waiting
         {
-          const py::gil_scoped_release release;
+          const WithoutGil without_gil;
           leave_all_groups(reason, interrupts.give_up());
         }
         if (interrupts.restore()) throw py::error_already_set();

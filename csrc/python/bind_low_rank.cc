@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "interpreter/without_gil.h"
 #include "low_rank/rounded.h"
 #include "python/array_memory.h"
 #include "python/bind.h"
@@ -69,7 +70,7 @@ void project_rows(const Product& self, const py::array& gradient, const py::arra
   const std::span<float> components = floats_of_size(q, self.of_q(), false);
   const std::span<float> out = floats_of_size(p, self.of_p(), true);
   check_range(begin, end, self.shape.rows);
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   if (is_wide) {
     low_rank_project(self.shape, wide, into.data(), sent_p, components.data(), {begin, end}, out.data());
   } else {
@@ -84,7 +85,7 @@ void gather_columns(const Product& self, const py::array& matrix, const py::arra
   const std::span<float> components = floats_of_size(p, self.of_p(), false);
   const std::span<float> out = floats_of_size(q, self.of_q(), true);
   check_range(begin, end, self.shape.columns);
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   low_rank_gather(self.shape, from.data(), components.data(), {begin, end}, out.data());
 }
 
@@ -96,7 +97,7 @@ void rebuild_rows(const Product& self, const py::array& p, const py::array& q, c
   float* const wide = is_wide ? floats_of_size(product, self.elements(), true).data() : nullptr;
   std::byte* const narrow = is_wide ? nullptr : narrow_of_size(product, self.elements(), true);
   check_range(begin, end, self.shape.rows);
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   if (is_wide) {
     low_rank_rebuild(self.shape, by_rows.data(), by_columns.data(), {begin, end}, wide);
   } else {
@@ -110,7 +111,7 @@ void settle_rows(const Product& self, const py::array& p, const py::array& q, co
   const std::span<float> by_columns = floats_of_size(q, self.of_q(), false);
   const std::span<float> out = floats_of_size(matrix, self.elements(), true);
   check_range(begin, end, self.shape.rows);
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   if (self.dtype == DType::kFloat32) {
     low_rank_settle(self.shape, by_rows.data(), by_columns.data(), {begin, end}, out.data());
   } else {
@@ -120,7 +121,7 @@ void settle_rows(const Product& self, const py::array& p, const py::array& q, co
 
 bool make_orthonormal(const Product& self, const py::array& p) {
   const std::span<float> components = floats_of_size(p, self.of_p(), true);
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   return orthonormalize(components, self.shape.rows);
 }
 

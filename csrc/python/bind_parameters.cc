@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "interpreter/interrupts.h"
+#include "interpreter/without_gil.h"
 #include "parameters/service.h"
 #include "python/array_communicator.h"
 #include "python/array_memory.h"
@@ -43,7 +44,7 @@ class HeldRequest {
       abandon(std::move(service_));
       return;
     }
-    const py::gil_scoped_release release;  // the service may end here, and its threads may want the GIL
+    const WithoutGil without_gil;  // the service may end here, and its threads may want the GIL
     if (!request_->done()) static_cast<void>(service_->wait(*request_, kNoDeadline, {}));
     service_.reset();
   }
@@ -54,7 +55,7 @@ class HeldRequest {
   void wait(std::optional<double> timeout_s) {
     Interrupts interrupts;
     if (!request_->done()) {
-      const py::gil_scoped_release release;
+      const WithoutGil without_gil;
       const Deadline deadline = timeout_s ? deadline_after(milliseconds_of(*timeout_s)) : kNoDeadline;
       static_cast<void>(service_->wait(*request_, deadline, interrupts.give_up()));
     }
@@ -89,7 +90,7 @@ class PythonService {
     if (!service) return;
     if (made_under_ != fork_count()) return abandon(std::move(service));
     {
-      const py::gil_scoped_release release;
+      const WithoutGil without_gil;
       Interrupts interrupts;
       service->close(milliseconds_of(limit_s), interrupts.give_up());
       service.reset();
@@ -197,7 +198,7 @@ class PythonService {
   ParameterService::Request started(const Start& start) const {
     ParameterService& running = service();
     const std::shared_ptr<ParameterService> kept = service_;  // another thread may close it
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return start(running);
   }
   std::unique_ptr<HeldRequest> hold(ParameterService::Request request, std::vector<py::object> arrays) const {
@@ -252,7 +253,7 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   setup.door_store = std::make_shared<PythonStore>(std::move(door_store));
   Interrupts interrupts;
   auto service = [&] {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return ParameterService::create(std::move(setup), interrupts.give_up());
   }();
   if (!service.ok() && interrupts.restore()) throw py::error_already_set();

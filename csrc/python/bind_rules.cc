@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "interpreter/without_gil.h"
 #include "python/array_communicator.h"
 #include "python/array_memory.h"
 #include "python/bind.h"
@@ -92,7 +93,7 @@ void apply_rule(const std::string& rule, const py::dict& given_numbers, uint64_t
   if (!result.is_none()) memory.result = arrays.take("result", result, true);
   arrays.check_overlaps("update", "result");
   memory.count = arrays.size();
-  const py::gil_scoped_release release;
+  const WithoutGil without_gil;
   apply(spec, numbers, step, scale, memory);
 }
 

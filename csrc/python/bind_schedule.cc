@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "communicator/checks.h"
 #include "executor/rehearsal.h"
+#include "interpreter/without_gil.h"
 #include "planner/planners.h"
 #include "python/bind.h"
 #include "schedule/text.h"
@@ -122,7 +123,7 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
   options.loopback.delay = std::chrono::microseconds(static_cast<int64_t>(1e6 * delay_s));
   Status status;
   {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     status = rehearse(schedule, operands, options);
   }
   if (!status.ok()) throw std::runtime_error(status.message());

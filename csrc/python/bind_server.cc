@@ -10,6 +10,7 @@
 #include <string>
 
 #include "aggregator/aggregator.h"
+#include "interpreter/without_gil.h"
 #include "python/array_communicator.h"
 #include "python/bind.h"
 #include "python/python_store.h"
@@ -50,7 +51,7 @@ void serve_from_python(py::object store, const std::string& reach, const std::op
   };
   Status over;
   {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     over = serve(rendezvous_store, options.value(), calls);
   }
   if (raised) std::rethrow_exception(raised);

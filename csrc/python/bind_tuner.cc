@@ -11,6 +11,7 @@
 
 #include "communicator/explanation.h"
 #include "interpreter/explanation_dict.h"
+#include "interpreter/without_gil.h"
 #include "links/tuning.h"
 #include "options/stated_links.h"
 #include "python/array_communicator.h"
@@ -54,7 +55,7 @@ void bind_tuner(py::module_& m) {
           [](Tuner& tuner, const std::string& collective, const std::string& dtype, const std::string& op,
              int root, int64_t bytes, const std::string& codec) {
             const auto explanation = [&] {
-              const py::gil_scoped_release release;  // the first of its kind draws and proves schedules
+              const WithoutGil without_gil;  // the first of its kind draws and proves schedules
               return explain(tuner, collective, dtype, op, root, bytes, codec);
             }();
             raise_if_failed(explanation.status());
