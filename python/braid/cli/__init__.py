@@ -7,7 +7,7 @@ import typer
 
 from braid._notices import tell
 from braid._torch.adapter import AdapterError
-from braid.cli import aggregator, bench, build, explain, info, lab, run, serve, topo
+from braid.cli import advise, aggregator, bench, build, explain, info, lab, run, serve, topo
 from braid.cli.errors import CommandError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(aggregator.aggregator)
 app.command()(serve.serve)
 app.command("server", hidden=True)(aggregator.under_former_name)
 app.command()(explain.explain)
+app.command()(advise.advise)
 app.add_typer(bench.app)
 
 
