@@ -117,6 +117,7 @@ def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert all(measured["wrong"] == 0 for case in found["cases"] for measured in case["measurements"].values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("api", ["array", "torch"])
 def test_bench_lends_hosts_to_aggregators(api: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"

@@ -59,6 +59,7 @@ def compare_with_ddp(rank: Rank, kind: type, numbers: dict[str, Any], options: d
             torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize(
     ("kind", "numbers"), [(SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}), (AdamW, {"lr": 0.01})]
 )
@@ -252,6 +253,7 @@ def test_ssp_keeps_its_bound(bound: int, wire: str) -> None:
     assert max(ahead) <= bound
 
 
+@pytest.mark.long_over_tcp
 def test_ssp_goes_on_when_the_slowest_dies(wire: str) -> None:
     run_ranks(stay_within, 3, 1, 2, wire=wire, killed=[2])
 
@@ -291,6 +293,7 @@ def lose_one(rank: Rank, servers: list[int] | None, victim: int) -> int:
         return int(optimizer.stats()["steps"])
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("servers", [[0, 1], None])
 def test_the_others_go_on_when_a_worker_dies(servers: list[int] | None, wire: str) -> None:
     steps = run_ranks(lose_one, 3, servers, 2, wire=wire, killed=[2])
@@ -329,6 +332,7 @@ def leave_early(rank: Rank) -> int:
         return int(optimizer.stats()["steps"])
 
 
+@pytest.mark.long_over_tcp
 def test_a_rank_that_ends_early_serves_the_others(wire: str) -> None:
     assert run_ranks(leave_early, 4, wire=wire) == [5, 10, 15, 20]
 
