@@ -39,13 +39,30 @@ function(braid_test_program target)
   add_dependencies(braid_tests ${target})
 endfunction()
 
-# braid_cpp_test(folder SOURCES ... [LABELS ...]): one GoogleTest binary per folder of tests/cpp.
+# braid_add_test(name target parts [labels...]): runs the tests of a binary, in so many parts that may run side by side.
+# The parts of what takes longest begin first (COST).
+function(braid_add_test name target parts)
+  math(EXPR last "${parts} - 1")
+  foreach(part RANGE ${last})
+    set(full ${name})
+    if(parts GREATER 1)
+      set(full ${name}.${part})
+    endif()
+    add_test(NAME ${full} COMMAND ${target})
+    # A test that stands still ends its binary sooner (watchdog.cc) and is named; this bounds all of them together.
+    set_tests_properties(${full} PROPERTIES LABELS "unit;${ARGN}" TIMEOUT 1800 COST ${parts}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${part}")
+  endforeach()
+endfunction()
+
+# braid_cpp_test(folder SOURCES ... [LABELS ...] [PARTS n]): one GoogleTest binary per folder of tests/cpp.
 function(braid_cpp_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PARTS" "SOURCES;LABELS" ${ARGN})
   string(REPLACE "/" "_" target ${name})
+  if(NOT ARG_PARTS)
+    set(ARG_PARTS 1)
+  endif()
   braid_test_program(${target}_test ${ARG_SOURCES})
   target_link_libraries(${target}_test PRIVATE braid)
-  add_test(NAME ${name} COMMAND ${target}_test)
-  # A test that stands still ends its binary sooner (watchdog.cc) and is named; this bounds all of them together.
-  set_tests_properties(${name} PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 1800)
+  braid_add_test(${name} ${target}_test ${ARG_PARTS} ${ARG_LABELS})
 endfunction()

@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parent.parent / "python"))  # event_simulatio
 # Where Python is unbuffered, lines of ranks that share a pipe run into each other.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # Every test that names a wire runs over each.
     if "wire" in metafunc.fixturenames:
