@@ -78,7 +78,7 @@ check: setup
 # For the loop of editing: what one process can tell, in about a minute after a build.
 quick: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types
-	$(BIN)/python -m pytest -q -m 'unit and not slow' $(ARGS)
+	$(BIN)/python -m pytest -q -m 'unit and not slow and not long' $(ARGS)
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
 pytest: adapter
