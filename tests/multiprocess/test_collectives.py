@@ -296,6 +296,7 @@ def test_unequal_coalesced_and_many(function: object, wire: str, size: int) -> N
     run_ranks(function, size, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_messages(wire: str, size: int) -> None:
     run_ranks(send_around, size, SIZES, wire=wire)

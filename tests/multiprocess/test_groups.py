@@ -155,7 +155,7 @@ def hold_a_hundred_groups(rank: Rank) -> None:
 
 @pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [split, merge, hook, ask_for_memory, use_a_thread_per_group])
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 def test_groups(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 

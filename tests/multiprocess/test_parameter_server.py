@@ -141,6 +141,7 @@ def train_coded(rank: Rank, wire: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long_over_tcp
 def test_coded_and_relaxed_training_reaches_nearly_the_same_loss(wire: str) -> None:
     ranks = run_ranks(train_coded, 3, wire, wire=wire)
     for number, found in enumerate(ranks):
@@ -193,6 +194,7 @@ def quadratic_gradient(worker: int, step: int, at: np.ndarray) -> np.ndarray:
     return (at - target).astype(np.float32)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
@@ -406,7 +408,7 @@ def come_late(rank: Rank, by_address: bool) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("by_address", [False, True])
+@pytest.mark.parametrize("by_address", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_worker_joins_late(by_address: bool) -> None:
     results = run_ranks(come_late, 3, by_address, join=False)
     assert results[0] == results[1] == results[2]

@@ -76,6 +76,7 @@ def test_the_former_meaning_of_servers(tmp_path: Path) -> None:
     assert err.count("braid serve: no strategy has asked for this server") == 1
 
 
+@pytest.mark.long
 def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
     port = free_port()
     job = start(tmp_path, "fail", f"--rdzv-endpoint=localhost:{port}", f"--master-port={port}")

@@ -245,7 +245,7 @@ def refuse_on_one_rank(rank: Rank) -> None:
 
 @pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [use_views, use_async_views, use_scalars, use_aliases, use_autograd_modes])
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_layouts(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 

@@ -354,7 +354,7 @@ def find_futures_complete(rank: Rank) -> None:
 
 
 @pytest.mark.long_over_tcp
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "function", [chain_callbacks, fail_in_a_callback, keep_tensors_alive, answer_questions, start_many_groups]
 )
@@ -363,7 +363,7 @@ def test_work_and_group(function: object, wire: str, size: int) -> None:
 
 
 @pytest.mark.long_over_tcp
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "function",
     [have_futures, find_futures_complete, wait_in_a_callback, ask_while_results_go_home, wait_without_the_gil],
