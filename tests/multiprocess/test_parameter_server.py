@@ -90,6 +90,7 @@ def train_digits(rank: Rank, mode: str) -> float:
             return accuracy(model)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_digits_are_learnt_as_with_ddp() -> None:
     wanted = min(run_ranks(train_digits, 3, "ddp")) - 0.02

@@ -36,9 +36,8 @@ def test_the_page(strategy: str, tmp_path: Path) -> None:
     assert min(map(float, found)) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("launcher", "mode"), [("torchrun", "async"), pytest.param("braid run", "ssp", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("launcher", "mode"), [("torchrun", "async"), ("braid run", "ssp")])
 def test_the_example(launcher: str, mode: str) -> None:
     said = run(launcher, 4, str(ROOT / "examples" / "parameter_server.py"), "--mode", mode)
     accuracy = re.search(r"test accuracy ([\d.]+) %", said)
