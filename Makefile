@@ -12,30 +12,35 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
   $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 # Pinned and installed before anything else asks for torch: another build may be gigabytes.
 TORCH ?= torch==2.13.0
-# Tests side by side. Most of them wait, or start Python.
-WORKERS ?= 2
+# Python tests side by side: half of their time they wait.
+WORKERS ?= $(shell echo $$((2 * $(JOBS))))
 ARGS ?=
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Builds use ccache where it is installed.
+# Builds use ccache where it is installed. It takes precompiled headers only when told to.
 ifneq ($(shell command -v ccache),)
 export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros
 endif
+# Here the package is built, and the C++ tests against the same objects.
+PACKAGE := build/package
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup test check quick cpp-test pytest lint types stubs format demo bench asan tsan fuzz conformance \
-  conformance-update clean distclean
+.PHONY: help setup adapter test check quick cpp-test pytest pytest-long lint types stubs format demo bench asan tsan fuzz \
+  conformance conformance-update clean distclean
 
 help:
-	@echo 'make setup | quick | test | check | cpp-test | pytest | lint | types | stubs | format | demo | bench'
-	@echo '     asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
+	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-long | lint | types | stubs | format | demo'
+	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
+	@echo 'test: everything but what is long, a quarter of an hour; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.installed
+adapter: $(VENV)/.adapter
 
 # The venv with torch and all tools; made again when pyproject.toml changes.
 $(VENV)/.tools: pyproject.toml
@@ -48,47 +53,61 @@ $(VENV)/.tools: pyproject.toml
 	$(BIN)/pip install --quiet '$(TORCH)' -r $(VENV)/requirements.txt cmake ninja scikit-build-core pybind11
 	@touch $@
 
-# The package itself, built in isolation: the build must not need torch, nor anything else of this venv.
+# The package itself, built in isolation: the build must not need torch, nor anything else of this venv. But pybind11 is
+# that of the venv: what is built later in the same folder still finds it. The tests are configured, and built by cpp-test.
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
-	$(BIN)/pip install --quiet --no-deps .
+	gtest=$$(tools/get_gtest.sh $(VENV)/opt 2> /dev/null) && tests=ON || tests=OFF; \
+	$(BIN)/pip install --quiet --no-deps . -C build-dir=$(PACKAGE) -C cmake.define.BRAID_WITH_TESTS=$$tests \
+	  -C cmake.define.GTest_ROOT="$$gtest" -C cmake.define.pybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)"
 	@touch $@
 
-# Every test once. Goes on after a failure; pytest's summary comes last.
+# Compiled here, so that no test waits for it; half a minute of two cores, and at once if the cache has it.
+$(VENV)/.adapter: $(VENV)/.installed
+	$(BIN)/braid build
+	@touch $@
+
+# What a change needs, within a quarter of an hour. Goes on after a failure; pytest's summary comes last.
 test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
 
-# What finds more and takes longer: the C++ tests again under sanitizers, and every fuzzer for a minute.
+# What takes longer: the C++ tests again under sanitizers, every fuzzer for a minute, and the long Python tests, which
+# `make test` leaves out.
 check: setup
-	@$(MAKE) --no-print-directory --keep-going -j1 asan tsan fuzz
+	@$(MAKE) --no-print-directory --keep-going -j1 asan tsan fuzz pytest-long
 
 # For the loop of editing: what one process can tell, in about a minute after a build.
 quick: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types
-	$(BIN)/python -m pytest -q -m 'unit and not slow' $(ARGS)
+	$(BIN)/python -m pytest -q -m 'unit and not slow and not long' $(ARGS)
 
-pytest: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+# ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
+pytest: adapter
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long' $(ARGS)
 
-# $(call ctest,PRESET,WRAPPER): configures, builds and runs the C++ tests of one preset.
+pytest-long: adapter
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(ARGS)
+
+# $(call ctest,CONFIGURE,FOLDER,WRAPPER): configures, builds and runs the C++ tests of one build folder. They wait for
+# half of their time, too.
 define ctest
 @if ! prefix=$$(tools/get_gtest.sh $(VENV)/opt); then \
   echo '*** THE C++ TESTS WERE SKIPPED: there is no GoogleTest, see above ***' >&2; \
   test "$${CI:-}" != true; exit; \
 fi; \
-cmake --preset $(1) $${prefix:+-DCMAKE_PREFIX_PATH=$$prefix} > /dev/null; \
-cmake --build build/$(1); \
-GTEST_BRIEF=1 $(2) ctest --test-dir build/$(1) --output-on-failure --no-tests=ignore -j $(JOBS)
+cmake $(1) -DBRAID_WITH_TESTS=ON "-DGTest_ROOT=$$prefix" > /dev/null; \
+cmake --build $(2) --target braid_tests; \
+GTEST_BRIEF=1 $(3) ctest --test-dir $(2) --output-on-failure --no-tests=ignore -j $$((2 * $(JOBS)))
 endef
 
 cpp-test: setup
-	$(call ctest,core-only,)
+	$(call ctest,$(PACKAGE),$(PACKAGE),)
 
 asan: setup
-	$(call ctest,asan,)
+	$(call ctest,--preset asan,build/asan,)
 
 # Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to. Some containers forbid to.
 tsan: setup
-	$(call ctest,tsan,$(shell setarch -R true 2> /dev/null && echo setarch -R))
+	$(call ctest,--preset tsan,build/tsan,$(shell setarch -R true 2> /dev/null && echo setarch -R))
 
 # Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
 fuzz: setup
@@ -116,21 +135,21 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-demo: setup
+demo: adapter
 	$(BIN)/python examples/run_demo.py $(ARGS)
 
 # Collectives on this machine, beside Gloo and whatever MPI can be had; a quarter of an hour. Writes into bench/intra_host.
-bench: setup
+bench: adapter
 	tools/get_mpi.sh $(BIN)/python mpich $(VENV)/opt/mpich || echo '*** MPICH is left out: see above ***' >&2
 	tools/get_mpi.sh $(BIN)/python intelmpi $(VENV)/opt/intelmpi || echo '*** Intel MPI is left out: see above ***' >&2
 	$(BIN)/python bench/intra_host/run.py --mpi mpich=$(VENV)/opt/mpich --mpi intelmpi=$(VENV)/opt/intelmpi $(ARGS)
 
 # PyTorch's own tests of a backend, on Gloo and on braid, against the lists in tests/conformance/expected.
-conformance: setup
+conformance: adapter
 	$(BIN)/python tests/conformance/run_suite.py check $(ARGS)
 
 # Writes the lists and docs/conformance.md anew; reasons for failures are in tests/conformance/known_failures.toml.
-conformance-update: setup
+conformance-update: adapter
 	@status=0; \
 	$(BIN)/python tests/conformance/run_suite.py update $(ARGS) || status=$$?; \
 	$(BIN)/python tests/conformance/page.py; \

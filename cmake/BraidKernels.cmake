@@ -13,6 +13,8 @@ function(braid_kernel_files out)
     list(APPEND flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
     set_source_files_properties(kernels_avx512.cc PROPERTIES COMPILE_OPTIONS "${flags}")
   endif()
+  # A precompiled header is of one instruction set.
+  set_source_files_properties(${files} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 

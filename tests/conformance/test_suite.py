@@ -18,6 +18,7 @@ of_that_torch = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 @of_that_torch
 @pytest.mark.timeout(900)
 def test_suite_on_three_ranks() -> None:
@@ -26,6 +27,7 @@ def test_suite_on_three_ranks() -> None:
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.long
 @of_that_torch
 @pytest.mark.timeout(900)
 def test_what_the_suite_has_for_mpi_alone() -> None:

@@ -13,10 +13,9 @@ sys.path.append(str(Path(__file__).parent.parent / "python"))  # event_simulatio
 # Where Python is unbuffered, lines of ranks that share a pipe run into each other.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-WIRES = ["shm", "tcp"]
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # Every test that names a wire runs over each.
     if "wire" in metafunc.fixturenames:
-        metafunc.parametrize("wire", WIRES)
+        marks = [pytest.mark.long] if metafunc.definition.get_closest_marker("long_over_tcp") else []
+        metafunc.parametrize("wire", ["shm", pytest.param("tcp", marks=marks)])

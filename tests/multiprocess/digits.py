@@ -4,7 +4,6 @@
 from collections.abc import Iterator
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 BATCH = 32
@@ -15,6 +14,8 @@ def network() -> nn.Module:
 
 
 def _data() -> tuple[Tensor, Tensor, int]:
+    from sklearn.datasets import load_digits  # slow to import, and most processes that read this file need no data
+
     digits = load_digits()
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
     images = torch.tensor(digits.images, dtype=torch.float32).flatten(1)[order] / 16

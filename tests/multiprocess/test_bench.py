@@ -55,7 +55,7 @@ def measure(teams, work, ranks, budget=QUICK):
 
 
 @pytest.mark.parametrize("api", ["array", "torch"])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3))])
 def test_every_collective(api, ranks) -> None:
     modules = ["torch", "torch.distributed"] if api == "torch" else []
     with teams_for([braid_ranks(ranks, api)], ranks, modules) as (teams, skipped):

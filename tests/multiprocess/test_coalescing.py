@@ -227,7 +227,7 @@ def group_calls(collective: str = "all_reduce") -> int:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.long) for n in (4, 5))])
 @pytest.mark.parametrize(
     "function",
     [

@@ -14,8 +14,8 @@ from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
 
-FEW = [1, 2, 3, 4]
-MORE = [5, 7]
+FEW = [1, 2, 3, pytest.param(4, marks=pytest.mark.long)]
+MORE = [5, pytest.param(7, marks=pytest.mark.long)]
 
 
 def check_reduction(actual: torch.Tensor, op: str, parts: list[torch.Tensor], what: str) -> None:
@@ -278,6 +278,7 @@ def test_all_to_all(wire: str, size: int) -> None:
     run_ranks(exchange_everything, size, SIZES, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("size", MORE)
 @pytest.mark.parametrize(
     "function", [reduce_everything, reduce_scatter_everything, move_everything, exchange_everything]
@@ -286,7 +287,8 @@ def test_odd_sizes_of_group(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, [1, 1000], wire=wire)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 5])
+@pytest.mark.long_over_tcp
+@pytest.mark.parametrize("size", [1, 2, 4, pytest.param(5, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "function", [exchange_unequal, gather_unequal, coalesce, agree_on_bits, overlap_operations]
 )
@@ -294,6 +296,7 @@ def test_unequal_coalesced_and_many(function: object, wire: str, size: int) -> N
     run_ranks(function, size, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_messages(wire: str, size: int) -> None:
     run_ranks(send_around, size, SIZES, wire=wire)

@@ -229,7 +229,7 @@ def mind_manners(rank: Rank) -> None:
         function(rank)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.long) for n in (5, 8))])
 def test_against_numpy(size: int, wire: str) -> None:
     run_ranks(compare_with_numpy, size, wire=wire, join=False)
 

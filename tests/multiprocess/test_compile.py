@@ -99,6 +99,7 @@ def test_traced_code() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.long
 def test_generated_code(tmp_path: Path) -> None:
     environment = {
         # Of its own: the test must compile, and leave nothing behind.

@@ -262,6 +262,7 @@ def debug_in_detail(rank: Rank) -> None:
     dist.barrier()
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize(
     "function",
     [
@@ -286,6 +287,7 @@ def test_training_on_three_ranks(wire: str) -> None:
     run_ranks(train_plain, 3, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [exchange_objects, use_functional_collectives])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_conveniences(function: object, wire: str, size: int) -> None:
@@ -296,5 +298,6 @@ def test_subgroups_and_mesh(wire: str) -> None:
     run_ranks(make_subgroups, 4, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 def test_debug_wrapper(wire: str) -> None:
     run_ranks(debug_in_detail, 2, wire=wire, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})

@@ -138,14 +138,14 @@ def name_global_ranks(rank: Rank) -> None:
         assert "global rank 2" in text, text
 
 
-@pytest.mark.parametrize(("size", "victim"), [(3, 0), (3, 2), (4, 1)])
+@pytest.mark.parametrize(("size", "victim"), [(3, 0), (3, 2), pytest.param(4, 1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("count", [1000, BIG])
 def test_death_inside_all_reduce(wire: str, size: int, victim: int, count: int) -> None:
     with nothing_left_behind():
         run_ranks(survive_death_inside, size, victim, count, wire=wire, killed=[victim])
 
 
-@pytest.mark.parametrize(("size", "victim"), [(2, 1), (3, 1), (4, 0)])
+@pytest.mark.parametrize(("size", "victim"), [(2, 1), (3, 1), pytest.param(4, 0, marks=pytest.mark.long)])
 def test_death_before_all_reduce(wire: str, size: int, victim: int) -> None:
     with nothing_left_behind():
         run_ranks(survive_death_before, size, victim, wire=wire, killed=[victim])
@@ -163,6 +163,7 @@ def test_errors_name_global_ranks(wire: str) -> None:
     run_ranks(name_global_ranks, 3, wire=wire, killed=[2])
 
 
+@pytest.mark.long_over_tcp
 def test_torchrun_starts_again_after_a_death(wire: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -45,6 +45,7 @@ def disagree_on_message_size(rank: Rank) -> None:
         rank.mark("done")
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("function", [disagree_on_size, disagree_on_operation, disagree_on_dtype])
 def test_disagreement(function: object, wire: str, size: int) -> None:

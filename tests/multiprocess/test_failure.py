@@ -108,6 +108,7 @@ def test_limits_and_endings(function: object, wire: str) -> None:
     run_ranks(function, 3, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 def test_uncaught_exception_is_told_to_the_others(wire: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

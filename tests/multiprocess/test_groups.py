@@ -153,12 +153,14 @@ def hold_a_hundred_groups(rank: Rank) -> None:
     assert [tensor[0].item() for tensor in tensors] == [rank.size * index for index in range(100)]
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [split, merge, hook, ask_for_memory, use_a_thread_per_group])
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 def test_groups(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 def test_a_hundred_groups_at_once(wire: str) -> None:
     run_ranks(hold_a_hundred_groups, 3, wire=wire)
 

@@ -105,6 +105,7 @@ def test_links_that_are_equal_are_said_to_be(tmp_path: Path) -> None:
         assert of_host == pytest.approx(4 / 3 * HEADERS, rel=0.15)
 
 
+@pytest.mark.long
 def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
     command = ["bench", "all_reduce", "--lab", "2x1gbit", "--ranks-per-host", "1,2", "--sizes", "64,64K"]
@@ -117,6 +118,7 @@ def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert all(measured["wrong"] == 0 for case in found["cases"] for measured in case["measurements"].values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("api", ["array", "torch"])
 def test_bench_lends_hosts_to_aggregators(api: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"

@@ -264,6 +264,7 @@ def test_ctrl_c_in_an_operation(name: str, apart: bool) -> None:
     run_ranks(interrupt_each, 2, apart, name, wire="shm,tcp", join=not apart)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize(
     "function",
     [
@@ -279,6 +280,7 @@ def test_around_an_operation(function: Callable[[Rank], None], wire: str) -> Non
     run_ranks(function, 2, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("hook", list(HOOKS))
 def test_ctrl_c_in_backward(hook: str, wire: str) -> None:
     run_ranks(interrupt_backward, 2, hook, wire=wire)
@@ -335,6 +337,7 @@ def start_pair(tmp_path: Path, what: str, **variables: str) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("what", ["raise", "again", "future", "destroy", "exit"])
 def test_second_ctrl_c_ends_the_process(what: str, wire: str, tmp_path: Path) -> None:
     waits, stops = start_pair(tmp_path, what, BRAID_TRANSPORTS=wire)

@@ -177,6 +177,7 @@ def other_address() -> str:
     return next((address for address in found if not address.startswith("127.")), "")
 
 
+@pytest.mark.long
 def test_another_way_between_the_same_hosts_is_measured(tmp_path: Path) -> None:
     if not other_address():
         pytest.skip("this machine has one address")

@@ -59,6 +59,7 @@ def compare_with_ddp(rank: Rank, kind: type, numbers: dict[str, Any], options: d
             torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize(
     ("kind", "numbers"), [(SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}), (AdamW, {"lr": 0.01})]
 )
@@ -89,6 +90,7 @@ def train_digits(rank: Rank, mode: str) -> float:
             return accuracy(model)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_digits_are_learnt_as_with_ddp() -> None:
     wanted = min(run_ranks(train_digits, 3, "ddp")) - 0.02
@@ -140,6 +142,7 @@ def train_coded(rank: Rank, wire: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long_over_tcp
 def test_coded_and_relaxed_training_reaches_nearly_the_same_loss(wire: str) -> None:
     ranks = run_ranks(train_coded, 3, wire, wire=wire)
     for number, found in enumerate(ranks):
@@ -192,6 +195,7 @@ def quadratic_gradient(worker: int, step: int, at: np.ndarray) -> np.ndarray:
     return (at - target).astype(np.float32)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
@@ -252,6 +256,7 @@ def test_ssp_keeps_its_bound(bound: int, wire: str) -> None:
     assert max(ahead) <= bound
 
 
+@pytest.mark.long_over_tcp
 def test_ssp_goes_on_when_the_slowest_dies(wire: str) -> None:
     run_ranks(stay_within, 3, 1, 2, wire=wire, killed=[2])
 
@@ -291,6 +296,7 @@ def lose_one(rank: Rank, servers: list[int] | None, victim: int) -> int:
         return int(optimizer.stats()["steps"])
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("servers", [[0, 1], None])
 def test_the_others_go_on_when_a_worker_dies(servers: list[int] | None, wire: str) -> None:
     steps = run_ranks(lose_one, 3, servers, 2, wire=wire, killed=[2])
@@ -329,6 +335,7 @@ def leave_early(rank: Rank) -> int:
         return int(optimizer.stats()["steps"])
 
 
+@pytest.mark.long_over_tcp
 def test_a_rank_that_ends_early_serves_the_others(wire: str) -> None:
     assert run_ranks(leave_early, 4, wire=wire) == [5, 10, 15, 20]
 
@@ -402,7 +409,7 @@ def come_late(rank: Rank, by_address: bool) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("by_address", [False, True])
+@pytest.mark.parametrize("by_address", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_worker_joins_late(by_address: bool) -> None:
     results = run_ranks(come_late, 3, by_address, join=False)
     assert results[0] == results[1] == results[2]

@@ -137,7 +137,7 @@ def integer_averages(rank: Rank) -> None:
     assert negative.item() == (-1 if rank.size == 1 else 0)  # toward zero
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(5, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "function",
     [bitwise, scaled, complex_numbers, narrow_floats, not_a_number, truth_values, integer_averages],

@@ -23,6 +23,7 @@ def share(steps: Steps) -> float:
     return 4 * last["shares"][SLOW] if last["shares"] else 1.0
 
 
+@pytest.mark.long
 def test_a_changed_card_is_noticed_and_planned_for(tmp_path: Path) -> None:
     with Lab("4x100mbit") as lab, Steps(lab, [1] * 4, tmp_path, 2 << 20) as steps:
         host = lab.hosts[SLOW]

@@ -107,6 +107,7 @@ def test_automatic_installation() -> None:
     assert first.count("gradients stay exact, in spite of BRAID_COMPRESSION: this needs a group on braid") == 1
 
 
+@pytest.mark.long
 def test_run(tmp_path: Path) -> None:
     script, links = tmp_path / "train.py", tmp_path / "links.toml"
     script.write_text(SCRIPT)

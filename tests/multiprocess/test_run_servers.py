@@ -52,7 +52,7 @@ def start(
     )
 
 
-@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("servers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> None:
     job = start(tmp_path, servers=servers)
     out, err = job.communicate(timeout=100)
@@ -63,6 +63,7 @@ def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> Non
     assert "Exception" not in err
 
 
+@pytest.mark.long
 def test_the_former_meaning_of_servers(tmp_path: Path) -> None:
     job = start(tmp_path, option="--servers", BRAID_SERVERS="1")
     out, err = job.communicate(timeout=100)
@@ -75,6 +76,7 @@ def test_the_former_meaning_of_servers(tmp_path: Path) -> None:
     assert err.count("braid serve: no strategy has asked for this server") == 1
 
 
+@pytest.mark.long
 def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
     port = free_port()
     job = start(tmp_path, "fail", f"--rdzv-endpoint=localhost:{port}", f"--master-port={port}")
@@ -83,6 +85,7 @@ def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
     assert "braid: rank 1 (process " in err
 
 
+@pytest.mark.long
 def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
     job = start(tmp_path, "wait")
     assert job.stdout is not None

@@ -188,7 +188,7 @@ def undisturbed(rank: Rank) -> list[float]:
     return train(rank, None, 3 * STEPS)[0]
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_ctrl_c_hands_values_and_momentum_over(mode: str) -> None:
     port = free_port()
     with serving(port, 2) as processes:
@@ -207,6 +207,7 @@ def test_ctrl_c_hands_values_and_momentum_over(mode: str) -> None:
         assert all(values == expected for values, _, _ in found)
 
 
+@pytest.mark.long
 def test_the_last_servers_stay_until_the_workers_have_left() -> None:
     port = free_port()
     with serving(port, 2) as processes:
@@ -263,6 +264,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_braid_run_starts_them(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

@@ -49,7 +49,7 @@ def has_gone_on_alone(steps: Steps) -> bool:
 
 @in_lab
 @pytest.mark.alone
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
     repetitions = 4
     with Lab(f"{RANKS + count}x100mbit") as lab:
@@ -126,6 +126,7 @@ def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int
         assert f"rank {victim}" in line
 
 
+@pytest.mark.long
 @in_lab
 def test_one_may_come_later_leave_and_come_again(tmp_path: Path) -> None:
     with (
@@ -175,6 +176,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 @in_lab
 def test_gradients_of_torch_go_through_one(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -139,6 +139,7 @@ def crowd(rank: Rank, seconds: float) -> None:
         stopped.set()
 
 
+@pytest.mark.long_over_tcp
 def test_a_crowd_is_not_silent(wire: str) -> None:
     # Eight busy ranks, far more than there are cores, and the shortest timeout.
     run_ranks(crowd, 8, 8.0, wire=wire, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})

@@ -98,6 +98,7 @@ def test_a_short_cut_is_survived(tmp_path: Path) -> None:
         assert [rank.communicate(timeout=30)[0] for rank in ranks] == ["fine\n", "fine\n"]
 
 
+@pytest.mark.long
 def test_ranks_go_on_without_an_aggregator_that_hangs(tmp_path: Path) -> None:
     with (
         Lab(f"{RANKS + 1}x100mbit") as lab,

@@ -71,6 +71,8 @@ def time_out(rank: Rank) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long_over_tcp
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("function", [equal_dense, average])
 def test_sparse_tensors(function: object, wire: str, size: int) -> None:

@@ -36,6 +36,7 @@ def test_the_page(strategy: str, tmp_path: Path) -> None:
     assert min(map(float, found)) > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("launcher", "mode"), [("torchrun", "async"), ("braid run", "ssp")])
 def test_the_example(launcher: str, mode: str) -> None:
     said = run(launcher, 4, str(ROOT / "examples" / "parameter_server.py"), "--mode", mode)
@@ -45,7 +46,10 @@ def test_the_example(launcher: str, mode: str) -> None:
     assert re.search(r"staleness of the gradients that rank 0's shard got: .*\d+: \d+", said), said
 
 
-@pytest.mark.parametrize(("launcher", "schedule"), [("torchrun", "first_come"), ("braid run", "sync3")])
+@pytest.mark.parametrize(
+    ("launcher", "schedule"),
+    [pytest.param("torchrun", "first_come", marks=pytest.mark.long), ("braid run", "sync3")],
+)
 def test_the_elastic_example(launcher: str, schedule: str) -> None:
     said = run(launcher, 4, str(ROOT / "examples" / "elastic_average.py"), "--schedule", schedule)
     accuracy = re.search(r"test accuracy of the centre ([\d.]+) %", said)
@@ -53,6 +57,7 @@ def test_the_elastic_example(launcher: str, schedule: str) -> None:
     assert float(accuracy[1]) > 93, said
 
 
+@pytest.mark.long
 def test_the_example_of_groups() -> None:
     said = run("braid run", 4, str(ROOT / "examples" / "hybrid.py"), "--groups", "0+1/2/3")
     accuracy = re.search(r"groups \[\[0, 1\], \[2\], \[3\]\], test accuracy ([\d.]+) %", said)

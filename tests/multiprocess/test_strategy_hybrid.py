@@ -71,7 +71,15 @@ def compute(rank: Rank) -> list[Any]:
             return optimizer.groups
 
 
-@pytest.mark.parametrize(("size", "over"), [(1, "shm"), (2, "tcp"), (3, "shm"), (4, "shm"), (5, "tcp")])
+@pytest.mark.parametrize(
+    ("size", "over"),
+    [
+        (1, "shm"),
+        (2, "tcp"),
+        (4, "shm"),
+        *(pytest.param(n, o, marks=pytest.mark.long) for n, o in ((3, "shm"), (5, "tcp"))),
+    ],
+)
 def test_what_groups_compute(size: int, over: str) -> None:
     groups = run_ranks(compute, size, wire=over)
     assert sorted(itertools.chain(*groups[0])) == list(range(size))
@@ -140,11 +148,14 @@ def lose_one(rank: Rank, victim: int, backend: str, mode: str) -> Any:
     return losses
 
 
+MORE_DEATHS = [(3, "braid", "shm", "ssp"), (2, "gloo", "tcp", "async")]
+
+
 @pytest.mark.parametrize(
     ("victim", "backend", "over", "mode"),
     [
-        *[(0, "braid", "shm", "async"), (2, "braid", "tcp", "sync"), (3, "braid", "shm", "ssp")],
-        *[(2, "gloo", "tcp", "async"), (3, "gloo", "shm", "sync")],
+        *[(0, "braid", "shm", "async"), (2, "braid", "tcp", "sync"), (3, "gloo", "shm", "sync")],
+        *[pytest.param(*case, marks=pytest.mark.long) for case in MORE_DEATHS],
     ],
 )
 def test_a_death_ends_its_group_alone(victim: int, backend: str, over: str, mode: str) -> None:

@@ -243,12 +243,14 @@ def refuse_on_one_rank(rank: Rank) -> None:
     assert tensor.tolist() == [rank.size - 1.0] * 10
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [use_views, use_async_views, use_scalars, use_aliases, use_autograd_modes])
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_layouts(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [refuse, refuse_on_one_rank])
 def test_wrong_arguments_harm_nobody(function: object, wire: str) -> None:
     run_ranks(function, 3, wire=wire)

@@ -353,7 +353,8 @@ def find_futures_complete(rank: Rank) -> None:
             tensor.fill_(1)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.long_over_tcp
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "function", [chain_callbacks, fail_in_a_callback, keep_tensors_alive, answer_questions, start_many_groups]
 )
@@ -361,7 +362,8 @@ def test_work_and_group(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.long_over_tcp
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "function",
     [have_futures, find_futures_complete, wait_in_a_callback, ask_while_results_go_home, wait_without_the_gil],
@@ -370,6 +372,7 @@ def test_futures(function: object, wire: str, size: int) -> None:
     run_ranks(function, size, wire=wire)
 
 
+@pytest.mark.long_over_tcp
 @pytest.mark.parametrize("function", [begin_again, never_destroy, fork_children, fork_and_join])
 def test_process_life(function: object, wire: str) -> None:
     run_ranks(function, 2, wire=wire, join=False, timeout_s=60)

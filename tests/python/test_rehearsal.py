@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 from braid import _core
 
 ARITHMETIC = ("sum", "avg", "product", "min", "max")
@@ -21,6 +22,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex number is two of these
 FLOAT8 = {"float8_e4m3fn": (3, 0x7E), "float8_e5m2": (2, 0x7B)}  # bits of the significand, the largest number
 MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+LONG_SIZES = (6, 7, 9)  # they have odd parts and rests, and so have 3 and 5
 PRIME = 1009
 LARGE = 50_021
 HUGE = 300_007
@@ -193,10 +195,10 @@ def run(text: str, inputs: list[list[np.ndarray]], outputs: list[list[np.ndarray
     )
 
 
-def every(collective: str, ranks: range = range(1, 10)) -> list[tuple[str, int]]:
+def every(collective: str, ranks: range = range(1, 10)) -> list[ParameterSet]:
     """Fewer sizes for what is made of other families: the C++ tests have them all."""
     return [
-        (family, n)
+        pytest.param(family, n, marks=[pytest.mark.long] if n in LONG_SIZES else [])
         for family in _core.families(collective)
         for n in (ranks[::4] if family.startswith("hierarchical") else ranks)
     ]
