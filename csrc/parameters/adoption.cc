@@ -11,42 +11,43 @@ namespace {
 constexpr milliseconds kOffersDue{1000};
 // How long the chosen worker may take to begin to install a shard. Then another one is chosen.
 constexpr milliseconds kInstallDue{10'000};
-// The same where the owner hands the shard over. It gives it to one worker only, so to choose another one is safe, and
-// that one hears from the owner if the shard stays there.
-constexpr milliseconds kTakeDue{200};
 
 }  // namespace
 
 // All workers that had the lost server ask its successor. The one with the newest values installs them.
-Verdict Server::adopt_locked(const Job& job, Entry& entry) {
-  if (job.call.hand_over == HandOver::kKeep) return keep_locked(entry);
+Verdict Server::adopt_locked(Job& job, Entry& entry) {
+  const bool is_kept = job.call.hand_over == HandOver::kKeep;
+  if (is_kept && !is_sealed_) stay_locked();
+  if (is_kept && entry.is_given && entry.gone_to < 0 && entry.given_to == job.worker) {
+    entry.is_given = false;  // this worker found no other server for it
+    entry.given_to = -1;
+    entry.shard.give_up(false);
+  }
   if (entry.is_here()) return Verdict::kDone;
-  const bool is_given = job.call.hand_over == HandOver::kYes;
-  if (!is_given && owner_lives_ && owner_lives_(job.call.shard)) return Verdict::kWait;
+  // Who leaves takes over nothing. But a worker that was told to bring values may be on its way.
+  if (!may_take(job, entry) && entry.adoption.chosen < 0) {
+    refuse(job, entry);
+    return Verdict::kFailed;
+  }
+  if (owner_lives_ && owner_lives_(job.call.shard)) return Verdict::kWait;
   Adoption& adoption = entry.adoption;
   const auto now = Clock::now();
   if (adoption.offers.empty()) adoption.began = now;
   adoption.offers[job.worker] = job.call.base;
-  const milliseconds due = is_given ? kTakeDue : kInstallDue;
-  const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + due;
-  // Who was told to bring the shard and asks again could not. Another one may.
-  if (!is_chosen_gone && adoption.chosen == job.worker && adoption.is_told) {
-    const auto after = adoption.offers.upper_bound(job.worker);
-    adoption.chosen = (after == adoption.offers.end() ? adoption.offers.begin() : after)->first;
-    adoption.is_told = false;
-    adoption.chosen_at = now;
-  }
   const bool have_all_offered = adoption.offers.size() >= workers_.size();
-  if (is_chosen_gone && (is_given || have_all_offered || now > adoption.began + kOffersDue)) {
+  const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + kInstallDue;
+  if (is_chosen_gone && (have_all_offered || now > adoption.began + kOffersDue)) {
     const auto newest = std::max_element(adoption.offers.begin(), adoption.offers.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (entry.is_dormant &&
+        entry.shard.version() >= newest->second) {  // it came from the lost server just in time
+      entry.is_dormant = false;
+      return Verdict::kDone;
+    }
     adoption.chosen = newest->first;
-    adoption.is_told = false;
     adoption.chosen_at = now;
   }
-  if (adoption.chosen != job.worker) return Verdict::kWait;
-  adoption.is_told = true;
-  return Verdict::kSend;
+  return adoption.chosen == job.worker ? Verdict::kSend : Verdict::kWait;
 }
 
 }  // namespace braid

@@ -82,6 +82,7 @@ ParameterService::ParameterService(ServiceSetup setup, std::shared_ptr<EngineImp
       is_worker_(setup_.member < setup_.workers || setup_.is_late),
       residuals_(setup_.server.coding.push, counts_of(extents_), setup_.member),
       versions_(extents_.size()),
+      moves_(extents_.size()),
       rescues_(extents_.size()) {
   for (size_t i = 0; i < setup_.servers.size(); ++i) {
     homes_.emplace_back(static_cast<int>(i));

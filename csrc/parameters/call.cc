@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parameters/call.h"
 
+#include <cstring>
+
 #include "base/limits.h"
 
 namespace braid {
@@ -32,8 +34,14 @@ std::string name_of(CallKind kind) {
     case CallKind::kRestore: return "restore";
     case CallKind::kLeave: return "leave";
     case CallKind::kMap: return "map";
+    case CallKind::kFind: return "find";
+    case CallKind::kMoved: return "moved";
   }
   return "an unknown call";
+}
+
+bool same(const Table& a, const Table& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
 }
 
 Status check(const Call& call, const CallLimits& limits) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of a worker to a server, and the server's answers. A call is a Call, then its table of numbers if it has one,
-// then its body. An answer is an Answer, then its body. Calls of one worker to one server are answered in order.
+// then its body. An answer is an Answer, then its body. Calls of one worker to one server go in lanes: one for each shard,
+// and lane 0 for all that must not wait behind them. Calls of one lane are answered in order; lanes do not wait for each
+// other.
 #pragma once
 
 #include <atomic>
@@ -16,7 +18,7 @@
 
 namespace braid {
 
-inline constexpr uint32_t kCallVersion = 2;    // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kCallVersion = 3;    // raised with every change of Call, RangeNumbers or Answer
 inline constexpr uint32_t kMostRanges = 4096;  // of one table
 inline constexpr size_t kMostSettingsBytes = 65536;
 inline constexpr size_t kMostAnswerTextBytes = 4096;
@@ -32,17 +34,20 @@ enum class CallKind : uint8_t {
   kRestore,   // body: as the answer of kSnapshot
   kLeave,     // the worker needs this server no more
   kMap,       // answer: the handle of the shard's mapped memory (MappedShard), kMapTextBytes long
+  kFind,      // asks whether the shard is here: kDone, or kWait
+  kMoved,     // tells the former server that the shard is at `place` now
 };
-inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kMap);
+inline constexpr uint8_t kLastCallKind = static_cast<uint8_t>(CallKind::kMoved);
 std::string name_of(CallKind kind);
 inline bool is_push(CallKind kind) { return kind == CallKind::kPush || kind == CallKind::kPushPull; }
 inline std::string worker_text(int worker) { return "worker " + std::to_string(worker); }
 
-// A server that leaves hands its shards over (handover.cc). Calls that belong to that say so.
+// A server that leaves hands its shards over (handover.cc). Calls that belong to that, or to a rescue, say so.
 enum class HandOver : uint8_t {
   kNo = 0,
-  kYes,   // kAdopt, kSnapshot, kRestore: of a shard that its server gives away
-  kKeep,  // kAdopt, to the server that wants to leave: there is no other one, it must stay
+  kYes,   // kSnapshot, kRestore: of a shard that its server gives away; kInstall: of one that was lost;
+          // kLeave: to a server that leaves
+  kKeep,  // kAdopt, kRestore: all other servers leave, too. This one must take or keep the shard, and stay
 };
 
 struct Call {
@@ -57,10 +62,21 @@ struct Call {
   uint64_t steps = 0;   // kRestore: updates so far
   uint64_t body_bytes = 0;
   uint32_t codec = 0;  // of the update (number_of(); 0: float32)
-  uint32_t unused = 0;
-  uint64_t more = 0;
+  uint32_t place = 0;  // kMoved: of the new server, in the list of servers
+  uint64_t moves = 0;  // how often the shard has moved, as the worker knows; kRestore, kMoved: with this move
 };
 static_assert(sizeof(Call) == 64);
+
+inline size_t lane_of(const Call& call) {
+  switch (call.kind) {
+    case CallKind::kJoin:
+    case CallKind::kAdopt:
+    case CallKind::kLeave:
+    case CallKind::kFind:
+    case CallKind::kMoved: return 0;
+    default: return call.hand_over == HandOver::kNo ? size_t{1} + call.shard : 0;
+  }
+}
 
 // The numbers of a rule for a part of the vector. `end` counts elements of the whole vector, not of the shard.
 struct RangeNumbers {
@@ -68,6 +84,7 @@ struct RangeNumbers {
   RuleNumbers numbers;
 };
 using Table = std::vector<RangeNumbers>;
+bool same(const Table& a, const Table& b);  // to the bit
 
 // After values and state, a hand-over has kMostTurns rows. The first: who pushed last, and how many rows follow. The
 // others: a worker, and how many updates it has made.
@@ -80,14 +97,17 @@ inline constexpr size_t kMostTurns = 1024;
 
 // How many float32 a snapshot of the call's shard has, or takes to be restored.
 inline size_t snapshot_floats(const Call& call, int state_vectors) {
-  const size_t turns = call.hand_over == HandOver::kYes ? kMostTurns * sizeof(Turn) / sizeof(float) : 0;
+  const size_t turns = call.hand_over != HandOver::kNo ? kMostTurns * sizeof(Turn) / sizeof(float) : 0;
   return call.count * (1 + static_cast<size_t>(state_vectors)) + turns;
 }
+
+// The number under which the parts of a lane's call travel.
+inline uint64_t lane_number(size_t lane, uint64_t call) { return uint64_t{lane} << 40 | call; }
 
 enum class Verdict : uint8_t {
   kDone = 0,
   kFailed,  // `code` says how; the body has the reason
-  kWait,    // kAdopt: not decided yet, ask again
+  kWait,    // kAdopt, kSnapshot, kLeave: not yet, ask again; kFind: not here
   kSend,    // kAdopt: this worker installs the shard
 };
 
@@ -101,7 +121,9 @@ struct Answer {
   uint64_t shard_version = 0;  // number of updates in the values
   uint64_t steps = 0;          // kSnapshot
   uint64_t body_bytes = 0;
-  uint64_t more[3] = {};
+  uint64_t moves = 0;     // how often the shard has moved, as the server knows
+  uint64_t moved_to = 0;  // with has_moved: 1 + the place of its new server; 0: it is on its way
+  uint64_t more = 0;
 };
 static_assert(sizeof(Answer) == 64);
 

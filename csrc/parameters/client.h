@@ -42,7 +42,7 @@ struct ClientCall {
 class Client {
  public:
   virtual ~Client() = default;
-  // Starts a call; it is over later, or at once. Calls are answered in the order started.
+  // Starts a call; it is over later, or at once. Calls of one lane are answered in the order started.
   virtual void start(ClientCall& call) = 0;
   // Moves what can move. True if anything moved. Returns false at once if another thread polls.
   virtual bool poll() = 0;

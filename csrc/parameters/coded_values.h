@@ -3,7 +3,7 @@
 // sends the difference to the present values, and both ends add the decoded difference. So what one message lacks is in
 // the next one, and errors do not add up. It does not matter how many versions the worker has left out.
 //
-// Answers of one pair come in order, or the pair ends. So both ends have the same bits, and a new pair begins with the
+// Answers for one shard come in order, or the pair ends. So both ends have the same bits, and a new pair begins with the
 // values themselves.
 //
 // Thread safety: none.

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a server that leaves gives its shards away. It refuses all calls for them. A worker that is refused asks the next
-// server to adopt the shard. That server chooses one worker, which takes a snapshot here and restores it there. Then all
-// repeat the refused calls. So nothing is lost, and nothing is applied twice.
+// How a server that leaves gives its shards away. It alone decides where a shard is, until the shard has arrived:
+//
+// 1. The shard is frozen. The server refuses all calls for it, also those that wait. Nothing of them is done.
+// 2. The first worker that asks gets a snapshot (kSnapshot). The others ask again.
+// 3. That worker brings it to another server (kRestore), which does not leave. There the shard is dormant.
+// 4. It tells the former server (kMoved), which tells all others. Their calls wake the shard up.
+//
+// If the worker dies before step 4, the next one that asks gets the snapshot. If all servers leave, one of them stays:
+// the living one with the lowest place in the list. Workers bring it shards with HandOver::kKeep.
 #include <algorithm>
 #include <cstring>
 
@@ -9,17 +15,11 @@
 #include "parameters/server.h"
 
 namespace braid {
-namespace {
-
-// How long a chosen worker may take to restore a snapshot. Until then this server does not take the shard back.
-constexpr milliseconds kRestoreDue{10'000};
-
-}  // namespace
 
 void Server::leave() {
   const std::lock_guard lock(mutex_);
   is_leaving_ = true;
-  for (Entry& entry : entries_) entry.shard.give_up(true);
+  for (Entry& entry : entries_) freeze(entry);
   settle_locked();
 }
 
@@ -28,40 +28,51 @@ bool Server::is_leaving() const {
   return is_leaving_;
 }
 
-bool Server::has_moved(const Job& job, const Entry& entry) const {
-  if (job.is_applied || job.call.hand_over == HandOver::kKeep) return false;
-  const bool is_round_open = options_.mode == Mode::kSync && entry.summed > 0;  // it ends here
-  switch (job.call.kind) {
-    case CallKind::kAdopt:
-      // Who leaves takes over nothing, unless its owner died: then it may be the last one. A worker that was told to
-      // bring the shard here may be on its way, and all must find it in one place.
-      return is_leaving_ && job.call.hand_over == HandOver::kYes && !entry.is_here() && entry.adoption.chosen < 0;
-    case CallKind::kSnapshot:
-    case CallKind::kRestore:
-      if (job.call.hand_over != HandOver::kNo) return false;
-      [[fallthrough]];
-    case CallKind::kPush:
-    case CallKind::kPushPull:
-    case CallKind::kPull: return entry.is_given || (is_leaving_ && entry.shard.is_installed() && !is_round_open);
-    default: return false;
+// A round that is open begins anew elsewhere: its updates are refused, too.
+void Server::freeze(Entry& entry) {
+  entry.shard.give_up(true);
+  if (entry.summed == 0) return;
+  for (Job* job : waiting_) {
+    const auto index = static_cast<size_t>(job->call.shard);
+    if (index >= entries_.size() || &entries_[index] != &entry) continue;
+    const auto progress = entry.progress.find(job->worker);
+    if (progress != entry.progress.end() && progress->second.has_contributed) job->is_applied = false;
   }
+  for (auto& [worker, progress] : entry.progress) progress.has_contributed = false;
+  updates_ -= static_cast<uint64_t>(entry.summed);
+  entry.summed = 0;
 }
 
-// A worker takes the shard from here to another server.
+bool Server::has_moved(const Job& job, const Entry& entry) const {
+  if (job.is_applied || lane_of(job.call) == 0) return false;
+  if (job.call.kind == CallKind::kInstall || job.call.kind == CallKind::kMap) return false;
+  return entry.is_given || (is_leaving_ && entry.shard.is_installed());
+}
+
+void Server::refuse(Job& job, const Entry& entry) const {
+  job.answer.has_moved = 1;
+  if (entry.is_given && entry.gone_to >= 0) {
+    job.answer.moved_to = static_cast<uint64_t>(entry.gone_to) + 1;
+    job.answer.moves = entry.given_moves;
+  }
+  job.status = {Code::kAborted, "this server leaves, and its shard goes to another one"};
+}
+
+// A worker asks for the shard, to take it to another server.
 void Server::give(Job& job, Entry& entry) {
+  if (entry.is_given && entry.gone_to >= 0) return refuse(job, entry);
   if (!is_leaving_ && !entry.is_given) {
     job.status = {Code::kAborted, "this server stays, and keeps its shards"};
     return;
   }
-  // Workers may have asked different servers. Only one gets the shard, or there would be two of it.
   if (entry.is_given && entry.given_to >= 0 && entry.given_to != job.worker) {
-    job.answer.has_moved = 1;
-    job.status = {Code::kAborted, worker_text(entry.given_to) + " takes this shard to another server"};
+    job.answer.verdict = Verdict::kWait;
     return;
   }
   entry.is_given = true;
   entry.given_to = job.worker;
-  entry.given_at = Clock::now();
+  entry.given_moves = std::max(entry.given_moves, entry.moves) + 1;
+  job.answer.moves = entry.given_moves;
   std::vector<Turn> turns(kMostTurns);
   size_t rows = 1;
   for (const auto& [worker, progress] : entry.progress) {
@@ -72,11 +83,35 @@ void Server::give(Job& job, Entry& entry) {
   std::memcpy(after, turns.data(), kMostTurns * sizeof(Turn));
 }
 
-// A worker brings the shard from another server.
-Status Server::take(const Job& job, Entry& entry) {
-  if (Status bad = entry.shard.restore(job.update, job.call.steps, job.call.base); !bad.ok()) return bad;
-  entry.is_given = false;
+// The worker has brought the shard elsewhere.
+void Server::note_move(Job& job, Entry& entry) {
+  if (!entry.is_given || entry.given_to != job.worker || entry.given_moves != job.call.moves) {
+    job.status = {Code::kAborted, "another worker takes this shard elsewhere"};
+    return;
+  }
+  entry.gone_to = static_cast<int>(job.call.place);
   entry.given_to = -1;
+}
+
+// A server that leaves takes no shard, unless all leave and it must stay; or unless it has a copy already, which it
+// passes on.
+bool Server::may_take(const Job& job, const Entry& entry) const {
+  if (is_sealed_) return false;
+  return !is_leaving_ || job.call.hand_over == HandOver::kKeep || entry.is_dormant;
+}
+
+// A worker brings the shard from another server.
+void Server::take(Job& job, Entry& entry) {
+  if (entry.is_here() && entry.moves >= job.call.moves) return;
+  if (!may_take(job, entry)) return refuse(job, entry);
+  if (job.call.hand_over == HandOver::kKeep) stay_locked();
+  job.status = entry.shard.restore(job.update, job.call.steps, job.call.base);
+  if (!job.status.ok()) return;
+  if (!is_leaving_) entry.shard.give_up(false);
+  entry.is_given = false;
+  entry.given_to = entry.gone_to = -1;
+  entry.is_dormant = true;
+  entry.moves = job.call.moves;
   entry.adoption = {};
   std::vector<Turn> turns(kMostTurns);
   const float* const after = job.update + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
@@ -87,18 +122,28 @@ Status Server::take(const Job& job, Entry& entry) {
     const auto known = entry.progress.find(turns[row].worker);
     if (known != entry.progress.end()) known->second.clock = turns[row].clock;
   }
-  return {};
 }
 
-// A worker found no other server. A shard that was given away and arrived nowhere belongs to this one again.
-Verdict Server::keep_locked(Entry& entry) {
-  if (entry.is_given && Clock::now() < entry.given_at + kRestoreDue) return Verdict::kWait;
-  entry.is_given = false;
-  entry.given_to = -1;
-  if (is_leaving_) log(LogLevel::kWarning, "a parameter server stays: no other one is left");
+// All servers leave, and this one was chosen to stay. What was given away stays away.
+void Server::stay_locked() {
+  if (!is_leaving_) return;
+  log(LogLevel::kWarning, "a parameter server stays: no other one is left");
   is_leaving_ = false;
-  for (Entry& other : entries_) other.shard.give_up(other.is_given);
-  return Verdict::kDone;
+  for (Entry& entry : entries_) entry.shard.give_up(entry.is_given);
+}
+
+Status Server::farewell(int worker, Verdict& verdict) {
+  const std::lock_guard lock(mutex_);
+  if (!is_leaving_) return {Code::kAborted, "this server stays, and " + worker_text(worker) + " may need it"};
+  const bool holds_any = std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.shard.is_installed() && !(entry.is_given && entry.gone_to >= 0);
+  });
+  if (holds_any) {
+    verdict = Verdict::kWait;
+  } else {
+    is_sealed_ = true;
+  }
+  return {};
 }
 
 }  // namespace braid

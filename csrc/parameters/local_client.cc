@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <deque>
+#include <list>
 #include <utility>
 
 #include "base/caught.h"
@@ -45,7 +45,7 @@ class LocalClient final : public Client {
   const int worker_;
   Residuals& residuals_;
   mutable std::mutex mutex_;
-  std::deque<Open> open_;
+  std::list<Open> open_;
   Status failure_;
 };
 
@@ -97,12 +97,16 @@ bool LocalClient::poll() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   bool moved = false;
-  while (!open_.empty() && open_.front().job.done.load(std::memory_order_acquire)) {
-    ClientCall* const call = open_.front().call;
-    call->answer = open_.front().job.answer;
-    Status outcome = std::move(open_.front().job.status);
-    if (!outcome.ok()) keep(open_.front());
-    open_.pop_front();
+  for (auto at = open_.begin(); at != open_.end();) {
+    if (!at->job.done.load(std::memory_order_acquire)) {
+      ++at;
+      continue;
+    }
+    ClientCall* const call = at->call;
+    call->answer = at->job.answer;
+    Status outcome = std::move(at->job.status);
+    if (!outcome.ok()) keep(*at);
+    at = open_.erase(at);
     call->finish(std::move(outcome));
     moved = true;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstring>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/caught.h"
@@ -9,10 +10,6 @@
 
 namespace braid {
 namespace {
-
-bool same(const Table& a, const Table& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
-}
 
 bool brings_values(const ClientCall& call) {
   return !call.into.empty() && (call.call.kind == CallKind::kPull || call.call.kind == CallKind::kPushPull);
@@ -48,7 +45,8 @@ class RemoteClient final : public Client {
   }
   size_t open_calls() const override {
     const std::lock_guard lock(mutex_);
-    return open_.size();
+    return std::accumulate(lanes_.begin(), lanes_.end(), size_t{0},
+                           [](size_t calls, const auto& lane) { return calls + lane.second.open.size(); });
   }
   size_t kept_bytes() const override;
 
@@ -66,15 +64,22 @@ class RemoteClient final : public Client {
     Message update;  // encoded; kept until the server has applied it
     Message values;  // encoded
   };
+  struct Lane {
+    explicit Lane(size_t number) : index(number) {}
+    const size_t index;
+    std::deque<Open> open;  // by number, from `first`
+    uint64_t first = 0;
+    Table table;  // the last one sent
+  };
 
-  bool step();
-  bool take_answer(Open& open);
+  bool step(Lane& lane);
+  bool take_answer(Lane& lane);
   void encode_update(Open& open);
   // A push that was not applied: its update belongs to the residual again.
   void keep(const Open& open);
   Status decode_values(Open& open);
   Message message_of(size_t bytes);
-  void finish_front(Status outcome);
+  void finish_front(Lane& lane, Status outcome);
   void fail_locked(const Status& why);
 
   const std::unique_ptr<Pair> pair_;
@@ -82,9 +87,7 @@ class RemoteClient final : public Client {
   Residuals& residuals_;
   const std::optional<Codec> pull_;
   mutable std::mutex mutex_;
-  std::deque<Open> open_;  // by number, from first_
-  uint64_t first_ = 0;
-  Table table_;  // the last one sent
+  std::map<size_t, Lane> lanes_;
   ReceivedValues values_;
   std::vector<Message> spare_;  // memory of earlier messages
   bool is_watching_ = false;
@@ -103,15 +106,16 @@ void RemoteClient::start(ClientCall& call) {
     return call.finish(failure_);
   }
   const Status thrown = caught("starting a call", [&] {
-    const uint64_t number = first_ + open_.size();
-    Open& open = open_.emplace_back(call);
+    Lane& lane = lanes_.try_emplace(lane_of(call.call), lane_of(call.call)).first->second;
+    const uint64_t number = lane_number(lane.index, lane.first + lane.open.size());
+    Open& open = lane.open.emplace_back(call);
     encode_update(open);
     const ConstBytes body = open.is_encoded ? ConstBytes(open.update) : call.body;
     call.call.body_bytes = body.size();
     call.call.ranges = 0;
-    if (call.table && !same(*call.table, table_)) {
-      table_ = *call.table;
-      call.call.ranges = static_cast<uint32_t>(table_.size());
+    if (call.table && !same(*call.table, lane.table)) {
+      lane.table = *call.table;
+      call.call.ranges = static_cast<uint32_t>(lane.table.size());
     }
     pair_->send(Pair::Part::kCall, number, bytes_of_object(std::as_const(call.call)), &open.sends[0]);
     if (call.call.ranges > 0) {
@@ -128,20 +132,25 @@ bool RemoteClient::poll() {
   if (!lock || !failure_.ok()) return false;
   bool moved = pair_->poll();
   const Status thrown = caught("taking an answer", [&] {
-    while (failure_.ok() && step()) moved = true;
-    if (is_watching_ && failure_.ok() && open_.empty() && watch_.done()) fail_locked(watch_.status());
+    bool is_idle = true;
+    for (auto& [index, lane] : lanes_) {
+      while (failure_.ok() && step(lane)) moved = true;
+      is_idle &= lane.open.empty();
+    }
+    if (is_watching_ && failure_.ok() && is_idle && watch_.done()) fail_locked(watch_.status());
   });
   if (!thrown.ok()) fail_locked(thrown);
   return moved;
 }
 
-bool RemoteClient::step() {
-  if (open_.empty()) return false;
-  Open& open = open_.front();
+bool RemoteClient::step(Lane& lane) {
+  if (lane.open.empty()) return false;
+  Open& open = lane.open.front();
   ClientCall& call = *open.call;
   if (!open.is_posted) {
     open.is_posted = true;
-    pair_->recv(Pair::Part::kAnswer, first_, bytes_of_object(call.answer), &open.receive);
+    pair_->recv(Pair::Part::kAnswer, lane_number(lane.index, lane.first), bytes_of_object(call.answer),
+                &open.receive);
   }
   if (!open.receive.done()) {
     if (Clock::now() < call.deadline) return false;
@@ -158,7 +167,7 @@ bool RemoteClient::step() {
     fail_locked(open.receive.status());
     return true;
   }
-  if (!open.has_answer) return take_answer(open);
+  if (!open.has_answer) return take_answer(lane);
   // An answer proves that the server has all parts of the call.
   if (!std::all_of(std::begin(open.sends), std::end(open.sends),
                    [](const Request& sent) { return sent.done(); })) {
@@ -167,23 +176,25 @@ bool RemoteClient::step() {
   received_bytes_.fetch_add(call.answer.body_bytes, std::memory_order_relaxed);
   if (call.answer.verdict == Verdict::kFailed) {
     const bool is_known = call.answer.code > Code::kOk && call.answer.code <= Code::kInternal;
-    finish_front({is_known ? call.answer.code : Code::kInternal, peer_ + ": " + open.text});
+    finish_front(lane, {is_known ? call.answer.code : Code::kInternal, peer_ + ": " + open.text});
   } else if (Status bad = decode_values(open); !bad.ok()) {
     fail_locked(bad);
   } else {
-    finish_front({});
+    finish_front(lane, {});
   }
   return true;
 }
 
 // Receives the body of an answer, if it has one.
-bool RemoteClient::take_answer(Open& open) {
+bool RemoteClient::take_answer(Lane& lane) {
+  Open& open = lane.open.front();
   open.has_answer = true;
   const ClientCall& call = *open.call;
   const Answer& answer = call.answer;
   const bool failed = answer.verdict == Verdict::kFailed;
   const bool is_coded = !failed && answer.codec != 0 && brings_values(call) && answer.codec == number_of(pull_);
-  const size_t whole = is_coded ? body_bytes(pull_, call.call.count) : call.into.size();
+  const size_t bytes = answer.verdict == Verdict::kWait ? 0 : call.into.size();
+  const size_t whole = is_coded ? body_bytes(pull_, call.call.count) : bytes;
   const uint64_t expected = failed ? std::min<uint64_t>(answer.body_bytes, kMostAnswerTextBytes) : whole;
   if (answer.version != kCallVersion || answer.body_bytes != expected) {
     fail_locked({Code::kMismatch, peer_ + " answers " + name_of(call.call.kind) + " with " +
@@ -196,7 +207,7 @@ bool RemoteClient::take_answer(Open& open) {
   if (is_coded) open.values = message_of(whole);
   const Bytes coded = is_coded ? Bytes(open.values) : call.into;
   const Bytes into = failed ? std::as_writable_bytes(std::span(open.text)) : coded;
-  pair_->recv(Pair::Part::kAnswerBody, first_, into, &open.receive);
+  pair_->recv(Pair::Part::kAnswerBody, lane_number(lane.index, lane.first), into, &open.receive);
   return true;
 }
 
@@ -247,18 +258,21 @@ size_t RemoteClient::kept_bytes() const {
   const std::lock_guard lock(mutex_);
   size_t bytes = values_.bytes();
   for (const Message& message : spare_) bytes += message.capacity();
-  for (const Open& open : open_) bytes += open.update.capacity() + open.values.capacity();
+  for (const auto& [index, lane] : lanes_) {
+    for (const Open& open : lane.open) bytes += open.update.capacity() + open.values.capacity();
+  }
   return bytes;
 }
 
-void RemoteClient::finish_front(Status outcome) {
-  ClientCall* const call = open_.front().call;
-  if (!outcome.ok()) keep(open_.front());
-  for (Message* message : {&open_.front().update, &open_.front().values}) {
+void RemoteClient::finish_front(Lane& lane, Status outcome) {
+  Open& open = lane.open.front();
+  ClientCall* const call = open.call;
+  if (!outcome.ok()) keep(open);
+  for (Message* message : {&open.update, &open.values}) {
     if (message->capacity() > 0) spare_.push_back(std::move(*message));
   }
-  open_.pop_front();
-  ++first_;
+  lane.open.pop_front();
+  ++lane.first;
   call->finish(std::move(outcome));
 }
 
@@ -267,7 +281,9 @@ void RemoteClient::fail_locked(const Status& why) {
   if (!failure_.ok()) return;
   failure_ = (why.ok() ? Status(Code::kPeerLost, "it has left") : why).within(peer_ + " is lost");
   pair_->fail(why);
-  while (!open_.empty()) finish_front(failure_);
+  for (auto& [index, lane] : lanes_) {
+    while (!lane.open.empty()) finish_front(lane, failure_);
+  }
 }
 
 }  // namespace

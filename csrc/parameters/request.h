@@ -31,6 +31,7 @@ class ParameterRequest {
 
   std::deque<ClientCall> calls_;  // by shard
   std::deque<int> places_;        // of the servers that were called
+  std::deque<bool> is_parked_;    // calls that wait until their shard has a home
   CallKind kind_ = CallKind::kPull;
   std::vector<uint64_t> versions_;
   // Once it is done: a whole vector of values for a rescue, or null.

@@ -24,6 +24,7 @@ ParameterService::Request ParameterService::start(CallKind kind, const float* ne
   request->kind_ = kind;
   request->newest_ = newest;
   const Deadline deadline = call_deadline();
+  std::vector<size_t> due;
   std::unique_lock lock(mutex_);
   request->versions_ = versions_;
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
@@ -32,15 +33,18 @@ ParameterService::Request ParameterService::start(CallKind kind, const float* ne
     call.call.shard = static_cast<uint16_t>(shard);
     call.call.count = extents_[shard].count;
     call.call.base = versions_[shard];
+    call.call.moves = moves_[shard];
     call.deadline = deadline;
     request->places_.push_back(homes_[shard].load());
+    request->is_parked_.push_back(!may_start(shard, nullptr));
     fill(shard, call);
     call.begin();
+    if (!request->is_parked_.back()) due.push_back(shard);
   }
   open_.push_back(request);
   const Status failure = failure_;
   lock.unlock();  // a mapped shard is changed right here, and others need the lock
-  for (size_t shard = 0; shard < extents_.size(); ++shard) start_call(shard, *request, failure);
+  for (const size_t shard : due) start_call(shard, *request, failure);
   return request;
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's part in taking the shard of a lost server to another one.
+// A worker's part in finding another server for a shard. If its server was lost, all workers ask the next one in the
+// list, and one of them brings its values (adoption.cc). If its server leaves, one worker takes the shard to the next
+// one that does not leave (handover.cc).
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -17,45 +20,67 @@ constexpr milliseconds kRescueTime{30'000};
 
 // Does nothing if the shard has another home already, or is being rescued. `leaves`: its server lives, but leaves.
 void ParameterService::begin_rescue(size_t shard, const Status& why, bool leaves) {
-  const auto home = static_cast<size_t>(homes_[shard].load());
-  const bool is_lost = lost_[home].load();
-  if (rescues_[shard] || !(is_lost || leaves)) return;
+  const int home = homes_[shard].load();
+  const bool was_lost = is_lost(home);
+  if (rescues_[shard] || !(was_lost || leaves)) return;
   auto rescue = std::make_unique<Rescue>();
   rescue->shard = static_cast<int>(shard);
-  rescue->from = rescue->to = static_cast<int>(home);
-  rescue->is_hand_over = !is_lost;
-  rescue->due = is_lost ? Clock::now() + kRescueTime : call_deadline();
+  rescue->from = home;
+  rescue->is_hand_over = !was_lost;
+  rescue->state = was_lost ? Rescue::State::kFinding : Rescue::State::kTaking;
+  rescue->due = was_lost ? Clock::now() + kRescueTime : call_deadline();
   rescue->why = why;
-  log(is_lost ? LogLevel::kWarning : LogLevel::kInfo, "parameter service \"" + setup_.name +
-                                                          "\": " + why.message() + "; shard " +
-                                                          std::to_string(shard) + " moves to another server");
-  ask_next_server(*rescue);
+  rescue->ask_at = Clock::now();
+  log(was_lost ? LogLevel::kWarning : LogLevel::kInfo, "parameter service \"" + setup_.name +
+                                                           "\": " + why.message() + "; shard " +
+                                                           std::to_string(shard) + " moves to another server");
   rescues_[shard] = std::move(rescue);
+  choose(*rescues_[shard]);
 }
 
-void ParameterService::ask_next_server(Rescue& rescue) {
+// Chooses `to`: the next place in the circle that lives and has not refused. If all have refused, because they leave,
+// one of them must stay: the first of the list, which may be `from`. So all workers choose the same one.
+void ParameterService::choose(Rescue& rescue) {
   std::vector<bool> lives;
-  for (size_t place = 0; place < clients_.size(); ++place)
-    lives.push_back(clients_[place] && !lost_[place].load());
-  rescue.to = successor_of(rescue.to, lives);
-  if (rescue.is_hand_over && rescue.to < 0) rescue.to = rescue.from;
-  rescue.state = Rescue::State::kAsk;
-  rescue.ask_at = Clock::now();
-  if (rescue.to < 0) failure_ = rescue.why.within("no parameter server is left");
+  bool has_living = false;
+  for (int place = 0; place < static_cast<int>(clients_.size()); ++place) {
+    has_living |= !is_lost(place);
+    lives.push_back(!is_lost(place) && !rescue.refused.contains(place));
+  }
+  if (!has_living) {
+    failure_ = rescue.why.within("no parameter server is left");
+    return;
+  }
+  if (!rescue.is_forced) {
+    rescue.to = successor_of(rescue.from, lives);
+    if (rescue.to >= 0) return;
+    rescue.is_forced = true;
+    rescue.refused.clear();
+    return choose(rescue);
+  }
+  const auto first = std::find(lives.begin(), lives.end(), true);
+  if (first != lives.end()) {
+    rescue.to = static_cast<int>(first - lives.begin());
+    return;
+  }
+  rescue.is_forced = false;  // those that could not stay are about to end: the others may have changed their mind
+  rescue.refused.clear();
+  rescue.ask_at = Clock::now() + kAskAgain;
+  rescue.to = successor_of(rescue.from, lives);
 }
 
 void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOver hand_over) {
   const auto shard = static_cast<size_t>(rescue.shard);
   ClientCall& call = rescue.call;
-  const uint64_t version = rescue.state == Rescue::State::kTaking ? call.answer.shard_version : versions_[shard];
-  const uint64_t steps = call.answer.steps;
   call.call = {};
   call.call.kind = kind;
   call.call.hand_over = hand_over;
   call.call.shard = static_cast<uint16_t>(shard);
   call.call.count = extents_[shard].count;
-  call.call.base = version;
-  call.call.steps = steps;
+  call.call.base = kind == CallKind::kRestore ? rescue.version : versions_[shard];
+  call.call.steps = rescue.steps;
+  call.call.moves = rescue.is_hand_over ? rescue.moves : moves_[shard] + 1;
+  call.call.place = static_cast<uint32_t>(rescue.to);
   call.body = {};
   call.into = {};
   if (kind == CallKind::kInstall) {
@@ -67,6 +92,7 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
     call.body = std::as_bytes(std::span(rescue.taken));
   }
   call.answer = {};
+  call.status = {};
   call.deadline = call_deadline();
   clients_[static_cast<size_t>(place)]->start(call);
 }
@@ -74,7 +100,8 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
 bool ParameterService::move_rescue(size_t shard) {
   if (!rescues_[shard] || !failure_.ok()) return false;
   Rescue& rescue = *rescues_[shard];
-  if (rescue.state == Rescue::State::kAsk) {
+  if (!rescue.call.is_over()) return false;
+  if (!rescue.has_asked) {
     const auto now = Clock::now();
     if (now < rescue.ask_at) return false;
     if (now > rescue.due) {
@@ -84,72 +111,143 @@ bool ParameterService::move_rescue(size_t shard) {
                                          "start the worker again"};
       return true;
     }
-    const bool has_none = rescue.is_hand_over && rescue.to == rescue.from;  // no other server takes it
-    const HandOver hand_over = !rescue.is_hand_over ? HandOver::kNo : has_none ? HandOver::kKeep : HandOver::kYes;
-    call_for(rescue, rescue.to, CallKind::kAdopt, hand_over);
-    rescue.state = has_none ? Rescue::State::kKeeping : Rescue::State::kAsking;
+    rescue.has_asked = true;
+    if (rescue.state == Rescue::State::kTaking) {
+      call_for(rescue, rescue.from, CallKind::kSnapshot, HandOver::kYes);
+    } else {
+      find(rescue);
+    }
     return true;
   }
-  if (!rescue.call.is_over()) return false;
-  if (rescue.call.status.ok()) {
-    go_on_after(rescue);
+  if (rescue.is_hand_over && is_lost(rescue.from)) {  // it died before all was done
+    rescue.is_hand_over = false;
+    rescue.due = Clock::now() + kRescueTime;
+    ask_again(rescue);
+  } else if (rescue.is_hand_over) {
+    go_on_with_hand_over(rescue);
   } else {
-    go_on_after_failure(rescue);
+    go_on(rescue);
   }
   return true;
 }
 
-void ParameterService::go_on_after(Rescue& rescue) {
+// Asks anew after a while, from the first state on.
+void ParameterService::ask_again(Rescue& rescue) {
+  rescue.state = rescue.is_hand_over ? Rescue::State::kTaking : Rescue::State::kFinding;
+  rescue.has_asked = false;
+  rescue.asked = -1;
+  rescue.ask_at = Clock::now() + kAskAgain;
+}
+
+// ---- The server was lost
+
+// Asks the next living server whether it has the shard; if none has, asks one to take it.
+void ParameterService::find(Rescue& rescue) {
+  do {
+    ++rescue.asked;
+  } while (rescue.asked < static_cast<int>(clients_.size()) && is_lost(rescue.asked));
+  if (rescue.asked < static_cast<int>(clients_.size())) {
+    return call_for(rescue, rescue.asked, CallKind::kFind, HandOver::kNo);
+  }
+  if (rescue.to < 0 || is_lost(rescue.to) || rescue.refused.contains(rescue.to)) choose(rescue);
+  if (!failure_.ok()) return;
+  if (rescue.to < 0) return ask_again(rescue);
+  rescue.state = Rescue::State::kAsking;
+  call_for(rescue, rescue.to, CallKind::kAdopt, rescue.is_forced ? HandOver::kKeep : HandOver::kNo);
+}
+
+void ParameterService::go_on(Rescue& rescue) {
   using State = Rescue::State;
-  const Verdict verdict = rescue.call.answer.verdict;
-  if (rescue.state == State::kTaking) {
-    call_for(rescue, rescue.to, CallKind::kRestore, HandOver::kYes);
-    rescue.state = State::kInstalling;
-  } else if (rescue.state == State::kInstalling || verdict == Verdict::kDone) {
-    end_rescue(rescue, rescue.to);
-  } else if (verdict == Verdict::kSend && rescue.is_hand_over) {
-    call_for(rescue, rescue.from, CallKind::kSnapshot, HandOver::kYes);
-    rescue.state = State::kTaking;
-  } else if (verdict == Verdict::kSend && newest_ != nullptr) {
-    call_for(rescue, rescue.to, CallKind::kInstall, HandOver::kNo);
-    rescue.state = State::kInstalling;
-  } else {
-    if (rescue.state == State::kKeeping) ask_next_server(rescue);
-    rescue.state = State::kAsk;
-    rescue.ask_at = Clock::now() + kAskAgain;
-  }
-}
-
-void ParameterService::go_on_after_failure(Rescue& rescue) {
-  const auto is_lost = [&](int place) { return lost_[static_cast<size_t>(place)].load(); };
-  if (rescue.is_hand_over && is_lost(rescue.from)) {  // it died before all was done
-    rescue.is_hand_over = false;
-    rescue.due = Clock::now() + kRescueTime;
-    if (rescue.to == rescue.from || is_lost(rescue.to)) return ask_next_server(rescue);
-    rescue.state = Rescue::State::kAsk;
-  } else if (rescue.state == Rescue::State::kTaking && rescue.call.answer.has_moved != 0) {
-    rescue.state = Rescue::State::kAsk;  // another worker takes it
-    rescue.ask_at = Clock::now() + kAskAgain;
-  } else if (rescue.state == Rescue::State::kTaking) {
-    end_rescue(rescue, rescue.from);  // it stays
-  } else if (is_lost(rescue.to) || rescue.call.answer.has_moved != 0) {
-    ask_next_server(rescue);
-    rescue.ask_at += kAskAgain;
-  } else {
-    failure_ = rescue.call.status;
-  }
-}
-
-// From now on the shard is at `home`.
-void ParameterService::end_rescue(Rescue& rescue, int home) {
+  const ClientCall& call = rescue.call;
+  const bool is_ok = call.status.ok();
   const auto shard = static_cast<size_t>(rescue.shard);
-  homes_[shard].store(home);
-  if (rescue.is_hand_over && home != rescue.from) farewells_.try_emplace(rescue.from);
-  rescues_[shard].reset();                // ends the argument, too
-  for (const Request& request : open_) {  // refused parts are repeated, even if the shard stays where it was
-    const ClientCall& call = request->calls_[shard];
-    if (call.is_over() && !call.status.ok() && call.answer.has_moved != 0) request->places_[shard] = -1;
+  switch (rescue.state) {
+    case State::kFinding:
+      if (is_ok && call.answer.verdict == Verdict::kDone)
+        return end_rescue(shard, rescue.asked, call.answer.moves);
+      return find(rescue);
+    case State::kAsking:
+      if (is_ok && call.answer.verdict == Verdict::kDone) return end_rescue(shard, rescue.to, call.answer.moves);
+      if (is_ok && call.answer.verdict == Verdict::kSend && newest_ != nullptr) {
+        rescue.state = State::kInstalling;
+        return call_for(rescue, rescue.to, CallKind::kInstall, HandOver::kYes);
+      }
+      break;
+    case State::kInstalling:
+      if (is_ok) return end_rescue(shard, rescue.to, call.answer.moves);
+      break;
+    default: break;
   }
+  if (!is_ok && !is_lost(rescue.to) && call.answer.has_moved == 0) {
+    failure_ = call.status;
+    return;
+  }
+  if (!is_ok && call.answer.has_moved != 0) rescue.refused.insert(rescue.to);
+  ask_again(rescue);
+}
+
+// ---- The server leaves
+
+void ParameterService::bring(Rescue& rescue) {
+  if (!failure_.ok()) return;
+  if (rescue.to < 0) return ask_again(rescue);
+  const bool stays = rescue.to == rescue.from;
+  rescue.state = stays ? Rescue::State::kKeeping : Rescue::State::kRestoring;
+  const HandOver hand_over = rescue.is_forced ? HandOver::kKeep : HandOver::kYes;
+  call_for(rescue, rescue.to, stays ? CallKind::kAdopt : CallKind::kRestore, hand_over);
+}
+
+void ParameterService::go_on_with_hand_over(Rescue& rescue) {
+  using State = Rescue::State;
+  const ClientCall& call = rescue.call;
+  const bool is_ok = call.status.ok();
+  const auto shard = static_cast<size_t>(rescue.shard);
+  switch (rescue.state) {
+    case State::kTaking:
+      if (is_ok && call.answer.verdict == Verdict::kDone) {
+        rescue.version = call.answer.shard_version;
+        rescue.steps = call.answer.steps;
+        rescue.moves = call.answer.moves;
+        rescue.is_forced = false;
+        rescue.refused.clear();
+        choose(rescue);
+        return bring(rescue);
+      }
+      if (is_ok) break;  // another worker takes it
+      if (call.answer.moved_to > 0 && call.answer.moved_to <= clients_.size()) {
+        return end_rescue(shard, static_cast<int>(call.answer.moved_to) - 1, call.answer.moves);
+      }
+      return end_rescue(shard, rescue.from, moves_[shard]);  // it stays
+    case State::kRestoring:
+      if (is_ok) {
+        rescue.state = State::kTelling;
+        return call_for(rescue, rescue.from, CallKind::kMoved, HandOver::kNo);
+      }
+      if (!is_lost(rescue.to) && call.answer.has_moved == 0) {
+        log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + call.status.message());
+      }
+      rescue.refused.insert(rescue.to);
+      choose(rescue);
+      return bring(rescue);
+    case State::kTelling:
+      if (is_ok) return end_rescue(shard, rescue.to, rescue.moves);
+      break;
+    case State::kKeeping:
+      if (is_ok && call.answer.verdict == Verdict::kDone) return end_rescue(shard, rescue.from, moves_[shard]);
+      break;
+    default: break;
+  }
+  ask_again(rescue);
+}
+
+// From now on the shard is at `home`. Calls that wait go there.
+void ParameterService::end_rescue(size_t shard, int home, uint64_t moves) {
+  const int former = homes_[shard].load();
+  const bool has_left = home != former && !is_lost(former);
+  homes_[shard].store(home);
+  moves_[shard] = std::max(moves_[shard], moves);
+  if (has_left) farewells_.try_emplace(former);
+  rescues_[shard].reset();
 }
 
 }  // namespace braid

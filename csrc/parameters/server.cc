@@ -84,7 +84,7 @@ void Server::dismiss(int worker, bool died) {
   for (Entry& entry : entries_) {
     entry.progress.erase(worker);
     entry.adoption.offers.erase(worker);
-    if (died && entry.given_to == worker) entry.given_to = -1;
+    if (entry.given_to == worker) entry.given_to = -1;
     entry.shard.forget(worker);
     end_round_if_due(entry);
   }
@@ -174,9 +174,12 @@ bool Server::advance_locked(Job& job) {
   }
   Entry& entry = entries_[index];
   Shard& shard = entry.shard;
+  if (entry.is_dormant && lane_of(job.call) > 0 && job.call.kind != CallKind::kMap) {
+    if (job.call.moves < entry.moves) return false;
+    entry.is_dormant = false;  // its former server has told this worker
+  }
   if (has_moved(job, entry)) {
-    job.answer.has_moved = 1;
-    job.status = {Code::kAborted, "this server leaves, and its shard goes to another one"};
+    refuse(job, entry);
     return true;
   }
   switch (job.call.kind) {
@@ -184,8 +187,9 @@ bool Server::advance_locked(Job& job) {
       if (!entry.is_here()) {
         job.status = shard.install(job.update, job.call.base);
         if (!job.status.ok()) return true;
-        entry.is_given = false;
-        entry.given_to = -1;
+        entry.is_given = entry.is_dormant = false;
+        entry.given_to = entry.gone_to = -1;
+        entry.moves = std::max(entry.moves, job.call.moves);
         if (!entry.adoption.offers.empty()) {
           log(LogLevel::kWarning, "a parameter server took over shard " + std::to_string(job.call.shard) +
                                       " at version " + std::to_string(job.call.base) + " from " +
@@ -193,21 +197,30 @@ bool Server::advance_locked(Job& job) {
         }
         entry.adoption = {};
       }
+      job.answer.moves = entry.moves;
       job.answer.shard_version = shard.version();
       return true;
-    case CallKind::kAdopt: job.answer.verdict = adopt_locked(job, entry); return true;
+    case CallKind::kAdopt:
+      job.answer.verdict = adopt_locked(job, entry);
+      job.answer.moves = entry.moves;
+      return true;
+    case CallKind::kFind:
+      job.answer.verdict = entry.is_here() ? Verdict::kDone : Verdict::kWait;
+      job.answer.moves = entry.moves;
+      return true;
+    case CallKind::kMoved: note_move(job, entry); return true;
     case CallKind::kRestore:
       if (job.call.hand_over == HandOver::kNo) {
         job.status = shard.restore(job.update, job.call.steps, shard.version() + 1);
-      } else if (!entry.is_here()) {
-        job.status = take(job, entry);
+      } else {
+        take(job, entry);
       }
       job.answer.shard_version = shard.version();
       return true;
     case CallKind::kSnapshot:
       if (!shard.is_installed()) return false;
-      if (job.call.hand_over == HandOver::kYes) give(job, entry);
-      if (!job.status.ok()) return true;
+      if (job.call.hand_over != HandOver::kNo) give(job, entry);
+      if (!job.status.ok() || job.answer.verdict == Verdict::kWait) return true;
       shard.snapshot(job.result);
       job.reply = job.result;
       job.answer.steps = shard.steps();

@@ -106,10 +106,14 @@ class Server {
   // Set once, before the first job: true if the shard's former server lives. Then nobody may adopt the shard.
   void set_owner_lives(std::function<bool(int shard)> lives) { owner_lives_ = std::move(lives); }
 
-  // Gives all shards away: calls for them are refused as moved, and workers take them to another server. Updates that
-  // were accepted are finished first. If a worker says that there is no other server, is_leaving() is false again.
+  // Gives all shards away: calls for them are refused as moved, and workers take them to another server. A call that is
+  // accepted already is finished, or nothing of it is done. If a worker says that there is no other server,
+  // is_leaving() is false again.
   void leave();
   bool is_leaving() const;
+  // A worker needs this server no more, because it leaves. An error if it stays; kWait while it still holds a shard.
+  // After the first one it takes no shard.
+  Status farewell(int worker, Verdict& verdict);
 
   // A buffer for the body of a call: for the numbers of the largest shard, and behind them, from message_at() on, for
   // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one.
@@ -142,7 +146,6 @@ class Server {
     std::map<int, uint64_t> offers;  // by worker: the version that it has
     Clock::time_point began;
     int chosen = -1;
-    bool is_told = false;  // the chosen one has been told
     Clock::time_point chosen_at;
   };
   struct Entry {
@@ -154,10 +157,15 @@ class Server {
     int summed = 0;
     Table table;  // of the round
     Adoption adoption;
-    bool is_given = false;  // a worker has taken the shard to another server, or is about to
-    Clock::time_point given_at;
-    int given_to = -1;  // the worker that takes it; -1 as well if that one has died
-    bool is_here() const { return shard.is_installed() && !is_given; }
+    uint64_t moves = 0;        // of the shard, when it came here
+    bool is_given = false;     // a worker has taken the shard to another server, or is about to
+    int given_to = -1;         // the worker that takes it; -1 as well if that one is gone
+    uint64_t given_moves = 0;  // the last move that was begun here
+    int gone_to = -1;          // the place of its new server
+    // A worker has brought it, but its former server has not told anyone. If that worker dies, another one takes the
+    // shard from there once more, and this copy is void.
+    bool is_dormant = false;
+    bool is_here() const { return shard.is_installed() && !is_given && !is_dormant; }
   };
 
   void settle_locked();
@@ -168,12 +176,16 @@ class Server {
   void add_to_round(Job& job, Entry& entry);
   // Applies the round's sum if all living workers have contributed.
   void end_round_if_due(Entry& entry);
-  Verdict adopt_locked(const Job& job, Entry& entry);
+  Verdict adopt_locked(Job& job, Entry& entry);
   // handover.cc: whether the call is refused, because the shard goes, or has gone, to another server.
   bool has_moved(const Job& job, const Entry& entry) const;
-  Verdict keep_locked(Entry& entry);
+  void refuse(Job& job, const Entry& entry) const;
+  void freeze(Entry& entry);
+  bool may_take(const Job& job, const Entry& entry) const;
+  void stay_locked();
   void give(Job& job, Entry& entry);
-  Status take(const Job& job, Entry& entry);
+  void take(Job& job, Entry& entry);
+  void note_move(Job& job, Entry& entry);
   void tell_map(Job& job, const Entry& entry) const;
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
@@ -198,7 +210,8 @@ class Server {
   std::set<int> workers_;  // those that live
   std::set<int> have_heard_;
   bool is_leaving_ = false;
-  int awaited_ = 0;  // workers with lower numbers have not all come yet; 0 once they have
+  bool is_sealed_ = false;  // a worker has said farewell: this server can take no shard, and cannot stay
+  int awaited_ = 0;         // workers with lower numbers have not all come yet; 0 once they have
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   std::vector<Floats> free_;

@@ -28,6 +28,7 @@ bool ParameterService::tend() {
   bool moved = false;
   for (size_t shard = 0; shard < rescues_.size(); ++shard) moved |= move_rescue(shard);
   moved |= say_farewells();
+  for (const Request& request : open_) moved |= start_parked(*request);
   for (auto at = open_.begin(); at != open_.end();) {
     if (tend_locked(**at)) {
       at = open_.erase(at);
@@ -39,26 +40,27 @@ bool ParameterService::tend() {
   return moved;
 }
 
+bool ParameterService::is_lost(int place) const {
+  const auto at = static_cast<size_t>(place);
+  return lost_[at].load() || !clients_[at] || !clients_[at]->failure().ok();
+}
+
 // True if the request is done.
 bool ParameterService::tend_locked(ParameterRequest& request) {
-  for (const ClientCall& call : request.calls_) {
-    if (!call.is_over()) return false;
-  }
   Status bad;
-  bool has_moved = false;
+  bool is_open = false;
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
-    const Status& status = request.calls_[shard].status;
-    if (status.ok()) continue;
-    if (failure_.ok() && request.calls_[shard].answer.has_moved != 0) {
-      tend_moved_part(shard, request, !has_moved);
-      has_moved = true;
+    if (request.is_parked_[shard] || !request.calls_[shard].is_over()) {
+      is_open = true;
       continue;
     }
-    const bool is_lost = failure_.ok() && lost_[static_cast<size_t>(request.places_[shard])].load();
-    if (is_lost && tend_lost_part(shard, request)) return false;
-    if (bad.ok()) bad = failure_.ok() ? status : failure_;
+    const Status& status = request.calls_[shard].status;
+    if (status.ok()) continue;
+    const bool goes_on = failure_.ok() && (tend_moved_part(shard, request) || tend_lost_part(shard, request));
+    is_open |= goes_on;
+    if (!goes_on && bad.ok()) bad = failure_.ok() ? status : failure_;
   }
-  if (has_moved) return false;
+  if (is_open) return false;
   for (size_t shard = 0; bad.ok() && shard < extents_.size(); ++shard) {
     const uint64_t version = request.calls_[shard].answer.shard_version;
     request.versions_[shard] = version;
@@ -76,9 +78,11 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
 bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   const CallKind kind = request.kind_;
   if (kind != CallKind::kPush && kind != CallKind::kPushPull && kind != CallKind::kPull) return false;
-  begin_rescue(shard, request.calls_[shard].status, false);
-  if (!failure_.ok()) return false;
-  if (rescues_[shard]) return true;
+  if (!is_lost(request.places_[shard])) return false;
+  if (homes_[shard].load() == request.places_[shard]) {
+    begin_rescue(shard, request.calls_[shard].status, false);
+    return failure_.ok();
+  }
   ClientCall& call = request.calls_[shard];
   if (call.call.kind != CallKind::kPull) {
     ++lost_parts_;
@@ -89,6 +93,7 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   call.body = {};
   call.call.ranges = 0;
   call.answer = {};
+  call.status = {};
   // The elastic difference of a lost part is zero: worker and centre stay where they are.
   if (is_elastic() && kind == CallKind::kPushPull) std::fill(call.into.begin(), call.into.end(), std::byte{0});
   if (kind == CallKind::kPush || (is_elastic() && kind == CallKind::kPushPull)) {
@@ -96,8 +101,7 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
     call.finish({});
     return true;
   }
-  request.places_[shard] = homes_[shard].load();
-  start_call(shard, request, failure_);
+  request.is_parked_[shard] = true;
   return true;
 }
 

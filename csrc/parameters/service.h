@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -82,16 +83,31 @@ class ParameterService {
   void close(milliseconds limit, const GiveUp& give_up);
 
  private:
-  // Takes the shard of a server that is lost, or leaves, to another one.
+  // Finds another server for the shard of one that is lost, or takes it there from one that leaves.
   struct Rescue {
     int shard = 0;
     int from = -1;  // places in `servers`
     int to = -1;
     bool is_hand_over = false;  // `from` lives, and gives values and state
+    bool is_forced = false;     // all servers leave: `to` must stay
+    std::set<int> refused;      // places; of those that must stay, if is_forced
     ClientCall call;
-    enum class State { kAsk, kAsking, kTaking, kInstalling, kKeeping } state = State::kAsk;
+    enum class State {
+      kFinding,     // asks all whether they have it already
+      kAsking,      // asks `to` to take over a lost shard
+      kInstalling,  // brings values there
+      kTaking,      // gets a snapshot from the server that leaves
+      kRestoring,   // brings it to `to`
+      kTelling,     // tells the former server
+      kKeeping,     // tells it that it must stay
+    } state = State::kFinding;
+    bool has_asked = false;    // since ask_at
+    int asked = -1;            // kFinding: the last place
     std::vector<float> taken;  // values and state
-    Status why;                // the loss of the former server
+    uint64_t version = 0;      // of these
+    uint64_t steps = 0;
+    uint64_t moves = 0;
+    Status why;  // the loss of the former server
     Clock::time_point ask_at;
     Deadline due = kNoDeadline;
   };
@@ -134,19 +150,27 @@ class ParameterService {
   bool tend();
   bool tend_locked(ParameterRequest& request);
   bool tend_lost_part(size_t shard, ParameterRequest& request);
+  bool tend_moved_part(size_t shard, ParameterRequest& request);
+  // Whether a call of this request may go to the shard's home. If not, calls of earlier requests must go first. Null: a
+  // request that begins.
+  bool may_start(size_t shard, const ParameterRequest* request) const;
+  bool start_parked(ParameterRequest& request);
+  bool is_lost(int place) const;
 
   // rescue.cc
   void begin_rescue(size_t shard, const Status& why, bool leaves);
   bool move_rescue(size_t shard);
   void call_for(Rescue& rescue, int place, CallKind kind, HandOver hand_over);
-  void go_on_after(Rescue& rescue);
-  void go_on_after_failure(Rescue& rescue);
-  void ask_next_server(Rescue& rescue);
-  void end_rescue(Rescue& rescue, int home);
+  void go_on(Rescue& rescue);
+  void go_on_with_hand_over(Rescue& rescue);
+  void find(Rescue& rescue);
+  void choose(Rescue& rescue);
+  void bring(Rescue& rescue);
+  void ask_again(Rescue& rescue);
+  void end_rescue(size_t shard, int home, uint64_t moves);
   // leaving.cc: servers that leave.
-  void tend_moved_part(size_t shard, ParameterRequest& request, bool is_first);
-  void repeat(size_t shard, ParameterRequest& request);
   bool say_farewells();
+  bool is_needed(int place) const;
   bool is_elastic() const { return setup_.server.rule.kind == RuleKind::kElastic; }
   bool is_stopping() const { return stopping_.load(std::memory_order_acquire); }
 
@@ -166,10 +190,16 @@ class ParameterService {
   mutable std::mutex mutex_;
   std::list<std::unique_ptr<Session>> arrived_;  // sessions that the first thread does not have yet
   std::vector<uint64_t> versions_;               // by shard: of the values that came last
+  std::vector<uint64_t> moves_;                  // by shard: how often it has moved, as this worker knows
   const float* newest_ = nullptr;                // the values that came last, for a rescue
   std::list<Request> open_;
   std::vector<std::unique_ptr<Rescue>> rescues_;  // by shard
-  std::map<int, ClientCall> farewells_;  // by place: to servers that leave; not started while calls are open
+  struct Farewell {
+    ClientCall call;
+    bool is_sent = false;
+    Clock::time_point at;  // not before
+  };
+  std::map<int, Farewell> farewells_;  // by place: to servers that leave; not sent while calls are open
   uint64_t lost_parts_ = 0;
   Status failure_;
   Status admission_;  // why a worker of the beginning could not be admitted

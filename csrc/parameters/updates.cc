@@ -27,6 +27,7 @@ int Server::turns_before(const Job& job) const {
   const auto index = static_cast<size_t>(job.call.shard);
   if (!is_push(job.call.kind) || index >= entries_.size()) return 0;
   const Entry& entry = entries_[index];
+  if (has_moved(job, entry)) return 0;  // it is refused as soon as it is here
   int before = 0;
   if (options_.mode == Mode::kSync) {
     for (const auto& [worker, progress] : entry.progress) {
@@ -58,10 +59,14 @@ void Server::give_back_locked(Floats buffer) {
   free_.push_back(std::move(buffer));
 }
 
+// Those that must wait leave one buffer for the ones that all wait for, and for pulls. A worker has a call for each
+// shard at a time, and the buffers are for all shards.
 Floats Server::acquire(const Job& job) {
   const std::lock_guard lock(mutex_);
   if (awaited_ > 0 && is_push(job.call.kind)) return nullptr;  // else pushes that wait could take all buffers
-  return turns_before(job) < options_.buffers ? take_buffer_locked() : nullptr;
+  const int before = turns_before(job);
+  const int free = options_.buffers - buffers_out_ - (before > 0 ? 1 : 0);
+  return free > 0 && before < options_.buffers ? take_buffer_locked() : nullptr;
 }
 
 void Server::release(Floats buffer) {

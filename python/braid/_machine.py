@@ -8,11 +8,14 @@ import mmap
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_SHARED_MEMORY = Path("/proc/self/ns/ipc")
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 _VECTOR_FEATURES = (
@@ -183,3 +186,17 @@ def mpi() -> Capability:
         *([] if bindings else ["mpi4py is not installed (pip install 'torch-braid[mpi]')"]),
     ]
     return Capability("MPI", False, ", ".join(missing))
+
+
+def host_identity() -> str:
+    """Return a text that is equal where braid takes two processes to be on one host: they can share memory.
+
+    csrc/rendezvous/endpoint.cc decides alike: BRAID_HOST, or what this boot of the kernel is called, and the name
+    space of shared memory, which containers may have of their own.
+    """
+    if host := os.environ.get("BRAID_HOST", "").strip():
+        return f"set:{host}"
+    try:
+        return f"{_BOOT_ID.read_text().strip()} {_SHARED_MEMORY.readlink()}"
+    except OSError:
+        return socket.gethostname()

@@ -201,6 +201,41 @@ def wrong(rank: Rank) -> None:
         parameters.pull(values)
 
 
+LINKS = """
+[between]
+rate = "150mbit"
+[[host]]
+name = "h0"
+rate = "100mbit"
+[[host]]
+name = "h2"
+up = "300mbit"
+down = "200mbit"
+"""
+
+
+def cut_by_links(rank: Rank, links: str) -> tuple[list[int], list[int], bool]:
+    """Return the ends of the shards, by links and by `shares`, and whether training works."""
+    os.environ["BRAID_HOST"] = f"h{rank.rank}"
+    os.environ["BRAID_LINKS"] = links
+    with join(rank) as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        parameters.push_pull(np.ones(ELEMENTS, np.float32), values, rate=1.0).wait()
+        ends, is_changed = list(parameters._core.ends()), bool((values < 0).all())
+    with join(rank, shares=[1, 1, 2, 0], name="by hand") as parameters:
+        return ends, list(parameters._core.ends()), is_changed
+
+
+def test_shards_follow_the_stated_cards(tmp_path):
+    links = tmp_path / "links.toml"
+    links.write_text(LINKS)
+    # T = max(1 / 100, 6 / 600) = 1 / 100, so the shares are (T b - 1) / 2 = 0, 1/4, 1/2, 1/4.
+    for ends, by_hand, is_changed in run_ranks(cut_by_links, 4, str(links), wire="tcp", join=False):
+        assert ends == [0, 240, 752, ELEMENTS]
+        assert by_hand == [240, 496, ELEMENTS, ELEMENTS]
+        assert is_changed
+
+
 def test_wrong_arguments_are_refused():
     run_ranks(wrong, 1, join=False)
 

@@ -167,10 +167,11 @@ def outlive(rank: Rank, port: int, pids: list[int], mode: str) -> tuple[list[flo
     options: dict[str, Any] = {"servers": "serve:2", "mode": mode, "timeout": LIMIT_S}
     with bs.ParameterServer(model, SGD, lr=0.05, momentum=0.9, **options) as optimizer:
         for step in range(3 * STEPS):
-            if step % STEPS == 0 and 0 < step <= STEPS * len(pids):  # one after the other
+            if step == STEPS:
                 dist.barrier()
                 if rank.rank == 0:
-                    os.kill(pids[step // STEPS - 1], signal.SIGINT)
+                    for pid in pids:
+                        os.kill(pid, signal.SIGINT)
             gradient_step(model, optimizer, rank.rank, step)
             time.sleep(0.01)
         deadline = time.monotonic() + LIMIT_S

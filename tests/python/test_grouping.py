@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from braid.strategies.hybrid import places
+from braid import _machine
+from braid._machine import host_identity
 from braid.strategies.hybrid.grouping import by_host, by_time, checked, in_words
 from braid.strategies.hybrid.options import GroupOptions, shards_of
-from braid.strategies.hybrid.places import Place, host_identity, seconds_between
+from braid.strategies.hybrid.places import Place, seconds_between
 from braid.strategies.hybrid.step_times import StepTimes
 
 pytestmark = pytest.mark.unit
@@ -144,9 +145,9 @@ def test_which_host_this_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert host_identity() == "set:one"
     monkeypatch.delenv("BRAID_HOST")
     (tmp_path / "boot").write_text("another boot\n")
-    monkeypatch.setattr(places, "_BOOT_ID", tmp_path / "boot")
+    monkeypatch.setattr(_machine, "_BOOT_ID", tmp_path / "boot")
     assert host_identity() != real  # the same name of the host is not enough
-    monkeypatch.setattr(places, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(_machine, "_BOOT_ID", tmp_path / "none")
     assert host_identity()
 
 

@@ -1,158 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best split of a vector among owners with unequal cards, against a solver of linear programmes."""
+"""Shares of servers by the rates of network cards."""
 
-from __future__ import annotations
+import random
+import threading
+from pathlib import Path
+from typing import Any
 
-from dataclasses import dataclass
-
-import numpy as np
 import pytest
-from braid import _core
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from scipy.optimize import linprog
-
-pytestmark = pytest.mark.unit
-
-TOLERANCE = 1e-9
-RATES = st.floats(0.01, 1.0)
-RATIOS = st.sampled_from([1.0, 0.5, 0.25, 0.03])
+from braid._array.servers import shares
+from braid._array.servers.shares import Host, agreed_shares, best_shares
+from braid._errors import CommunicatorTimeoutError
+from fake_service import FakeStore
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Contributing owners and others, whose cards have these rates up and down."""
-
-    contributors: list[tuple[float, float]]
-    others: list[tuple[float, float]]
-    push: float = 1.0
-    pull: float = 1.0
-
-    def solve(self) -> tuple[float, np.ndarray]:
-        up, down = zip(*self.contributors, *self.others, strict=True)
-        contributes = [True] * len(self.contributors) + [False] * len(self.others)
-        seconds, shares = _core.optimal_split(up, down, contributes, push=self.push, pull=self.pull)
-        return seconds, np.array(shares)
-
-    def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What a card carries is fixed + slope * share of its owner: fixed, slopes and rates, up and then down."""
-        n, k = len(self.contributors), len(self.others)
-        push, pull = self.push, self.pull
-        up_fixed, up_slope = [push] * n + [0.0] * k, [(n - 1) * pull - push] * n + [n * pull] * k
-        down_fixed, down_slope = [pull] * n + [0.0] * k, [(n - 1) * push - pull] * n + [n * push] * k
-        rates = np.array(self.contributors + self.others)
-        return np.array(up_fixed + down_fixed), np.array(up_slope + down_slope), rates.T.reshape(-1)
-
-    def least_time(self) -> float:
-        """As the solver finds it: the least T with fixed + slope x <= T rate and shares of sum 1."""
-        fixed, slope, rate = self.rows()
-        owners = len(fixed) // 2
-        table = np.zeros((2 * owners, owners + 1))
-        table[np.arange(2 * owners), np.arange(2 * owners) % owners] = slope / rate
-        table[:, -1] = -1
-        solution = linprog(
-            np.eye(owners + 1)[-1],
-            A_ub=table,
-            b_ub=-fixed / rate,
-            A_eq=np.array([[1.0] * owners + [0.0]]),
-            b_eq=[1.0],
-            bounds=[(0, 1)] * owners + [(0, None)],
-            method="highs-ds",
-            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-        )
-        assert solution.status == 0, solution.message
-        return float(solution.fun)
-
-
-def problems() -> st.SearchStrategy[Problem]:
-    cards = st.tuples(RATES, RATES)
-    return st.builds(
-        Problem,
-        st.lists(cards, min_size=2, max_size=11),
-        st.lists(cards, max_size=7),
-        push=RATIOS,
-        pull=RATIOS,
+def slowest(hosts: list[Host], found: list[float]) -> float:
+    """Return the time of the card that takes longest."""
+    count = sum(host.workers for host in hosts)
+    return max(
+        (host.workers * (1 - part) + (count - host.workers) * part) / host.rate
+        for host, part in zip(hosts, found, strict=True)
     )
 
 
-@given(problems())
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
-@example(Problem([(1.0, 1.0)] * 3 + [(0.8, 0.8)], [(1.0, 1.0)]))
-@example(Problem([(1.0, 1.0)] * 3 + [(0.25, 0.25)], [(1.0, 1.0)]))
-def test_the_split_is_the_optimum_of_the_linear_programme(problem: Problem) -> None:
-    seconds, shares = problem.solve()
-    assert seconds == pytest.approx(problem.least_time(), rel=TOLERANCE)
-    fixed, slope, rate = problem.rows()
-    assert shares.min() >= 0
-    assert shares.sum() == pytest.approx(1, rel=TOLERANCE)
-    assert np.all(fixed + slope * np.tile(shares, 2) <= seconds * rate * (1 + TOLERANCE))
+def test_one_worker_and_server_per_host_follow_the_closed_form() -> None:
+    draw = random.Random(1)
+    for _ in range(200):
+        rates = [draw.uniform(0.2, 5) for _ in range(draw.randint(3, 9))]
+        hosts = [Host(rate, 1, 1) for rate in rates]
+        best = max(1 / min(rates), 2 * (len(rates) - 1) / sum(rates))
+        found = best_shares(hosts)
+        assert sum(found) == pytest.approx(1)
+        assert min(found) >= 0
+        assert slowest(hosts, found) == pytest.approx(best)
+        if best > 1 / min(rates) * 1.001:
+            assert found == pytest.approx([(best * rate - 1) / (len(rates) - 2) for rate in rates])
 
 
-@given(problems())
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-def test_faster_cards_need_as_much_less_time(problem: Problem) -> None:
-    seconds, shares = problem.solve()
-    faster = [
-        [(up * 2.0**30, down * 2.0**30) for up, down in cards] for cards in (problem.contributors, problem.others)
-    ]
-    quick, same = Problem(faster[0], faster[1], problem.push, problem.pull).solve()
-    assert quick == seconds / 2**30
-    assert list(same) == list(shares)
+def test_servers_without_workers_follow_their_cards() -> None:
+    hosts = [Host(100, 1, 0), Host(100, 1, 0), Host(100, 1, 0), Host(2, 0, 1), Host(6, 0, 1)]
+    found = best_shares(hosts)
+    assert found == pytest.approx([0, 0, 0, 0.25, 0.75])
+    assert slowest(hosts, found) == pytest.approx(3 / 8)  # n S / (the sum of their rates)
 
 
-UNIT = 2.0**-20  # of a weight
+def test_both_kinds_follow_the_closed_form() -> None:
+    workers, alone = [1.0, 1.5, 2.0, 1.2], [3.0, 0.5]
+    hosts = [Host(rate, 1, 1) for rate in workers] + [Host(rate, 0, 1) for rate in alone]
+    best = max(1 / min(workers), 2 * 3 / (sum(workers) + 2 / 4 * sum(alone)))
+    assert slowest(hosts, best_shares(hosts)) == pytest.approx(best)
 
 
-def topology(problem: Problem) -> str:
-    """Everybody on a host of its own, others after the contributors; rates in bytes per second."""
-    cards = problem.contributors + problem.others
-    lines = [
-        "topology hosts=" + ",".join(str(host) for host in range(len(cards))),
-        "within alpha_s=0 beta_s_per_byte=0",
-        "between alpha_s=0 beta_s_per_byte=1",
-        *(
-            f"card {host} up_s_per_byte={1 / up!r} down_s_per_byte={1 / down!r}"
-            for host, (up, down) in enumerate(cards)
-        ),
-    ]
-    return "\n".join(lines)
+def test_no_random_shares_are_better() -> None:
+    draw = random.Random(2)
+    for _ in range(100):
+        hosts = [Host(draw.uniform(0.2, 5), draw.randint(0, 4), draw.randint(0, 2)) for _ in range(4)]
+        hosts.append(Host(draw.uniform(0.2, 5), 1, 1))
+        best = slowest(hosts, best_shares(hosts))
+        for _ in range(100):
+            guess = [draw.random() if host.servers else 0.0 for host in hosts]
+            assert slowest(hosts, [part / sum(guess) for part in guess]) >= best * (1 - 1e-9)
 
 
-@given(problems().map(lambda problem: Problem(problem.contributors, problem.others)))
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@example(Problem([(1.0, 1.0)] * 3 + [(0.8, 0.8)], [(1.0, 1.0)]))
-@example(Problem([(1.0, 1.0)] * 2, [(1.0, 1.0)]))
-@example(Problem([(1.0, 1.0)] * 4, [(0.011, 0.011)]))
-def test_the_weights_of_a_topology_take_the_least_time(problem: Problem) -> None:
-    best = problem.least_time()
-    fixed, slope, rate = problem.rows()
-    owners = len(rate) // 2
-    for of_hosts in (False, True):  # alike, where every rank has a host of its own
-        weights = _core.shares_on(topology(problem), len(problem.others), of_hosts)
-        shares = np.array(weights or [1] * owners) / (sum(weights) or owners)
-        assert len(shares) == owners
-        seconds = np.max((fixed + slope * np.tile(shares, 2)) / rate)
-        rounding = owners * UNIT * np.max(np.abs(slope) / rate)
-        assert seconds <= best * (1 + 1e-6 if weights else 1.01) + rounding
-        assert seconds >= best * (1 - 1e-6)
+def test_two_hosts_and_one_host() -> None:
+    assert best_shares([Host(1, 1, 1), Host(3, 1, 1)]) == pytest.approx([0.25, 0.75])
+    assert best_shares([Host(1, 4, 4)]) == [1.0]
 
 
-def test_weights_of_what_makes_no_sense_are_refused() -> None:
-    text = topology(Problem([(1.0, 1.0)] * 2, []))
-    with pytest.raises(ValueError, match="2 aggregators among 2 nodes"):
-        _core.shares_on(text, 2)
-    with pytest.raises(ValueError, match="-1 aggregators"):
-        _core.shares_on(text, -1)
-    with pytest.raises(ValueError, match="line 1"):
-        _core.shares_on("no topology")
+def agree(monkeypatch: pytest.MonkeyPatch, rates: list[float], servers: list[int]) -> list[Any]:
+    """Return what members with cards of these rates agree on, each on a host of its own; rate 0: no file."""
+    here = threading.local()
+
+    class Card:
+        problem = ""
+        digest = "same"
+
+        @property
+        def up_s_per_byte(self) -> float:
+            return 1 / rates[here.member]
+
+        down_s_per_byte = 0.0
+
+    monkeypatch.setattr(shares, "stated_links", lambda: Card() if rates[here.member] else None)
+    monkeypatch.setattr(shares, "host_identity", lambda: f"host {here.member}")
+    store = FakeStore()
+    found: list[Any] = [None] * len(rates)
+
+    def work(member: int) -> None:
+        here.member = member
+        try:
+            found[member] = agreed_shares(store, "test", member, len(rates), servers, 0.5)  # type: ignore[arg-type]
+        except CommunicatorTimeoutError as error:
+            found[member] = str(error)
+
+    threads = [threading.Thread(target=work, args=(member,)) for member in range(len(rates))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
 
 
-def test_what_is_no_rate_is_refused() -> None:
-    with pytest.raises(ValueError, match="same number of owners"):
-        _core.optimal_split([1.0], [1.0, 2.0], [True])
-    with pytest.raises(ValueError, match="a rate up is 0"):
-        _core.optimal_split([0.0], [1.0], [True])
-    with pytest.raises(ValueError, match="nobody contributes"):
-        _core.optimal_split([1.0], [1.0], [False])
-    with pytest.raises(ValueError, match="push ratio"):
-        _core.optimal_split([1.0], [1.0], [True], push=-1.0)
+def test_members_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = agree(monkeypatch, [1.0, 1.5, 2.0, 1.5], [0, 1, 2, 3])
+    assert all(each == found[0] for each in found)
+    assert found[0] == pytest.approx([0, 0.25, 0.5, 0.25])
+    assert agree(monkeypatch, [1.0, 1.0, 4.0], [0, 2])[1] == pytest.approx([0, 1])
+    assert agree(monkeypatch, [0.0, 0.0], [0, 1]) == [None, None]
+    assert agree(monkeypatch, [1.0, 2.0], [0, 60_000]) == [None, None], "it has promised memory for an equal part"
+
+
+def test_a_file_on_some_members_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = agree(monkeypatch, [1.0, 0.0, 1.0], [0, 1, 2])
+    assert "member 1 has not said how fast its network card is within 0.5 s: set BRAID_LINKS" in found[0]
+    assert found[1] is None
+
+
+def test_a_wrong_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text("[betwixt]\n")
+    monkeypatch.setenv("BRAID_LINKS", str(path))
+    with pytest.raises(ValueError, match=r"wrong\.toml: betwixt is no key"):
+        agreed_shares(FakeStore(), "test", 0, 2, [0, 1], 1.0)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from braid import _core, _services
 from braid._array.numbers import whole
 from braid._array.rendezvous import meet
 from braid._array.request import checked_timeout
+from braid._array.servers.shares import agreed_shares
 
 DEFAULT_TIMEOUT_S = 1800.0
 OFF = "off"
@@ -37,7 +38,8 @@ class Parameters:
         rank: the number of this member; by default RANK.
         size: the number of members at the start; by default WORLD_SIZE. All of them are workers.
         servers: the members that hold shards; by default all.
-        shares: relative sizes of the shards; by default equal.
+        shares: relative sizes of the shards. By default they follow the network cards that the file named by
+            BRAID_LINKS states (docs/parameters.md); without such a file they are equal.
         mode: ``"async"`` (updates are applied as they come), ``"round_robin"``, ``"ssp"`` (a worker is at most
             `staleness` updates ahead of the slowest; Ho 2013) or ``"sync"`` (one update of the mean of all).
         staleness: the bound for ``"ssp"``.
@@ -101,15 +103,21 @@ class Parameters:
             undo.callback(meeting.store.close)
             door = meeting.store.apart()
             undo.callback(door.close)
+            holders = list(range(meeting.size)) if servers is None else [whole(s, "a server") for s in servers]
+            parts = (
+                agreed_shares(meeting.store, f"braid/shares/{name}", member, meeting.size, holders, limit_s)
+                if shares is None
+                else [float(share) for share in shares]
+            )
             self._core = _core.ParameterService(
                 meeting.store,
                 door,
                 name,
                 member=member,
                 workers=meeting.size,
-                servers=list(range(meeting.size)) if servers is None else [whole(s, "a server") for s in servers],
+                servers=holders,
                 elements=count,
-                shares=None if shares is None else [float(share) for share in shares],
+                shares=parts,
                 rule=rule,
                 mode=mode,
                 staleness=whole(staleness, "staleness"),
@@ -179,7 +187,7 @@ class Parameters:
         return self._core.snapshot()
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Set what snapshot() returned. The rule and the shards must be the same."""
+        """Set what snapshot() returned. Rule and shards must be the same: give `shares` where links change."""
         self._core.restore(saved["numbers"], saved["steps"])
 
     def stats(self) -> dict[str, Any]:

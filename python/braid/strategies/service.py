@@ -11,6 +11,7 @@ from torch import Tensor
 from braid import _core, _services
 from braid._array.parameters import codec_of
 from braid._array.servers.placement import FIRST_ALONE
+from braid._array.servers.shares import agreed_shares
 from braid._array.servers.terms import pack
 from braid.strategies.options import Options
 from braid.strategies.store import Meeting
@@ -63,7 +64,9 @@ class SharedVector:
             "workers": meeting.workers,
             "servers": servers,
             "elements": elements,
-            "shares": None,
+            "shares": agreed_shares(
+                meeting.store, f"shares/{part}", meeting.member, meeting.workers, servers, timeout_s
+            ),
             "rule": rule,
             "settings": settings,
             "mode": options.mode,

@@ -46,6 +46,17 @@ TEST(Call, ThatNoPeerSendsIsRefused) {
   EXPECT_FALSE(check(call, {kMost, 0, std::nullopt}).ok());
 }
 
+TEST(Call, OfAShardWaitsForNoOtherShard) {
+  Call push = push_of(10);
+  push.shard = 4;
+  EXPECT_EQ(lane_of(push), 5u);
+  EXPECT_NE(lane_number(5, 0), lane_number(4, 0));
+  push.kind = CallKind::kSnapshot;
+  EXPECT_EQ(lane_of(push), 5u);
+  push.hand_over = HandOver::kYes;
+  EXPECT_EQ(lane_of(push), 0u) << "a hand-over does not wait behind what it moves";
+}
+
 TEST(Call, EveryKindHasAName) {
   for (uint8_t kind = 1; kind <= kLastCallKind; ++kind) {
     EXPECT_NE(name_of(static_cast<CallKind>(kind)), "an unknown call") << int(kind);

@@ -62,10 +62,11 @@ TEST(CodedSession, RefusesAnUpdateThatDoesNotDecode) {
     call.codec = number_of(serving.coding.push);
     const std::vector<std::byte> rubbish(body_bytes(serving.coding.push, 64), std::byte{7});
     call.body_bytes = rubbish.size();
-    pair.value()->send(Pair::Part::kCall, 1, bytes_of_object(std::as_const(call)), &sends[1]);
-    pair.value()->send(Pair::Part::kBody, 1, rubbish, &sends[2]);
+    const uint64_t number = lane_number(lane_of(call), 0);
+    pair.value()->send(Pair::Part::kCall, number, bytes_of_object(std::as_const(call)), &sends[1]);
+    pair.value()->send(Pair::Part::kBody, number, rubbish, &sends[2]);
     receive.start();
-    pair.value()->recv(Pair::Part::kAnswer, 1, bytes_of_object(answer), &receive);
+    pair.value()->recv(Pair::Part::kAnswer, number, bytes_of_object(answer), &receive);
     while (!receive.done()) pair.value()->poll();
     EXPECT_TRUE(says(receive.status(), "does not decode")) << receive.status().message();
     pair.value()->close();

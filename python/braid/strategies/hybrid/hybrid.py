@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from braid._errors import CommunicatorTimeoutError
+from braid._machine import host_identity
 from braid._notices import tell
 from braid.strategies.agreement import Agreement
 from braid.strategies.hybrid import grouping
@@ -16,7 +17,7 @@ from braid.strategies.hybrid.exchange import GroupExchange
 from braid.strategies.hybrid.grouping import Grouping
 from braid.strategies.hybrid.members import gathering
 from braid.strategies.hybrid.options import GroupOptions, shards_of
-from braid.strategies.hybrid.places import Place, host_identity, place, seconds_between
+from braid.strategies.hybrid.places import Place, place, seconds_between
 from braid.strategies.hybrid.rates import Rates
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.preparation import Prepared

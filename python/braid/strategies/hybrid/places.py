@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a worker is, and what it knows of its links: what groups are formed by."""
 
-import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_SHARED_MEMORY = Path("/proc/self/ns/ipc")
+from braid._machine import host_identity
 
 
 @dataclass(frozen=True)
@@ -29,20 +25,6 @@ class Place:
     card: tuple[float, float, float] | None = None
     all_s: float | None = None
     step_s: float = float("inf")
-
-
-def host_identity() -> str:
-    """Return a text that is equal where braid takes two processes to be on one host: they can share memory.
-
-    csrc/rendezvous/endpoint.cc decides alike: BRAID_HOST, or what this boot of the kernel is called, and the name
-    space of shared memory, which containers may have of their own.
-    """
-    if host := os.environ.get("BRAID_HOST", "").strip():
-        return f"set:{host}"
-    try:
-        return f"{_BOOT_ID.read_text().strip()} {_SHARED_MEMORY.readlink()}"
-    except OSError:
-        return socket.gethostname()
 
 
 def place(process_group: Any, elements: int, step_s: float) -> Place:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from braid.strategies.hybrid.places import host_identity
+from braid._machine import host_identity
 
 _OWN_NAMES = Path("/proc/self/ns/pid")  # containers may have process numbers of their own
 _PATIENCE_S = 0.3  # connections of a killed process break a little before its end can be seen
