@@ -88,16 +88,16 @@ def engage(store: KeyValueStore, offer: Offer, wanted: int, address: str) -> lis
                 chosen = willing[:wanted]
                 return chosen
             if refusals and len(willing) + len(silent) < wanted:
-                raise ValueError(f"strategy {offer.name!r}: the parameter server {refusals[0]}")
+                raise ValueError(f"{offer.title}: the parameter server {refusals[0]}")
             waited_s = time.monotonic() - begun
             if waited_s > offer.patience_s:
                 raise CommunicatorTimeoutError(
-                    f"strategy {offer.name!r} waits for {_servers(wanted)}, and {len(willing)} came within "
+                    f"{offer.title} waits for {_servers(wanted)}, and {len(willing)} came within "
                     f"{offer.patience_s:g} s; start them with {command}"
                 )
             if waited_s > _NOTICE_S and not is_told:
                 is_told = True
-                tell(f"strategy {offer.name!r} waits for {_servers(wanted)}; start them with {command}")
+                tell(f"{offer.title} waits for {_servers(wanted)}; start them with {command}")
             time.sleep(_PAUSE_S)
     finally:
         store.set(f"{offer.folder}/serve/chosen", pack({"ids": [process.id for process in chosen]}))
