@@ -28,17 +28,16 @@ class _Round:
     store: KeyValueStore
     offer: Offer
     asked: dict[str, _Asked] = field(default_factory=dict)
-    found: int = 0  # processes that the store knows
 
     def look(self) -> None:
         """Ask processes that are new, and read answers."""
-        for number in itertools.count(self.found):
+        # All of them each time: after a restart of the store one may write itself over another one.
+        for number in itertools.count():
             value = glance(self.store, f"{PROCESSES}/{number}")
             if value is None:
                 break
             process = Process(**unpack(value))
-            self.found = number + 1
-            if glance(self.store, f"{GONE}/{process.id}") is None:
+            if process.id not in self.asked and glance(self.store, f"{GONE}/{process.id}") is None:
                 self._ask(process)
         for asked in list(self.asked.values()):
             if asked.answer is None:

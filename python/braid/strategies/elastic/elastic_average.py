@@ -94,8 +94,8 @@ class ElasticAverage(Closing):
             overlap: how many steps before its use an exchange begins. With 1 it travels while gradients are
                 computed, and e is still that of the x that they are computed with. With more, e is that of older
                 x. 1 for "sync3", else 0.
-            buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the
-                beginning. "local": buffers stay alone.
+            buffers: "average": float buffers (BatchNorm) are averaged, too. "broadcast": they are worker 0's.
+                Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
             root: the rank that has the centre, for "sync2" and "sync3". None: the one from which braid predicts
                 the least time; on other backends it is measured at the beginning.
             servers: where shards of the centre lie, for schedules with servers; see ParameterServer.

@@ -49,7 +49,7 @@ class ElasticOptions:
             raise ValueError(f"sync_every={self.sync_every}: a whole number of steps, at least 1")
         self._check_strength()
         if self.buffers not in BUFFERS:
-            raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+            raise ValueError(f"buffers {self.buffers!r}: there are {', '.join(BUFFERS)}")
         self._check_overlap()
         if self.is_collective:
             if has_servers:
