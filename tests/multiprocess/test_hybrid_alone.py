@@ -73,7 +73,7 @@ def compare(rank: Rank, port: int) -> tuple[list[list[float]], str]:
 def test_servers_alone_compute_what_speakers_do() -> None:
     port = free_port()
     with serving(f"127.0.0.1:{port}", 2) as processes:
-        results = run_ranks(compare, 3, port, join=False, timeout_s=240.0)
+        results = run_ranks(compare, 3, port, join=False, timeout_s=300.0)
     for found, missing in results:
         assert all(values == found[0] for values in found[1:])
         assert "waits for 3 parameter servers, and 2 came within 3 s; start them with `braid serve" in missing

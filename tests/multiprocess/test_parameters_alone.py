@@ -56,7 +56,7 @@ def places(rank: Rank, where: str) -> list[float]:
 def test_servers_alone_compute_what_servers_in_ranks_do() -> None:
     where = f"tcp://127.0.0.1:{free_port()}"
     with serving(where, 2) as processes:
-        found = run_ranks(places, 3, where, join=False)
+        found = run_ranks(places, 3, where, join=False, timeout_s=300.0)
         assert found[1:] == found[:1] * 2
     for process in processes:
         said = said_by(process)
@@ -96,7 +96,7 @@ def test_a_server_that_leaves_loses_nothing_and_one_that_dies_stops_nobody(tmp_p
     where = f"file://{tmp_path}/meet"
     processes = [start(where, name=f"helper{i}") for i in range(2)]
     try:
-        found = run_ranks(outlive, 3, where, [by], [processes[1].pid], join=False)
+        found = run_ranks(outlive, 3, where, [by], [processes[1].pid], join=False, timeout_s=300.0)
         processes[1].wait(LIMIT_S)
         processes[0].send_signal(signal.SIGINT)  # a folder does not tell that the job is over
         assert processes[0].wait(LIMIT_S) == 0
@@ -160,7 +160,7 @@ class Nowhere:
 def test_what_cannot_be_is_one_sentence_on_every_worker() -> None:
     where = f"tcp://127.0.0.1:{free_port()}"
     with serving(where, 1, "--memory", "1M"):
-        first, other = run_ranks(refused, 2, where, join=False)
+        first, other = run_ranks(refused, 2, where, join=False, timeout_s=300.0)
     assert first == other
     assert first == [
         "worker 1 has mode async, but worker 0 has mode sync: all must have the same",
@@ -191,7 +191,7 @@ def late(rank: Rank, where: str) -> float:
 def test_a_worker_may_come_late() -> None:
     where = f"tcp://127.0.0.1:{free_port()}"
     with serving(where, 1):
-        assert run_ranks(late, 3, where, join=False)[2] == 2.0
+        assert run_ranks(late, 3, where, join=False, timeout_s=300.0)[2] == 2.0
 
 
 SCRIPT = """
