@@ -15,8 +15,8 @@ from braid._array.servers.placement import Placement, placement_of
 from braid._array.servers.terms import Offer, Vector
 from braid._array.servers.terms import pack as _pack
 from braid._array.servers.terms import unpack as _unpack
-from braid._errors import CommunicatorTimeoutError
-from braid.strategies.store import Meeting
+from braid._errors import CommunicatorError, CommunicatorTimeoutError
+from braid.strategies.store import Meeting, hearing
 
 _GRACE_S = 5.0  # worker 0 says who is missing: the others wait for that a little longer
 _ONE_FOR_ALL = "said/0"
@@ -100,11 +100,7 @@ def _tell_of_failure(meeting: Meeting, why: str) -> None:
 
 
 def _said_by_first(meeting: Meeting, timeout_s: float) -> dict[str, Any]:
-    try:
-        said = _unpack(meeting.store.get(_ONE_FOR_ALL, timeout_s))
-    except TimeoutError:
-        text = f"strategy {meeting.name!r}: worker 0 did not come within {timeout_s:g} s"
-        raise CommunicatorTimeoutError(text, 0) from None
+    said = _heard(meeting, _ONE_FOR_ALL, timeout_s, f"did not come within {timeout_s:g} s")
     if said.get("why"):
         raise ValueError(said["why"])
     return said
@@ -176,11 +172,18 @@ def raise_if_bad(verdict: dict[str, Any]) -> None:
 def _hear(meeting: Meeting, lines: list[str], timeout_s: float) -> dict[str, Any]:
     difference = _difference(meeting.member, lines, _said_by_first(meeting, timeout_s)["lines"])
     meeting.store.set(f"opinion/{meeting.member}", (difference or _EQUAL).encode())
+    return _heard(meeting, "verdict", timeout_s + _GRACE_S, f"did not answer within {timeout_s:g} s")
+
+
+def _heard(meeting: Meeting, key: str, timeout_s: float, failure: str) -> dict[str, Any]:
+    """Return what worker 0 says at a key."""
     try:
-        return _unpack(meeting.store.get("verdict", timeout_s + _GRACE_S))
+        with hearing(meeting.name):
+            return _unpack(meeting.store.get(key, timeout_s))
+    except CommunicatorError:
+        raise
     except TimeoutError:
-        text = f"strategy {meeting.name!r}: worker 0 did not answer within {timeout_s:g} s"
-        raise CommunicatorTimeoutError(text, 0) from None
+        raise CommunicatorTimeoutError(f"strategy {meeting.name!r}: worker 0 {failure}", 0) from None
 
 
 def _difference(member: int, mine: list[str], first: list[str]) -> str:

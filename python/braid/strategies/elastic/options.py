@@ -119,6 +119,14 @@ class ElasticOptions:
             raise ValueError(f"beta={beta}: at most the number of workers, which is {workers}")
         return beta / workers
 
+    def check_workers(self, workers: int) -> None:
+        """Raise ValueError if an option does not fit so many workers; 0: a late worker, which does not know."""
+        if not workers:
+            return
+        self.strength(workers)
+        if self.root is not None and not 0 <= self.root < workers:
+            raise ValueError(f"root={self.root}: a rank from 0 to {workers - 1}")
+
     def describe(self) -> list[str]:
         """Return one line for each option that must be the same on all workers."""
         return [f"{name}={value}" for name, value in vars(self).items() if name not in self.OWN]
