@@ -232,6 +232,9 @@ def be_refused(rank: Rank, port: int) -> tuple[str, str]:
         pass  # it still takes what fits
     with pytest.raises(braid.CommunicatorTimeoutError) as missing:
         bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, servers="serve:2", timeout=2.0)
+    rank.mark("heard")
+    for other in range(rank.size):  # rank 0 has the store
+        rank.wait_for("heard", other)
     return str(small.value), str(missing.value)
 
 

@@ -58,7 +58,7 @@ class FullyShardedDataParallel(nn.Module):
         (lambda: elastic(beta=-0.1), "beta=-0.1: a finite number, at least 0"),
         (lambda: elastic(beta="much"), "beta=much: a finite number"),
         (lambda: elastic(beta=7.0), "beta=7.0: at most the number of workers, which is "),
-        (lambda: elastic(buffers="broadcast"), "buffers 'broadcast': there are average and local"),
+        (lambda: elastic(buffers="mean"), "buffers 'mean': there are average, broadcast, local"),
         (lambda: elastic(overlap=11), r"overlap=11: a whole number of steps from 0 to sync_every \(10\)"),
         (lambda: elastic(overlap=0, schedule="sync3"), "overlap=0: a whole number of steps from 1"),
         (lambda: elastic(overlap=1, schedule="sync1"), "the schedule that overlaps is 'sync3'"),

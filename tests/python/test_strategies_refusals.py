@@ -85,7 +85,7 @@ def with_groups(option: str, first: object, second: object, kind: type, **number
         ),
         (lambda: server(linear(), RMSprop, staleness_rate=True), "staleness_rate= needs SGD"),
         (lambda: server(linear(), mode="sync", staleness_rate=True), "in mode 'sync' there are none"),
-        (lambda: server(linear(), buffers="broadcast"), "buffers 'broadcast': there are average and local"),
+        (lambda: server(linear(), buffers="mean"), "buffers 'mean': there are average, broadcast, local"),
         (lambda: server(linear(), servers=[7]), r"servers=\[7\]: give one or more different ranks from 0 to "),
         (lambda: server(linear(), servers=[]), r"servers=\[\]"),
         (lambda: server(linear(), differentiable=True), "servers have no rule for differentiable=True"),

@@ -3,7 +3,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from braid import _core, _services
 from braid._array.numbers import whole
 from braid._array.rendezvous import meet
 from braid._array.request import checked_timeout
+from braid._array.servers.joint import meet_servers, members_of
 from braid._array.servers.shares import agreed_shares
 
 DEFAULT_TIMEOUT_S = 1800.0
@@ -37,9 +38,12 @@ class Parameters:
             ``"delayed_nesterov:every=4"`` (Liu 2024).
         rank: the number of this member; by default RANK.
         size: the number of members at the start; by default WORLD_SIZE. All of them are workers.
-        servers: the members that hold shards; by default all.
+        servers: where shards lie: members such as ``[0, 2]``, ``"serve:2"`` for two processes of ``braid serve``,
+            or ``"ranks+serve:2"`` for both. By default all members, or as many processes as the environment
+            variable BRAID_PARAMETER_SERVERS says.
         shares: relative sizes of the shards. By default they follow the network cards that the file named by
-            BRAID_LINKS states (docs/parameters.md); without such a file they are equal.
+            BRAID_LINKS states (docs/parameters.md); without such a file, or with processes of ``braid serve``, they
+            are equal.
         mode: ``"async"`` (updates are applied as they come), ``"round_robin"``, ``"ssp"`` (a worker is at most
             `staleness` updates ahead of the slowest; Ho 2013) or ``"sync"`` (one update of the mean of all).
         staleness: the bound for ``"ssp"``.
@@ -56,7 +60,8 @@ class Parameters:
 
     Raises:
         TypeError, ValueError: an argument makes no sense.
-        CommunicatorError: the members could not meet, or their arguments differ; the message names both.
+        CommunicatorError: the members could not meet, or their arguments differ; the message names both. Or too
+            few processes of ``braid serve`` came.
 
     Example:
         >>> import braid, numpy as np
@@ -75,7 +80,7 @@ class Parameters:
         rule: str = "sgd",
         rank: int | None = None,
         size: int | None = None,
-        servers: Sequence[int] | None = None,
+        servers: Iterable[int | str] | str | None = None,
         shares: Sequence[float] | None = None,
         mode: str = "async",
         staleness: int = 0,
@@ -95,40 +100,38 @@ class Parameters:
             )
         if (count := whole(elements, "elements")) < 0:
             raise ValueError(f"elements must not be negative, got {count}")
-        meeting = meet(where, 0 if late else rank, size, limit_s)
+        meeting = meet(where, 0 if late else rank, size, limit_s, may_listen=not late)
         member = whole(rank, "rank") if late else meeting.rank
         self._elements = count
         self.name, self.member, self.workers = name, member, meeting.size
         with contextlib.ExitStack() as undo:
             undo.callback(meeting.store.close)
-            door = meeting.store.apart()
-            undo.callback(door.close)
-            holders = list(range(meeting.size)) if servers is None else [whole(s, "a server") for s in servers]
+            holders = members_of(servers, meeting.size)
             parts = (
                 agreed_shares(meeting.store, f"braid/shares/{name}", member, meeting.size, holders, limit_s)
                 if shares is None
                 else [float(share) for share in shares]
             )
-            self._core = _core.ParameterService(
-                meeting.store,
-                door,
-                name,
-                member=member,
-                workers=meeting.size,
-                servers=holders,
-                elements=count,
-                shares=parts,
-                rule=rule,
-                mode=mode,
-                staleness=whole(staleness, "staleness"),
-                staleness_rate=bool(staleness_rate),
-                timeout_s=limit_s,
-                late=bool(late),
-                reach=meeting.reach,
-                push_codec=codec_of(compression),
-                pull_codec=codec_of(pull_compression),
-                consistency=consistency,
-            )
+            common: dict[str, Any] = {
+                "workers": meeting.size,
+                "servers": holders,
+                "elements": count,
+                "shares": parts,
+                "rule": rule,
+                "mode": mode,
+                "staleness": whole(staleness, "staleness"),
+                "staleness_rate": bool(staleness_rate),
+                "timeout_s": limit_s,
+                "push_codec": codec_of(compression),
+                "pull_codec": codec_of(pull_compression),
+                "consistency": consistency,
+            }
+            with meet_servers(meeting, name, member, common, is_late=bool(late)) as (store, name_there):
+                door = store.apart()
+                undo.callback(door.close)
+                self._core = _core.ParameterService(
+                    store, door, name_there, member=member, late=bool(late), reach=meeting.reach, **common
+                )
             undo.callback(self._core.close, 0.0)
             self._finalizer = weakref.finalize(self, undo.pop_all().close)
             self._finalizer.atexit = False

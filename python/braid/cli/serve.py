@@ -23,6 +23,7 @@ from braid.cli.errors import CommandError
 
 _WHO = "braid serve"
 _PAUSE_S = 0.05
+_AWAY_S = 10.0
 _FAREWELL_S = 2.0
 _LONGEST_CAUSE = 200
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -68,13 +69,14 @@ def serve(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     limit = memory_of(memory)
     try:
-        store, reach = join_store(rendezvous, timeout)
+        store, reach = join_store(rendezvous, timeout, _AWAY_S)
     except ValueError as error:
         raise CommandError(f"--rendezvous: {error}") from error
     except CommunicatorError as error:
         raise CommandError(f"--rendezvous {rendezvous}: {error}", 1) from error
 
     stop = threading.Event()
+    store.give_up_when(stop.is_set)
 
     def end(number: int, _frame: FrameType | None) -> None:
         stop.set()

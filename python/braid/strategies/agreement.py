@@ -15,8 +15,8 @@ from braid._array.servers.placement import Placement, placement_of
 from braid._array.servers.terms import Offer, Vector
 from braid._array.servers.terms import pack as _pack
 from braid._array.servers.terms import unpack as _unpack
-from braid._errors import CommunicatorTimeoutError
-from braid.strategies.store import Meeting
+from braid._errors import CommunicatorError, CommunicatorTimeoutError
+from braid.strategies.store import Meeting, hearing
 
 _GRACE_S = 5.0  # worker 0 says who is missing: the others wait for that a little longer
 _ONE_FOR_ALL = "said/0"
@@ -86,10 +86,7 @@ def agree(
         meeting.store.set("verdict", _pack(verdict))
     else:
         verdict = _hear(meeting, lines, timeout_s)
-    if verdict.get("is_late"):
-        raise CommunicatorTimeoutError(verdict["why"], verdict.get("missing"))
-    if verdict["why"]:
-        raise ValueError(verdict["why"])
+    raise_if_bad(verdict)
     return Agreement(meeting, members, prepared)
 
 
@@ -103,11 +100,7 @@ def _tell_of_failure(meeting: Meeting, why: str) -> None:
 
 
 def _said_by_first(meeting: Meeting, timeout_s: float) -> dict[str, Any]:
-    try:
-        said = _unpack(meeting.store.get(_ONE_FOR_ALL, timeout_s))
-    except TimeoutError:
-        text = f"strategy {meeting.name!r}: worker 0 did not come within {timeout_s:g} s"
-        raise CommunicatorTimeoutError(text, 0) from None
+    said = _heard(meeting, _ONE_FOR_ALL, timeout_s, f"did not come within {timeout_s:g} s")
     if said.get("why"):
         raise ValueError(said["why"])
     return said
@@ -126,10 +119,15 @@ def _judge(meeting: Meeting, placement: Placement, vectors: Sequence[Vector], ti
             return {"why": said}
     if not placement.alone:
         return {"why": ""}
-    job = meeting.job
-    assert job is not None
+    offer = offer_of(meeting, "", meeting.workers, len(placement.members), vectors, timeout_s)
+    return take_servers(meeting, offer, placement.alone)
+
+
+def take_servers(meeting: Meeting, offer: Offer, wanted: int) -> dict[str, Any]:
+    """Take processes of ``braid serve`` on worker 0, and return the verdict for all: see raise_if_bad()."""
+    assert meeting.job is not None
     try:
-        engage(job.store, _offer(meeting, placement, vectors, timeout_s), placement.alone, job.address)
+        engage(meeting.job.store, offer, wanted, meeting.job.address)
     except CommunicatorTimeoutError as error:
         return {"why": str(error), "is_late": True}
     except Exception as error:
@@ -137,27 +135,55 @@ def _judge(meeting: Meeting, placement: Placement, vectors: Sequence[Vector], ti
     return {"why": ""}
 
 
-def _offer(meeting: Meeting, placement: Placement, vectors: Sequence[Vector], timeout_s: float) -> Offer:
+def offer_of(
+    meeting: Meeting, folder: str, workers: int, servers: int, vectors: Sequence[Vector], timeout_s: float
+) -> Offer:
+    """Return what servers without a rank are asked to do.
+
+    Args:
+        meeting: of all workers.
+        folder: where in it the workers of the service meet; "" if these are the same.
+        workers: of the service.
+        servers: all that hold shards.
+        vectors: what they hold.
+        timeout_s: how long to wait for servers.
+    """
     assert meeting.job is not None
+    place = f"{meeting.job.folder}/{folder}".rstrip("/")
     return Offer(
-        token=meeting.job.folder,
-        folder=meeting.job.folder,
-        name=meeting.name,
-        workers=meeting.workers,
-        servers=len(placement.members),
+        token=place,
+        folder=place,
+        name=f"{meeting.name}/{folder}".rstrip("/"),
+        workers=workers,
+        servers=servers,
         vectors=tuple(vector for vector in vectors if vector.elements),
         patience_s=timeout_s,
     )
 
 
+def raise_if_bad(verdict: dict[str, Any]) -> None:
+    """Raise what worker 0 says to all: CommunicatorTimeoutError or ValueError; nothing if all is well."""
+    if verdict.get("is_late"):
+        raise CommunicatorTimeoutError(verdict["why"], verdict.get("missing"))
+    if verdict["why"]:
+        raise ValueError(verdict["why"])
+
+
 def _hear(meeting: Meeting, lines: list[str], timeout_s: float) -> dict[str, Any]:
     difference = _difference(meeting.member, lines, _said_by_first(meeting, timeout_s)["lines"])
     meeting.store.set(f"opinion/{meeting.member}", (difference or _EQUAL).encode())
+    return _heard(meeting, "verdict", timeout_s + _GRACE_S, f"did not answer within {timeout_s:g} s")
+
+
+def _heard(meeting: Meeting, key: str, timeout_s: float, failure: str) -> dict[str, Any]:
+    """Return what worker 0 says at a key."""
     try:
-        return _unpack(meeting.store.get("verdict", timeout_s + _GRACE_S))
+        with hearing(meeting.name):
+            return _unpack(meeting.store.get(key, timeout_s))
+    except CommunicatorError:
+        raise
     except TimeoutError:
-        text = f"strategy {meeting.name!r}: worker 0 did not answer within {timeout_s:g} s"
-        raise CommunicatorTimeoutError(text, 0) from None
+        raise CommunicatorTimeoutError(f"strategy {meeting.name!r}: worker 0 {failure}", 0) from None
 
 
 def _difference(member: int, mine: list[str], first: list[str]) -> str:

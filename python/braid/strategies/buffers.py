@@ -4,6 +4,8 @@
 Workers do not meet, so nobody can take a mean of their buffers at one moment. Each worker pushes how its buffers
 have changed since its last push, divided by the number of workers. The servers add that up. So the servers'
 statistics move with the mean of all workers' batches, as fast as one worker's would.
+
+Or they are broadcast: only the first worker pushes its changes, whole, and all others take what the servers have.
 """
 
 import io
@@ -19,20 +21,28 @@ from braid.strategies.store import Meeting
 
 
 class Buffers:
-    """The buffers that a model saves. Floats are averaged; integers are worker 0's at the beginning."""
+    """The buffers that a model saves. Floats are averaged or broadcast; integers are worker 0's at the beginning.
 
-    def __init__(self, model: nn.Module) -> None:
+    Attributes:
+        is_broadcast: float buffers are the first worker's, not averages.
+        packing: of the float buffers.
+        integers: the other buffers.
+        vector: the float buffers at the servers, if there are any.
+    """
+
+    def __init__(self, model: nn.Module, *, is_broadcast: bool = False) -> None:
         """Find the buffers; ValueError names one that cannot be packed."""
+        self.is_broadcast = is_broadcast
         saved = _saved_buffers(model)
         floats = [Entry(name, tensor) for name, tensor in saved if tensor.is_floating_point()]
         self.packing = Packing(floats)
         self.integers = [tensor for _, tensor in saved if not tensor.is_floating_point()]
-        self._workers = 1
+        self._weight = 1.0
         self.vector: SharedVector | None = None
 
     def start(self, meeting: Meeting, servers: list[int], settings: str, timeout_s: float) -> None:
         """Give all workers the buffers of worker 0; a late one gets those of the servers."""
-        self._workers = meeting.workers
+        self._weight = float(meeting.member == 0) if self.is_broadcast else 1.0 / meeting.workers
         self.share_integers(meeting, timeout_s)
         if not self.packing.elements:
             return
@@ -53,17 +63,23 @@ class Buffers:
         self._take()
 
     def begin(self) -> None:
-        """Start to push what has changed since the last push."""
+        """Start to push what has changed since the last push; where it does not count, only to pull."""
         if self.vector is None:
+            return
+        if not self._weight:
+            self.vector.begin_pull()
             return
         torch._foreach_copy_(self._updates, self.packing.tensors)
         self.vector.update.sub_(self._base)
         torch._foreach_copy_(self._bases, self.packing.tensors)
-        self.vector.push_pull([(self.packing.elements, {})], 1.0 / self._workers)
+        self.vector.push_pull([(self.packing.elements, {})], self._weight)
 
     def finish(self) -> None:
         """Wait for the push under way. Take the servers' values, plus what has changed here since the push."""
         if self.vector is None or not self.vector.finish():
+            return
+        if not self._weight:
+            self._take()
             return
         tensors = self.packing.tensors
         torch._foreach_copy_(self._updates, tensors)
@@ -109,6 +125,11 @@ class Buffers:
         )
         for mine, first in zip(self.integers, found, strict=True):
             mine.copy_(first)
+
+
+def buffers_of(model: nn.Module, option: str) -> Buffers | None:
+    """Return what the option ``buffers`` means; None if buffers stay each worker's own."""
+    return None if option == "local" else Buffers(model, is_broadcast=option == "broadcast")
 
 
 def _saved_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -8,7 +8,7 @@ from braid._array.parameters import OFF
 from braid._codec import Codec
 
 MODES = ("async", "ssp", "sync")
-BUFFERS = ("average", "local")
+BUFFERS = ("average", "broadcast", "local")
 CONSISTENCIES = ("atomic", "relaxed")
 DEFAULT_STALENESS = 3
 
@@ -49,7 +49,7 @@ class Options:
         if self.compensate < 0:
             raise ValueError(f"compensate={self.compensate}: lambda must not be negative; the paper's is 0.04")
         if self.buffers not in BUFFERS:
-            raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+            raise ValueError(f"buffers {self.buffers!r}: there are {', '.join(BUFFERS)}")
         if self.consistency not in CONSISTENCIES:
             raise ValueError(f"consistency {self.consistency!r}: there are {' and '.join(CONSISTENCIES)}")
         if self.consistency == "relaxed" and self.mode != "async":

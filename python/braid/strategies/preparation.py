@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from braid._array.parameters import OFF
 from braid._array.servers.terms import Vector
-from braid.strategies.buffers import Buffers
+from braid.strategies.buffers import Buffers, buffers_of
 from braid.strategies.options import Options
 from braid.strategies.packing import Entry, Packing, pack_parameters
 from braid.strategies.rules import AT_SERVER, LocalRule, Rule, ServerRule
@@ -104,9 +104,7 @@ def prepare(
         rule = LocalRule(optimizer, packing)
     else:
         rule = ServerRule(*(optimizer, packing), compensate=options.compensate, implicit=options.implicit_momentum)
-    prepared = Prepared(
-        *(optimizer, packing, frozen, rule), Buffers(model) if options.buffers == "average" else None
-    )
+    prepared = Prepared(*(optimizer, packing, frozen, rule), buffers_of(model, options.buffers))
     take(packing)
     return prepared
 

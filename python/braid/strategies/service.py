@@ -116,6 +116,10 @@ class SharedVector:
         """Start to push `update`, times `scale`, and to pull into `out`."""
         self._request = self._core.push_pull(self._update, self._out, numbers, scale, self._basis)
 
+    def begin_pull(self) -> None:
+        """Start to pull into `out`."""
+        self._request = self._core.pull(self._out)
+
     def finish(self) -> bool:
         """Wait for the request under way. Return whether there was one."""
         request, self._request = self._request, None

@@ -3,6 +3,8 @@
 
 import collections
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +13,7 @@ from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
 from braid._errors import CommunicatorError
 
 _FOLDER = "braid/strategies"
+_LONGEST_CAUSE = 200
 
 # How many strategies without a name this process has made in a group. Members make them in the same order.
 _unnamed: collections.Counter[str] = collections.Counter()
@@ -95,9 +98,23 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
         token = secrets.token_hex(8).encode()
         base.set(name, token)
         own.set("token", token)
-    token = own.get("token", timeout_s)
+    with hearing(name):
+        token = own.get("token", timeout_s)
     job = Job(UserStore(raw), f"{_FOLDER}/{token.decode()}", _address(raw))
     return Meeting(Below(base, token.decode()), member, dist.get_world_size(group), name, job)
+
+
+@contextmanager
+def hearing(name: str) -> Iterator[None]:
+    """Turn the error of a store of torch that is gone into CommunicatorError: worker 0 may have had the store."""
+    try:
+        yield
+    except (CommunicatorError, TimeoutError):
+        raise
+    except RuntimeError as error:
+        why = " ".join(str(error).split())[:_LONGEST_CAUSE]
+        text = f"strategy {name!r} cannot begin: the job's store is gone, and so may worker 0 be ({why})"
+        raise CommunicatorError(text, 0) from error
 
 
 def join(where: Any, name: str | None, timeout_s: float) -> Meeting:

@@ -62,7 +62,7 @@ _ELASTIC: _Options = {
 }
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
-    "servers": _ranks,
+    "servers": items_of,
     "groups": _groups,
     "measure_steps": int,
     "rate_rule": str,

@@ -26,7 +26,7 @@ class Meeting:
     """The store where ranks meet, with this process's rank and the number of ranks.
 
     `reach` is a host that all ranks reach, "" if none is known. `place` is equal for meetings that use the same
-    keys. It is None if nobody else uses the keys.
+    keys. It is None if nobody else uses the keys. `address` is what join_store() takes, "" if others cannot come.
     """
 
     store: KeyValueStore
@@ -34,20 +34,25 @@ class Meeting:
     size: int
     reach: str = ""
     place: Hashable = None
+    address: str = ""
 
 
-def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None) -> Meeting:
+def meet(
+    where: Any, rank: int | None, size: int | None, timeout_s: float | None, *, may_listen: bool = True
+) -> Meeting:
     """Return the meeting for the first argument of ``braid.Communicator``.
+
+    `may_listen`: rank 0 opens the store where nobody else has; False for those who join it.
 
     Raises:
         TypeError, ValueError: the argument names no place to meet, or rank or size are missing or make no sense.
         CommunicatorError: this rank should listen but cannot, or the folder cannot be made or used.
     """
     if isinstance(where, str):
-        return _meet_at(where, _checked(*_place(rank, size)), timeout_s)
+        return _meet_at(where, _checked(*_place(rank, size)), timeout_s, may_listen)
     if all(callable(getattr(where, name, None)) for name in ("set", "get", "wait")):
         own, ranks = _checked(*_place(rank, size))
-        return Meeting(UserStore(where), own, ranks, place=id(where))
+        return Meeting(UserStore(where), own, ranks, place=id(where), address=_address_of(where))
     if all(callable(getattr(where, name, None)) for name in ("Get_rank", "Get_size", "bcast", "allgather")):
         if rank is not None or size is not None:
             raise ValueError("an mpi4py communicator knows its rank and size; leave out rank= and size=")
@@ -56,13 +61,14 @@ def meet(where: Any, rank: int | None, size: int | None, timeout_s: float | None
     raise TypeError(f"ranks cannot meet at a {type(where).__name__}; give {_WAYS}")
 
 
-def join_store(where: str, timeout_s: float) -> tuple[KeyValueStore, str]:
+def join_store(where: str, timeout_s: float, away_s: float | None = None) -> tuple[KeyValueStore, str]:
     """Return a job's store, and a host that the job's ranks reach. This process is not a rank of the job.
 
     Args:
         where: ``"tcp://host:port"`` or ``"file:///folder"``, as ``braid.Communicator`` takes them. Or
             ``"host:port"`` of torch's own store: MASTER_ADDR and MASTER_PORT of the job.
         timeout_s: how long to try to reach the store.
+        away_s: how long a store of braid may be away later, between two services of rank 0; by default as long.
 
     Raises:
         ValueError: `where` has none of these forms.
@@ -74,7 +80,8 @@ def join_store(where: str, timeout_s: float) -> tuple[KeyValueStore, str]:
     if parts.scheme == "tcp":
         host, port = _host_and_port(where)
         _await_listener(host, port, timeout_s)
-        return TcpStore.at(host, port, listen=False, timeout_s=timeout_s), host
+        limit_s = timeout_s if away_s is None else away_s
+        return TcpStore.at(host, port, listen=False, timeout_s=limit_s), host
     if "://" in where:
         raise ValueError(f"{where!r} is no job's store; give 'host:port', 'tcp://host:port' or 'file:///folder'")
     try:
@@ -115,20 +122,27 @@ def _folder(url: str) -> str:
     return parts.path
 
 
-def _meet_at(url: str, place: tuple[int, int], timeout_s: float | None) -> Meeting:
+def _meet_at(url: str, place: tuple[int, int], timeout_s: float | None, may_listen: bool) -> Meeting:
     rank, size = place
     parts = urlsplit(url)
     if parts.scheme == "file":
-        return Meeting(FolderStore(_folder(url)), rank, size, place=url)
+        return Meeting(FolderStore(_folder(url)), rank, size, place=url, address=url)
     if parts.scheme == "tcp":
         host, port = _host_and_port(url)
     elif url == "env://":
         host, port = _variable("MASTER_ADDR"), _port(_variable("MASTER_PORT"), "MASTER_PORT")
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            return Meeting(_store_of_torchrun(host, port), rank, size, host, url)
+            return Meeting(_store_of_torchrun(host, port), rank, size, host, url, f"{host}:{port}")
     else:
         raise ValueError(f"ranks cannot meet at {url!r}; give {_WAYS}")
-    return Meeting(TcpStore.at(host, port, listen=rank == 0, timeout_s=timeout_s), rank, size, host, url)
+    store = TcpStore.at(host, port, listen=may_listen and rank == 0, timeout_s=timeout_s)
+    return Meeting(store, rank, size, host, url, f"tcp://{host}:{port}")
+
+
+def _address_of(store: Any) -> str:
+    # Only a store of torch without a prefix: others would not see the same keys.
+    host, port = getattr(store, "host", None), getattr(store, "port", None)
+    return f"{host}:{port}" if host and port else ""
 
 
 def _store_of_torchrun(host: str, port: int) -> KeyValueStore:

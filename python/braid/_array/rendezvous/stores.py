@@ -59,6 +59,9 @@ class KeyValueStore:
         """Return the same store for another thread. A wait in one does not delay the other."""
         return self.again()
 
+    def give_up_when(self, condition: Callable[[], bool]) -> None:
+        """Stop trying to reach a store that is away as soon as `condition()` is true, if this store ever tries."""
+
     def rest(self) -> None:
         """Free the resources that are only needed while ranks meet. The next call opens them again."""
 
@@ -217,3 +220,9 @@ class Below(KeyValueStore):
 
     def apart(self) -> KeyValueStore:
         return Below(self._store.apart(), self._prefix)
+
+    def rest(self) -> None:
+        self._store.rest()
+
+    def close(self) -> None:
+        self._store.close()

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 from braid._array.rendezvous.protocol import (
     FAMILY,
@@ -99,6 +100,7 @@ class TcpStore(KeyValueStore):
         self._hosts, self._port, self._token = hosts, port, token
         self._limit_s = math.inf if timeout_s is None else timeout_s
         self._server = server
+        self._gives_up: Callable[[], bool] = lambda: False
         self._connection: socket.socket | None = None
         self._kept: dict[str, bytes] = {}  # our own keys and values: sent again to a restarted server
 
@@ -121,6 +123,9 @@ class TcpStore(KeyValueStore):
         store = self.again()
         store._limit_s = min(store._limit_s, _ANSWER_TIME_S)
         return store
+
+    def give_up_when(self, condition: Callable[[], bool]) -> None:
+        self._gives_up = condition
 
     def set(self, key: str, value: bytes) -> None:
         if len(value) > MOST_VALUE_BYTES or len(key.encode()) > MOST_KEY_BYTES:
@@ -176,7 +181,7 @@ class TcpStore(KeyValueStore):
                 raise
             except OSError as error:
                 self._hang_up()
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= deadline or self._gives_up():
                     raise self._nobody(str(error)) from error
             except BaseException:
                 self._hang_up()  # Ctrl-C between question and answer
@@ -218,7 +223,7 @@ class TcpStore(KeyValueStore):
                     return self._greet(host, deadline, patience_s)
                 except OSError as error:
                     last = error.strerror or str(error)
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or self._gives_up():
                 raise self._nobody(last)
             time.sleep(max(0.0, min(pause_s, deadline - time.monotonic())))
             pause_s, patience_s = min(2 * pause_s, _LONGEST_PAUSE_S), min(1.2 * patience_s, _ANSWER_TIME_S)

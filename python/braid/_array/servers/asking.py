@@ -28,17 +28,16 @@ class _Round:
     store: KeyValueStore
     offer: Offer
     asked: dict[str, _Asked] = field(default_factory=dict)
-    found: int = 0  # processes that the store knows
 
     def look(self) -> None:
         """Ask processes that are new, and read answers."""
-        for number in itertools.count(self.found):
+        # All of them each time: after a restart of the store one may write itself over another one.
+        for number in itertools.count():
             value = glance(self.store, f"{PROCESSES}/{number}")
             if value is None:
                 break
             process = Process(**unpack(value))
-            self.found = number + 1
-            if glance(self.store, f"{GONE}/{process.id}") is None:
+            if process.id not in self.asked and glance(self.store, f"{GONE}/{process.id}") is None:
                 self._ask(process)
         for asked in list(self.asked.values()):
             if asked.answer is None:
@@ -88,16 +87,16 @@ def engage(store: KeyValueStore, offer: Offer, wanted: int, address: str) -> lis
                 chosen = willing[:wanted]
                 return chosen
             if refusals and len(willing) + len(silent) < wanted:
-                raise ValueError(f"strategy {offer.name!r}: the parameter server {refusals[0]}")
+                raise ValueError(f"{offer.title}: the parameter server {refusals[0]}")
             waited_s = time.monotonic() - begun
             if waited_s > offer.patience_s:
                 raise CommunicatorTimeoutError(
-                    f"strategy {offer.name!r} waits for {_servers(wanted)}, and {len(willing)} came within "
+                    f"{offer.title} waits for {_servers(wanted)}, and {len(willing)} came within "
                     f"{offer.patience_s:g} s; start them with {command}"
                 )
             if waited_s > _NOTICE_S and not is_told:
                 is_told = True
-                tell(f"strategy {offer.name!r} waits for {_servers(wanted)}; start them with {command}")
+                tell(f"{offer.title} waits for {_servers(wanted)}; start them with {command}")
             time.sleep(_PAUSE_S)
     finally:
         store.set(f"{offer.folder}/serve/chosen", pack({"ids": [process.id for process in chosen]}))

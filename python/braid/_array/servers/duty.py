@@ -131,6 +131,7 @@ class ParameterServer:
         self._card = pack(asdict(self._process))
         self._place = claim(store, PROCESSES, self._card)
         self._asks = 0
+        self._first_ask: bytes | None = None
         self._checked_at = time.monotonic()
         self._strategies: list[_Strategy] = []
         self.served = 0  # strategies, so far
@@ -143,6 +144,8 @@ class ParameterServer:
     def look(self) -> None:
         """Answer those who have asked; begin and end what is due. Raises what the store raises."""
         self._begin_and_end()
+        if (first := glance(self._store, f"{ASKS}/{self._process.id}/0")) != self._first_ask:
+            self._first_ask, self._asks = first, 0  # the store has begun anew
         while (value := glance(self._store, f"{ASKS}/{self._process.id}/{self._asks}")) is not None:
             self._asks += 1
             self._answer(Offer.of(value))

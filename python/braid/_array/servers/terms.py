@@ -56,6 +56,7 @@ class Offer:
         servers: how many hold shards.
         vectors: what they hold.
         patience_s: how long worker 0 waits for servers.
+        kind: what asks, for messages.
     """
 
     token: str
@@ -65,6 +66,12 @@ class Offer:
     servers: int
     vectors: tuple[Vector, ...]
     patience_s: float
+    kind: str = "strategy"
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"{self.kind} {self.name!r}"
 
     @property
     def nbytes(self) -> int:

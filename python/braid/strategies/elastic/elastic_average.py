@@ -18,8 +18,8 @@ from braid.strategies.elastic.in_rounds import CentreInRounds
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import KIND, ElasticPrepared, prepare_elastic
 from braid.strategies.rules import refuse_thawed
-from braid.strategies.store import Meeting, meet
 from braid.strategies.store import join as join_meeting
+from braid.strategies.store import meet
 
 DEFAULT_TIMEOUT_S = 600.0
 
@@ -94,8 +94,8 @@ class ElasticAverage(Closing):
             overlap: how many steps before its use an exchange begins. With 1 it travels while gradients are
                 computed, and e is still that of the x that they are computed with. With more, e is that of older
                 x. 1 for "sync3", else 0.
-            buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the
-                beginning. "local": buffers stay alone.
+            buffers: "average": float buffers (BatchNorm) are averaged, too. "broadcast": they are worker 0's.
+                Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
             root: the rank that has the centre, for "sync2" and "sync3". None: the one from which braid predicts
                 the least time; on other backends it is measured at the beginning.
             servers: where shards of the centre lie, for schedules with servers; see ParameterServer.
@@ -118,7 +118,7 @@ class ElasticAverage(Closing):
 
         def prepared_lines() -> tuple[list[str], ElasticPrepared]:
             options.check(has_servers=servers is not None, is_late=join is not None)
-            _check_workers(options, meeting)
+            options.check_workers(meeting.workers)
             made.append(prepare_elastic(model, optimizer, options))
             return made[0].describe(options), made[0]
 
@@ -292,14 +292,6 @@ class ElasticAverage(Closing):
         if self._exchange is None:
             raise RuntimeError("the strategy is closed")
         return self._exchange
-
-
-def _check_workers(options: ElasticOptions, meeting: Meeting) -> None:
-    if not meeting.workers:
-        return  # this worker is late, and does not know
-    options.strength(meeting.workers)
-    if options.root is not None and not 0 <= options.root < meeting.workers:
-        raise ValueError(f"root={options.root}: a rank from 0 to {meeting.workers - 1}")
 
 
 def _count(optimizer: torch.optim.Optimizer) -> int:

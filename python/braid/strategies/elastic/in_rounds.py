@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elastic averaging in rounds of all workers: a reduction to the rank that has the centre, and a broadcast of it.
 
-The vector of a round is [x - centre | float buffers | 1 | 0]. The last two numbers say whether this worker takes
-part, and whether it failed. A worker that has finished answers the rounds of the others with zeros, until nobody
-trains any more. So workers need not make the same number of steps.
+The vector of a round is [x - centre | float buffers | 1 | 1 | 0]. The last three numbers say whether this worker
+takes part, whether its buffers count, and whether it failed. A worker that has finished answers the rounds of the
+others with zeros, until nobody trains any more. So workers need not make the same number of steps.
 
 All workers know the centre to the bit. So they send differences from it, and no digits are lost.
 """
@@ -23,7 +23,8 @@ from braid.strategies.elastic.centre_rank import choose
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import ElasticPrepared
 
-_TAIL = 2
+_TAIL = 3
+_PART, _BUFFERS, _FAILED = range(_TAIL)
 
 
 class CentreInRounds:
@@ -56,6 +57,9 @@ class CentreInRounds:
         self._sent, self._centre = torch.zeros(end), torch.zeros(end)
         self._values, self._tail = self._vector[:end], self._vector[end:]
         self._of_parameters, self._of_buffers = slice(0, middle), slice(middle, end)
+        # Buffers that are broadcast are the first worker's.
+        is_broadcast = prepared.buffers is not None and prepared.buffers.is_broadcast
+        self._has_buffers = not is_broadcast or self.meeting.member == 0
         self._job: Job | None = None
         self._takes_part = self._is_broken = False
         self.root, self.rounds, self.workers, self.exposed_us = 0, 0, self.meeting.workers, 0.0
@@ -77,6 +81,8 @@ class CentreInRounds:
         if buffers:
             torch._foreach_copy_(buffers, self._buffers.tensors)
         self._sent.copy_(self._values)
+        if not self._has_buffers:
+            self._vector[self._of_buffers].zero_()
         self._start(takes_part=True)
 
     def finish(self) -> None:
@@ -89,7 +95,7 @@ class CentreInRounds:
         if job is None:
             return
         self._wait(job)
-        self.workers = round(self._tail[0].item())
+        self.workers = round(self._tail[_PART].item())
         self._centre.copy_(self._values)
         if not self._takes_part:
             return
@@ -137,14 +143,15 @@ class CentreInRounds:
 
     def _start(self, *, takes_part: bool) -> None:
         self._takes_part = takes_part
-        self._tail[0], self._tail[1] = float(takes_part), 0.0
+        self._tail[_PART], self._tail[_FAILED] = float(takes_part), 0.0
+        self._tail[_BUFFERS] = float(takes_part and self._has_buffers)
         self._job = self._thread.start(self._round)
 
     def _round(self) -> None:
         dist.reduce(self._vector, group_dst=self.root, group=self._group)
         if self.meeting.member == self.root:
             self._vector[self._of_parameters].mul_(self._alpha).add_(self._centre[self._of_parameters])
-            if weight := self._tail[0].item():
+            if weight := self._tail[_BUFFERS].item():
                 self._vector[self._of_buffers].div_(weight)
             else:
                 self._vector[self._of_buffers].copy_(self._centre[self._of_buffers])
@@ -152,7 +159,7 @@ class CentreInRounds:
 
     def _tell_of_failure(self) -> None:
         vector = torch.zeros_like(self._vector)
-        vector[-1] = 1.0
+        vector[_FAILED - _TAIL] = 1.0
         dist.reduce(vector, group_dst=self.root, group=self._group)
         dist.broadcast(vector, group_src=self.root, group=self._group)
 
@@ -168,7 +175,7 @@ class CentreInRounds:
             ) from error
         finally:
             self.exposed_us += 1e6 * (time.perf_counter() - begun)
-        if self._tail[1].item():
+        if self._tail[_FAILED].item():
             raise CommunicatorError(
                 "another worker has left elastic averaging after an error: its output says why"
             )

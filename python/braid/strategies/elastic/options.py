@@ -49,7 +49,7 @@ class ElasticOptions:
             raise ValueError(f"sync_every={self.sync_every}: a whole number of steps, at least 1")
         self._check_strength()
         if self.buffers not in BUFFERS:
-            raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+            raise ValueError(f"buffers {self.buffers!r}: there are {', '.join(BUFFERS)}")
         self._check_overlap()
         if self.is_collective:
             if has_servers:
@@ -118,6 +118,14 @@ class ElasticOptions:
         if beta > workers:
             raise ValueError(f"beta={beta}: at most the number of workers, which is {workers}")
         return beta / workers
+
+    def check_workers(self, workers: int) -> None:
+        """Raise ValueError if an option does not fit so many workers; 0: a late worker, which does not know."""
+        if not workers:
+            return
+        self.strength(workers)
+        if self.root is not None and not 0 <= self.root < workers:
+            raise ValueError(f"root={self.root}: a rank from 0 to {workers - 1}")
 
     def describe(self) -> list[str]:
         """Return one line for each option that must be the same on all workers."""

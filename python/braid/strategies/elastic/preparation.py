@@ -9,7 +9,7 @@ from torch import nn
 
 from braid._array.servers.terms import Vector
 from braid.strategies import attachment
-from braid.strategies.buffers import Buffers
+from braid.strategies.buffers import Buffers, buffers_of
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.packing import Entry, Packing, pack_parameters
 from braid.strategies.preparation import refuse_wrapped, release, take
@@ -27,7 +27,7 @@ class ElasticPrepared:
 
     @property
     def buffer_packing(self) -> Packing:
-        """The float buffers that are averaged; none with buffers="local"."""
+        """The float buffers that workers share; none with buffers="local"."""
         return self.buffers.packing if self.buffers else Packing([])
 
     def describe(self, options: ElasticOptions) -> list[str]:
@@ -61,7 +61,7 @@ def prepare_elastic(model: nn.Module, optimizer: Any, options: ElasticOptions) -
     attachment.refuse(optimizer)
     packing, frozen = pack_parameters(model, optimizer.param_groups)
     _refuse_others(model, [*packing.entries, *frozen])
-    prepared = ElasticPrepared(packing, frozen, Buffers(model) if options.buffers == "average" else None)
+    prepared = ElasticPrepared(packing, frozen, buffers_of(model, options.buffers))
     take(packing)
     return prepared
 

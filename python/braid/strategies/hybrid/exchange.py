@@ -35,11 +35,12 @@ class GroupExchange:
         on_round: called after each round that a member took a step in.
         times: how long this worker computes between its steps.
         rounds: how many such rounds there were.
+        prepared: what is trained.
     """
 
     def __init__(self, agreed: Agreement[Prepared], options: Options, rates: Rates, timeout_s: float) -> None:
         """Allocate the group's vector; nobody is asked yet."""
-        self.meeting, self._prepared, self._options = agreed.meeting, agreed.prepared, options
+        self.meeting, self.prepared, self._options = agreed.meeting, agreed.prepared, options
         self._rates, self._timeout_s = rates, timeout_s
         self.on_round: Callable[[], None] = lambda: None
         self.times = StepTimes()
@@ -47,7 +48,7 @@ class GroupExchange:
         self.members: Members | None = None
         self._exchange: Exchange | None = None  # the speaker's
         self._groups: Groups = agreed.prepared.inner.param_groups
-        self._folder = 0
+        self._entered = 0
         self.steps = self.skipped = self.rounds = 0
         self._group_us = self._exposed_us = 0.0
         self._is_under_way = self._has_finished = False
@@ -62,12 +63,12 @@ class GroupExchange:
             members: this group.
             index: the number of this group; worker 0 is in group 0.
             groups: how many groups there are.
-            servers: numbers of the groups whose speakers hold shards.
+            servers: numbers of the groups whose speakers hold shards, and processes of ``braid serve``.
         """
         before, self._exchange = self._exchange, None
         self.members = members
-        meeting = self.meeting.of_some(f"groups.{self._folder}", index, groups)
-        self._folder += 1
+        meeting = self.meeting.of_some(self.folder, index, groups)
+        self._entered += 1
 
         def connect() -> None:
             saved = None
@@ -75,15 +76,20 @@ class GroupExchange:
                 saved = before.snapshot()
                 self._exposed_us += before.stats()["exposed_us"]
                 before.close()
-            made = Agreement(meeting, servers, self._prepared)
+            made = Agreement(meeting, servers, self.prepared)
             self._exchange = Exchange(made, self._options, self._timeout_s, self.vector.update)
-            if self._folder > 1:
+            if self._entered > 1:
                 self._pass_state(self._exchange, saved)
 
         self._share(connect)
-        buffers = self._prepared.buffers
+        buffers = self.prepared.buffers
         if buffers is not None and buffers.integers:
             torch._foreach_copy_(buffers.integers, members.hear(buffers.integers))
+
+    @property
+    def folder(self) -> str:
+        """Where in the meeting of all workers the speakers meet at the next enter()."""
+        return f"groups.{self._entered}"
 
     # ---- a step
 
@@ -91,7 +97,7 @@ class GroupExchange:
         """Take a step together with the group. If one member skips it, all do."""
         self.times.end()
         self._groups = groups
-        self._prepared.rule.numbers(groups, self._rates.groups)  # raises before anybody is asked
+        self.prepared.rule.numbers(groups, self._rates.groups)  # raises before anybody is asked
         with self._leaving_if_lost():
             self._finish_last(begins=True)
             if skips:

@@ -16,9 +16,10 @@ from braid.strategies.hybrid import grouping
 from braid.strategies.hybrid.exchange import GroupExchange
 from braid.strategies.hybrid.grouping import Grouping
 from braid.strategies.hybrid.members import gathering
-from braid.strategies.hybrid.options import GroupOptions, shards_of
+from braid.strategies.hybrid.options import GroupOptions
 from braid.strategies.hybrid.places import Place, place, seconds_between
 from braid.strategies.hybrid.rates import Rates
+from braid.strategies.hybrid.shards import Shards
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.preparation import Prepared
 from braid.strategies.store import Meeting
@@ -68,7 +69,7 @@ class Hybrid(ParameterServer):
         rate_rule: str = "linear",
         base_workers: int = 1,
         warmup_steps: int = 0,
-        servers: Iterable[int] | None = None,
+        servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
         join: Any = None,
         **others: Any,
@@ -88,8 +89,10 @@ class Hybrid(ParameterServer):
                 by `base_workers`. "sqrt": the root of that. "none": by nothing.
             base_workers: for how many workers the given rate is right.
             warmup_steps: in so many steps the rate goes from the given one to the rule's (Goyal et al. 2017).
-            servers: ranks that hold shards, of those that speak for a group: the lowest of each. By default all
-                speakers.
+            servers: where shards lie: ranks, of those that speak for a group (the lowest of each); "ranks" for all
+                speakers; ``"serve:2"`` for two processes of ``braid serve``; ``"ranks+serve:2"`` for both. By
+                default all speakers, or as many processes as BRAID_PARAMETER_SERVERS says. While "auto" measures,
+                rank 0 holds all; then processes are asked.
             process_group: the workers. Groups have its backend, any that takes tensors on the CPU.
             join: refused: groups are fixed.
             others: all other arguments of ParameterServer, and the numbers of the optimizer. `delay` must be the
@@ -100,12 +103,13 @@ class Hybrid(ParameterServer):
         """
         self._group_options = GroupOptions(groups, measure_steps, rate_rule, base_workers, warmup_steps)
         self._is_joining = join is not None
-        self._servers = None if servers is None else list(servers)
+        self._servers = servers if servers is None or isinstance(servers, str) else list(servers)
+        self._is_measuring = False
         self._process_group = process_group
         self._grouping: Grouping = []
         if self._is_joining and not torch.distributed.is_initialized():
             self._refuse_joining()
-        super().__init__(model, inner, servers=self._servers, process_group=process_group, **others)
+        super().__init__(model, inner, servers="ranks", process_group=process_group, **others)
 
     @property
     def groups(self) -> Grouping:
@@ -125,13 +129,16 @@ class Hybrid(ParameterServer):
     def _describe(self, prepared: Prepared, meeting: Meeting) -> list[str]:
         if self._is_joining:
             self._refuse_joining()
-        self._group_options.check(meeting.workers, self._servers)
+        self._shards = Shards.read(self._servers, meeting.workers)
+        if self._shards.alone and meeting.job is None:
+            raise ValueError(f"servers={self._servers!r}: processes of `braid serve` cannot come to this meeting")
+        self._group_options.check(meeting.workers, self._shards.ranks or None)
         _, *lines = prepared.describe(self._options)
-        groups = self._group_options.describe(meeting.workers)
+        groups = [*self._group_options.describe(meeting.workers), f"servers={self._shards}"]
         return [f"strategy {KIND}", *groups, f"delay={self._options.delay}", *lines]
 
     def _vectors(self) -> None:
-        return None  # speakers hold the shards
+        return None  # servers are asked when there are groups
 
     def _begin(self, agreed: Agreement[Prepared]) -> GroupExchange:
         meeting = agreed.meeting
@@ -147,6 +154,7 @@ class Hybrid(ParameterServer):
             if meeting.workers > 1:
                 why = f"for {self._group_options.measure_steps} steps, to measure step times"
                 exchange.on_round = lambda: self._form_if_due(exchange)
+                self._is_measuring = True
         try:
             self._enter(exchange, groups, why)
         except BaseException:  # the other members wait
@@ -156,7 +164,10 @@ class Hybrid(ParameterServer):
 
     def _enter(self, exchange: GroupExchange, groups: Grouping, why: str) -> None:
         member = exchange.meeting.member
-        servers = list(range(len(groups))) if self._servers is None else shards_of(self._servers, groups)
+        shards = self._shards if not self._is_measuring else Shards(None, 0)
+        servers = shards.members(groups)
+        vectors = exchange.prepared.vectors(self._options)
+        shards.engage(exchange.meeting, exchange.folder, groups, vectors, self._timeout_s)
         index = next(number for number, group in enumerate(groups) if member in group)
         before = exchange.members
         members = self._gather(groups, index)
@@ -173,6 +184,7 @@ class Hybrid(ParameterServer):
         if exchange.rounds < self._group_options.measure_steps:
             return
         exchange.on_round = lambda: None
+        self._is_measuring = False
         exchange.finish()
         assert exchange.members is not None
         elements = self._prepared.packing.elements

@@ -23,7 +23,10 @@ class GroupOptions:
     warmup_steps: int = 0
 
     def check(self, workers: int, servers: Iterable[int] | None) -> None:
-        """Raise TypeError or ValueError if an option has no such value, or does not fit `workers`."""
+        """Raise TypeError or ValueError if an option has no such value, or does not fit `workers`.
+
+        `servers`: ranks that hold shards, None for all speakers.
+        """
         if isinstance(self.groups, str) and self.groups not in BY_RULE:
             raise ValueError(
                 f"groups={self.groups!r}: say 'auto', 'host', or lists of ranks such as [[0, 1], [2, 3]]"

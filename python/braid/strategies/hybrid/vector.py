@@ -36,6 +36,7 @@ class GroupVector:
         sizes = [packing.elements for packing in packings]
         self.whole = torch.zeros(sum(sizes) + len(vars(Signs())))
         self.update, *rest, self._signs = self.whole.split([*sizes, len(vars(Signs()))])
+        self._is_broadcast = prepared.buffers is not None and prepared.buffers.is_broadcast
         self._gradients = prepared.packing.views(self.update)
         self._buffers = packings[1].views(rest[0]) if rest else []
         # Buffers when all members had the same ones. What has changed since is a member's own.
@@ -48,7 +49,9 @@ class GroupVector:
             write_gradients(self._prepared.packing, self._gradients, scale)
         else:
             self._prepared.rule.write(self._gradients, scale, groups)
-        if self._floats:
+        if self._floats and self._is_broadcast:
+            torch._foreach_zero_(self._buffers)
+        elif self._floats:
             torch._foreach_copy_(self._buffers, self._floats)
         self._write_signs(Signs(steps=1))
 
@@ -62,9 +65,12 @@ class GroupVector:
         return Signs(*map(int, self._signs.tolist()))
 
     def take_mean(self, steps: int, groups: Groups) -> None:
-        """Turn the sum into the update of the mean gradient. Buffers become the mean of the members' buffers."""
+        """Turn the sum into the update of the mean gradient. Buffers become the mean of the members' buffers.
+
+        Buffers that are broadcast stay: the speaker's come with its values.
+        """
         self.whole.div_(steps)
-        if self._floats:
+        if self._floats and not self._is_broadcast:
             torch._foreach_copy_(self._floats, self._buffers)
             torch._foreach_copy_(self._bases, self._floats)
         if not isinstance(self._prepared.rule, LocalRule):
@@ -77,8 +83,11 @@ class GroupVector:
         self._prepared.rule.write(self._gradients, 1.0, groups)
 
     def own_changes(self) -> list[Tensor]:
-        """Return how this member's buffers have changed since the last mean."""
-        return torch._foreach_sub(self._floats, self._bases) if self._floats else []
+        """Return how this member's buffers have changed since the last mean; nothing if they are broadcast."""
+        if not self._floats or self._is_broadcast:
+            return []
+        changes: list[Tensor] = torch._foreach_sub(self._floats, self._bases)
+        return changes
 
     def write_values(self, own: list[Tensor], *, is_good: bool) -> None:
         """Write the speaker's values, without its own changes of buffers, and whether they are good."""

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``braid.Parameters`` with its shards in processes of `braid serve`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from ports import free_port
+from ranks import Rank, run_ranks
+from serving import LIMIT_S, said_by, serving, start
+
+pytestmark = pytest.mark.multiprocess
+
+ELEMENTS = 1003
+STEPS = 20
+
+
+def join(rank: Rank, where: str, servers, **options):
+    import braid
+
+    given = {"rule": "sgd:momentum", "mode": "sync", "size": rank.size, **options}
+    return braid.Parameters(where, elements=ELEMENTS, rank=rank.rank, servers=servers, timeout_s=LIMIT_S, **given)
+
+
+def minimise(rank: Rank, where: str, servers, **options) -> tuple[list[float], dict]:
+    """Return the values at the end, and what the service counted."""
+    target = np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
+    with join(rank, where, servers, **options) as parameters:
+        values = parameters.start(np.full(ELEMENTS, float(rank.rank), np.float32))
+        for step in range(STEPS):
+            gradient = (values - target) * np.float32(1 + rank.rank + step % 3)
+            parameters.push_pull(gradient, values, rate=0.02, momentum=0.5).wait()
+        return values.tolist(), parameters.stats()
+
+
+def places(rank: Rank, where: str) -> list[float]:
+    """Train with the shards in several places; the bits must be the same everywhere."""
+    expected, counted = minimise(rank, where, None)
+    assert counted["homes"] == list(range(rank.size))
+    for servers, shards in (("serve:2", 2), ("ranks+serve:2", rank.size + 2), ([1, "serve:1"], 2)):
+        values, counted = minimise(rank, where, servers, name=f"in {servers}")
+        assert len(counted["homes"]) == shards
+        assert values == expected
+    os.environ["BRAID_PARAMETER_SERVERS"] = "2"
+    values, counted = minimise(rank, where, None, name="by variable", shares=[1, 3])
+    assert counted["bytes"] == 0, "no shard lies in a rank"
+    assert len(counted["homes"]) == 2
+    del os.environ["BRAID_PARAMETER_SERVERS"]
+    return values
+
+
+def test_servers_alone_compute_what_servers_in_ranks_do() -> None:
+    where = f"tcp://127.0.0.1:{free_port()}"
+    with serving(where, 2) as processes:
+        found = run_ranks(places, 3, where, join=False, timeout_s=300.0)
+        assert found[1:] == found[:1] * 2
+    for process in processes:
+        said = said_by(process)
+        assert process.returncode == 0, said
+        assert said.count(f" is over after {3 * STEPS} updates") >= 3, said
+        assert "Traceback" not in said
+
+
+def outlive(rank: Rank, where: str, victims: list[int], pids: list[int]) -> tuple[list[int], int, float]:
+    """Push ones while one server is interrupted or killed; return versions, lost parts and the least value."""
+    with join(rank, where, "serve:2", rule="add", mode="async") as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        update = np.ones(ELEMENTS, np.float32)
+        request = None
+        for step in range(60):
+            if step == 20:
+                rank.mark("half")
+                for other in range(rank.size):
+                    rank.wait_for("half", other)
+                if rank.rank == 0:
+                    os.kill(pids[0], victims[0])
+            request = parameters.push_pull(update, values)
+            request.wait()
+            time.sleep(0.01)
+        assert request is not None
+        rank.mark("pushed")
+        for other in range(rank.size):
+            rank.wait_for("pushed", other)
+        parameters.pull(values).wait()
+        counted = parameters.stats()
+        assert len(set(counted["homes"])) == 1, "the shard has moved"
+        return list(request.versions), counted["lost_parts"], float(values.min())
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+def test_a_server_that_leaves_loses_nothing_and_one_that_dies_stops_nobody(tmp_path, by: int) -> None:
+    where = f"file://{tmp_path}/meet"
+    processes = [start(where, name=f"helper{i}") for i in range(2)]
+    try:
+        found = run_ranks(outlive, 3, where, [by], [processes[1].pid], join=False, timeout_s=300.0)
+        processes[1].wait(LIMIT_S)
+        processes[0].send_signal(signal.SIGINT)  # a folder does not tell that the job is over
+        assert processes[0].wait(LIMIT_S) == 0
+    finally:
+        for process in processes:
+            process.kill()
+    lost = sum(parts for _, parts, _ in found)
+    assert lost == 0 or by == signal.SIGKILL
+    for _, _, least in found:
+        assert 180 - lost <= least <= 180
+
+
+def refused(rank: Rank, where: str) -> list[str]:
+    """Return what a worker hears of each thing that cannot be."""
+    import braid
+
+    heard = []
+
+    def expect(kind: type[Exception], servers, **options) -> None:
+        begun = time.monotonic()
+        with pytest.raises(kind) as error:
+            join(rank, where, servers, **options)
+        assert time.monotonic() - begun < LIMIT_S / 2
+        heard.append(str(error.value))
+
+    with pytest.raises(ValueError, match=r"'serve:0' is no place"):
+        join(rank, where, "serve:0")
+    with pytest.raises(ValueError, match="sgdd"):
+        join(rank, where, "serve:1", rule="sgdd")
+    with pytest.raises(ValueError, match="nowhere else"):
+        join(rank, Nowhere(), "serve:1")
+    expect(ValueError, "serve:1", name="differs", mode=("sync", "async")[rank.rank])
+    with pytest.raises(ValueError, match="memory") as error:
+        braid.Parameters(
+            where,
+            elements=1_000_000,
+            rank=rank.rank,
+            size=rank.size,
+            servers="serve:1",
+            timeout_s=LIMIT_S,
+            name="big",
+        )
+    heard.append(str(error.value))
+    with pytest.raises(braid.CommunicatorTimeoutError) as late:
+        braid.Parameters(
+            where, elements=5, rank=rank.rank, size=rank.size, servers="serve:2", timeout_s=3.0, name="none"
+        )
+    heard.append(str(late.value))
+    return heard
+
+
+class Nowhere:
+    """A store that no other process reaches."""
+
+    def set(self, key: str, value: bytes) -> None:
+        raise NotImplementedError
+
+    get = wait = set
+
+
+def test_what_cannot_be_is_one_sentence_on_every_worker() -> None:
+    where = f"tcp://127.0.0.1:{free_port()}"
+    with serving(where, 1, "--memory", "1M"):
+        first, other = run_ranks(refused, 2, where, join=False, timeout_s=300.0)
+    assert first == other
+    assert first == [
+        "worker 1 has mode async, but worker 0 has mode sync: all must have the same",
+        "parameter service 'big': the parameter server helper0 has 1 MiB of memory, and its part of this strategy "
+        "needs 19.07 MiB: give it more with --memory, or start more servers",
+        "parameter service 'none' waits for 2 parameter servers, and 1 came within 3 s; start them with "
+        f"`braid serve --rendezvous {where}`",
+    ]
+
+
+def late(rank: Rank, where: str) -> float:
+    is_late = rank.rank == 2
+    if is_late:
+        rank.wait_for("trained", 0)
+        rank.wait_for("trained", 1)
+    options = {"rule": "sgd", "mode": "async", "size": 2, "late": is_late}
+    with join(rank, where, "serve:1", **options) as parameters:
+        values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        if is_late:
+            rank.mark("came")
+        else:
+            parameters.push_pull(np.full(ELEMENTS, -1, np.float32), values, rate=1.0).wait()
+            rank.mark("trained")
+            rank.wait_for("came", 2)
+        return float(values[0])
+
+
+def test_a_worker_may_come_late() -> None:
+    where = f"tcp://127.0.0.1:{free_port()}"
+    with serving(where, 1):
+        assert run_ranks(late, 3, where, join=False, timeout_s=300.0)[2] == 2.0
+
+
+SCRIPT = """
+import sys
+import braid, numpy as np
+assert "torch" not in sys.modules
+with braid.Parameters("env://", elements=10, timeout_s=60) as parameters:
+    values = parameters.start(np.zeros(10, np.float32))
+    parameters.push_pull(np.ones(10, np.float32), values, rate=1.0).wait()
+    sys.stdout.write(f"{len(parameters.stats()['homes'])} {parameters.stats()['bytes']}\\n")
+"""
+
+
+def test_braid_run_starts_them(tmp_path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace('assert "torch" not in sys.modules', ""))
+    command = [sys.executable, "-m", "braid.cli", "run", "--takeover", "", "--nproc", "2", "--servers", "2"]
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["2 0", "2 0"]
+    assert "Traceback" not in done.stderr
