@@ -30,7 +30,7 @@ bool Server::is_leaving() const {
 
 bool Server::has_moved(const Job& job, const Entry& entry) const {
   if (job.is_applied || job.call.hand_over == HandOver::kKeep) return false;
-  const bool is_round_open = options_.mode == Mode::kSync && entry.summed > 0;  // it ends here
+  const bool is_round_open = options_.has_rounds() && entry.summed > 0;  // it ends here
   switch (job.call.kind) {
     case CallKind::kAdopt:
       // Who leaves takes over nothing, unless its owner died: then it may be the last one. A worker that was told to
