@@ -2,8 +2,8 @@
 """Train a small network on scikit-learn's handwritten digits with local steps: DiLoCo or local SGD.
 
 Start it with ``torchrun --nproc-per-node 4 diloco.py`` or ``braid run --nproc 4 diloco.py``. Each rank trains
-alone, and every few steps all move a common centre. Rank 0 prints the accuracy of the centre, and what each rank has
-sent beside what DistributedDataParallel would have.
+alone, and every few steps all move a common centre. Rank 0 prints the accuracy of the centre, and what each rank
+has sent beside what DistributedDataParallel would have.
 """
 
 import argparse

@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torchft_rival
+
 WORKERS, BATCH, EVERY, FRAGMENTS = 4, 32, 20, 5
 WINDOW_S = 0.15  # of the peak; a round of all parameters fills it, and fragments are further apart
 RATE, HIDDEN = 0.003, 768
@@ -40,7 +42,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "quorum of 3": ("DiLoCo", {"quorum": 3, "grace_s": 0.5}),
     "asynchronous": ("DiLoCo", {"asynchronous": True}),
 }
-METHODS = [DDP, RIVAL, *STRATEGIES]
+METHODS = [DDP, RIVAL, *(torchft_rival.KINDS if torchft_rival.is_installed() else ()), *STRATEGIES]
 
 
 @functools.cache
@@ -96,11 +98,14 @@ class Method:
         self.model: Any = nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
         self.optimizer: Any = torch.optim.AdamW(self.model.parameters(), lr=RATE)
         self.strategy: Any = None
+        self.rival: Any = None
         if name == DDP:
             self.model = nn.parallel.DistributedDataParallel(self.model)
         elif name == RIVAL:
             averager = PeriodicModelAverager(period=EVERY, warmup_steps=0)
             self.optimizer = PostLocalSGDOptimizer(self.optimizer, averager)
+        elif name in torchft_rival.KINDS:
+            self.rival = torchft_rival.Rival(name, self.model, self.optimizer, EVERY)
         else:
             kind, options = STRATEGIES[name]
             self.strategy = getattr(bs, kind)(self.model, self.optimizer, sync_every=EVERY, **options)
@@ -128,8 +133,9 @@ class Method:
             return cross_entropy(out, labels[split:]).item(), 100 * right
 
     def close(self) -> None:
-        if self.strategy:
-            self.strategy.close()
+        for each in (self.strategy, self.rival):
+            if each:
+                each.close()
 
 
 def train(name: str, seed: int, steps: int, compute_s: float) -> dict[str, Any]:
@@ -172,9 +178,10 @@ def rank_main(arguments: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group("braid")
-    found: dict[str, list[Any]] = {name: [] for name in METHODS}
+    methods = arguments.methods.split(";") if arguments.methods else METHODS
+    found: dict[str, list[Any]] = {name: [] for name in methods}
     for seed in range(arguments.seeds):
-        for name in METHODS:
+        for name in methods:
             told: list[Any] = [None] * WORKERS
             dist.all_gather_object(told, train(name, seed, arguments.steps, arguments.compute_s))
             found[name].append(told)
@@ -191,7 +198,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[Any]]:
         written = Path(folder) / "found.json"
         command = [sys.executable, os.path.abspath(__file__), "--rank-writes", str(written)]  # noqa: PTH100
         command += ["--seeds", str(arguments.seeds), "--steps", str(arguments.steps)]
-        command += ["--compute-s", str(arguments.compute_s)]
+        command += ["--compute-s", str(arguments.compute_s), "--methods", arguments.methods]
         log = Path(folder) / "log"
         with log.open("wb") as file:
             options = {"stdout": file, "stderr": subprocess.STDOUT}
@@ -204,13 +211,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[Any]]:
 
 
 def table(found: dict[str, list[Any]], steps: int) -> list[str]:
-    """Return a Markdown table: medians over seeds, and all accuracies."""
+    """Return a Markdown table: medians over seeds, and all accuracies. Others are compared with the first."""
 
     def of(name: str, what: str) -> float:
         return statistics.median(statistics.mean(each[what] for each in told) for told in found[name])
 
+    first = next(iter(found))
     lines = [
-        "| method | time of a step | faster | sent in a step | of DDP's | peak | waited | loss | accuracy, % |",
+        "| method | time of a step | faster | sent in a step | of the first's | peak | waited | loss | accuracy |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name in found:
@@ -219,8 +227,8 @@ def table(found: dict[str, list[Any]], steps: int) -> list[str]:
         loss = statistics.median(told[0]["curve"][-1][2] for told in found[name])
         waited = of(name, "waited_s") / of(name, "seconds")
         lines.append(
-            f"| {name} | {1000 * seconds:.0f} ms | {of(DDP, 'seconds') / steps / seconds:.1f}x "
-            f"| {sent / 1e3:.1f} kB | {sent / (of(DDP, 'sent') / steps):.3f} "
+            f"| {name} | {1000 * seconds:.0f} ms | {of(first, 'seconds') / steps / seconds:.1f}x "
+            f"| {sent / 1e3:.1f} kB | {sent / (of(first, 'sent') / steps):.3f} "
             f"| {8 * of(name, 'peak') / 1e6:.1f} Mbit/s "
             f"| {'' if math.isnan(waited) else f'{100 * waited:.0f} %'} "
             f"| {loss:.3f} | {accuracies} |"
@@ -234,6 +242,7 @@ def main() -> None:
     parser.add_argument("--compute-s", type=float, default=0.03, help="the sleep in each step")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--methods", default="", help="separated by semicolons; all by default")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rank-writes", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

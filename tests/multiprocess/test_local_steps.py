@@ -398,8 +398,26 @@ def resume(rank: Rank, folder: str) -> None:
             strategy.load_state_dict({})
 
 
+def resume_with_fewer(rank: Rank, folder: str) -> Tensor:
+    saved = torch.load(f"{folder}/{rank.rank}", weights_only=True)
+    model = network()
+    optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)
+    options: dict[str, Any] = {"sync_every": 4, "num_fragments": 2, "fragment_sync_delay": 1}
+    with bs.DiLoCo(model, optimizer, compression="int8", **options) as strategy:
+        model.load_state_dict(saved[1])
+        optimizer.load_state_dict(saved[2])
+        strategy.load_state_dict(saved[0])
+        assert torch.equal(centre_of(strategy, model), saved[0]["centre"])
+        assert optimizer.param_groups[0]["lr"] == 0.05
+        take_steps(model, optimizer, rank.rank, range(9, 15))
+        assert strategy.stats()["last_workers"] == rank.size
+        return centre_of(strategy, model)
+
+
 def test_resume(tmp_path: Any) -> None:
     run_ranks(resume, 3, str(tmp_path), timeout_s=RUN_S)
+    one, other = run_ranks(resume_with_fewer, 2, str(tmp_path), timeout_s=RUN_S)
+    assert torch.equal(one, other)
 
 
 def half_precision(rank: Rank) -> None:

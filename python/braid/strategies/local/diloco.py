@@ -98,8 +98,8 @@ class DiLoCo(LocalSteps):
             fragment_update_alpha: which part of its own values a worker keeps when it takes the centre's, from 0
                 to 1.
             compression: how far workers have moved travels through this codec (docs/codecs.md), as "int8" or
-                "int4". What a message lacks goes with the next one. "off": float32. Rounds of warm-up and of groups
-                are always float32.
+                "int4". What a message lacks goes with the next one. "off": float32. Rounds of warm-up and of
+                groups are always float32.
             quorum: how many workers a round needs. The centre lies at parameter servers, and a worker that is
                 dead or slow stops nobody. What a slow one brings counts in the next round. The outer optimizer is
                 then SGD, Adam or AdamW.

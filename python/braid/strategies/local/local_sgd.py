@@ -76,8 +76,8 @@ class LocalSGD(LocalSteps):
             warmup_steps: for so many rounds at the beginning the period is one step.
             groups: for two periods: "host", one group per host (the default), or lists of ranks.
             compression: how far workers have moved travels through this codec (docs/codecs.md), as "int8" or
-                "int4". What a message lacks goes with the next one. "off": float32. Rounds of warm-up and of groups
-                are always float32.
+                "int4". What a message lacks goes with the next one. "off": float32. Rounds of warm-up and of
+                groups are always float32.
             quorum: how many workers a round needs; see DiLoCo.
             grace_s: how long a quorum waits for the others, in seconds; 0 by default.
             buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the
