@@ -177,7 +177,7 @@ def differ_in_steps(rank: Rank) -> list[Any]:
         {"sync_every": 2},
         {"sync_every": 4, "num_fragments": 2, "fragment_sync_delay": 1},
         {"sync_every": 3, "warmup_steps": 4, "compression": "int8"},
-        {"sync_every": (2, 4), "groups": [[0, 2], [1]]},
+        {"sync_every": (2, 4), "groups": [[0, 2], [1]], "warmup_steps": 3},
     ):
         torch.manual_seed(rank.rank)
         model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))

@@ -100,8 +100,8 @@ _HYBRID: _Options = {
     "base_workers": int,
     "warmup_steps": int,
 }
-# Name -> the class, and how to read each option.
 _Strategy = ParameterServer | ElasticAverage | LocalSGD | DiLoCo
+# Name -> the class, and how to read each option.
 _STRATEGIES: dict[str, tuple[type[_Strategy], _Options]] = {
     "parameter_server": (ParameterServer, _PARAMETER_SERVER),
     "hybrid": (Hybrid, _HYBRID),
