@@ -41,6 +41,7 @@ void Server::freeze(Entry& entry) {
   for (auto& [worker, progress] : entry.progress) progress.has_contributed = false;
   updates_ -= static_cast<uint64_t>(entry.summed);
   entry.summed = 0;
+  entry.ends_at = kNoDeadline;
 }
 
 bool Server::has_moved(const Job& job, const Entry& entry) const {

@@ -2,6 +2,7 @@
 #include "parameters/server.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -9,6 +10,8 @@
 
 namespace braid {
 namespace {
+
+constexpr const char* kQuorumText = "quorum:";
 
 Status not_here(int worker) { return {Code::kAborted, worker_text(worker) + " has left, or has never joined"}; }
 
@@ -25,8 +28,24 @@ Result<Mode> mode_from_text(const std::string& text) {
   if (text == "round_robin") return Mode::kRoundRobin;
   if (text == "ssp") return Mode::kSsp;
   if (text == "sync") return Mode::kSync;
+  if (text.starts_with(kQuorumText)) return Mode::kQuorum;
+  return Status(Code::kInvalidArgument, "mode is '" + text +
+                                            "', expected 'async', 'round_robin', 'ssp', 'sync' or "
+                                            "'quorum:at_least=N,grace_ms=N'");
+}
+
+Result<Quorum> quorum_from_text(const std::string& text) {
+  Quorum quorum;
+  int grace_ms = 0;
+  int used = 0;
+  const int found =
+      std::sscanf(text.c_str(), "quorum:at_least=%d,grace_ms=%d%n", &quorum.at_least, &grace_ms, &used);
+  if (found == 2 && static_cast<size_t>(used) == text.size() && quorum.at_least >= 1 && grace_ms >= 0) {
+    quorum.grace = milliseconds(grace_ms);
+    return quorum;
+  }
   return Status(Code::kInvalidArgument,
-                "mode is '" + text + "', expected 'async', 'round_robin', 'ssp' or 'sync'");
+                "mode is '" + text + "', expected 'quorum:at_least=N,grace_ms=N' with at least 1 worker");
 }
 
 Server::Server(const ServerOptions& options, std::vector<Extent> extents, DoorbellWord& bell)

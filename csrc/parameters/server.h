@@ -33,19 +33,32 @@ enum class Mode : uint8_t {
   kRoundRobin,  // as kAsync, but the workers take turns by number (You 2017, "Original EASGD")
   kSsp,         // stale synchronous parallel (Ho 2013): a worker waits while it is too far ahead
   kSync,        // one update of the mean of all workers
+  kQuorum,      // as kSync, but a round ends without those who are late, or who rest
 };
-Result<Mode> mode_from_text(const std::string& text);  // "async", "round_robin", "ssp", "sync"
+// "async", "round_robin", "ssp", "sync", "quorum:at_least=2,grace_ms=500"
+Result<Mode> mode_from_text(const std::string& text);
+
+// When a round of kQuorum ends: all living workers have contributed, or so many have, and a grace period later.
+// A worker that pushes with a scale of 0 rests: nobody waits for it until it pushes again.
+struct Quorum {
+  int at_least = 1;
+  milliseconds grace{0};
+};
+// Of a mode that is kQuorum.
+Result<Quorum> quorum_from_text(const std::string& text);
 
 struct ServerOptions {
   RuleSpec rule;
   Mode mode = Mode::kAsync;
   Consistency consistency = Consistency::kAtomic;  // kRelaxed: see check() of a setup
+  Quorum quorum;
   int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
   bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
   std::string settings;               // equal on all workers
   BodyCodecs coding;                  // of updates and values that travel
   int buffers = 4;                    // large calls whose bodies the server holds at a time
 
+  bool has_rounds() const { return mode == Mode::kSync || mode == Mode::kQuorum; }
   bool is_relaxed() const { return consistency == Consistency::kRelaxed; }
   ShardRule shard_rule() const { return {rule, divides_by_staleness}; }
 };
@@ -94,6 +107,8 @@ class Server {
   // Set once, before the first worker: pushes wait until workers 0 .. workers-1 have come. Else those that come first
   // would end a round of kSync alone.
   void await_first(int workers) { awaited_ = workers; }
+  // kQuorum: ends the rounds whose grace period is over. Returns when the next one ends.
+  Deadline end_late_rounds();
   // The first refusal of admit(), or ok.
   Status refusal() const;
 
@@ -140,7 +155,8 @@ class Server {
  private:
   struct Progress {  // of one worker in one shard
     uint64_t clock = 0;
-    bool has_contributed = false;  // kSync: to the present round
+    bool has_contributed = false;  // kSync, kQuorum: to the present round
+    bool rests = false;            // kQuorum
   };
   struct Adoption {
     std::map<int, uint64_t> offers;  // by worker: the version that it has
@@ -153,9 +169,10 @@ class Server {
     Shard shard;
     std::map<int, Progress> progress;  // of living workers
     int last = -1;                     // kRoundRobin: who pushed last
-    Floats sum;                        // kSync: of the updates of the present round
+    Floats sum;                        // kSync, kQuorum: of the updates of the present round
     int summed = 0;
-    Table table;  // of the round
+    Deadline ends_at = kNoDeadline;  // kQuorum: the end of the grace period
+    Table table;                     // of the round
     Adoption adoption;
     uint64_t moves = 0;        // of the shard, when it came here
     bool is_given = false;     // a worker has taken the shard to another server, or is about to
@@ -172,10 +189,11 @@ class Server {
   // True if the job is done.
   bool advance_locked(Job& job);
   bool advance_push(Job& job, Entry& entry);
-  bool advance_sync(Job& job, Entry& entry);
+  bool advance_round(Job& job, Entry& entry);
   void add_to_round(Job& job, Entry& entry);
   // Applies the round's sum if all living workers have contributed.
   void end_round_if_due(Entry& entry);
+  void end_round(Entry& entry);
   Verdict adopt_locked(Job& job, Entry& entry);
   // handover.cc: whether the call is refused, because the shard goes, or has gone, to another server.
   bool has_moved(const Job& job, const Entry& entry) const;

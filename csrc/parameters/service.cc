@@ -154,6 +154,7 @@ void ParameterService::poll_until_stopped() {
     const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
     if (limit.count() > 0 && gap > limit && has_clients_.load(std::memory_order_acquire)) fence(gap);
     bool moved = poll_sessions();
+    const Deadline round_ends = server_ ? server_->end_late_rounds() : kNoDeadline;
     const uint64_t waits = waits_.load();
     const bool callers_poll = callers_.load() > 0 || std::exchange(waits_seen, waits) != waits;
     if (callers_poll && sessions_.empty()) {
@@ -168,7 +169,8 @@ void ParameterService::poll_until_stopped() {
       const std::lock_guard lock(mutex_);
       is_waiting = !open_.empty();
     }
-    moved ? waiter.moved() : waiter.idle(Clock::now() + (is_waiting ? kLookEvery : kLookSeldom));
+    const Deadline look = std::min(round_ends, Clock::now() + (is_waiting ? kLookEvery : kLookSeldom));
+    moved ? waiter.moved() : waiter.idle(look);
   }
 }
 

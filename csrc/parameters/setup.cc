@@ -13,6 +13,7 @@ const char* text_of(Mode mode) {
     case Mode::kRoundRobin: return "round_robin";
     case Mode::kSsp: return "ssp";
     case Mode::kSync: return "sync";
+    case Mode::kQuorum: return "quorum";
   }
   return "?";
 }
@@ -28,6 +29,10 @@ std::string settings_of(const ServiceSetup& setup) {
   std::string text = std::to_string(setup.elements) + " elements, rule " + to_text(setup.server.rule) + ", mode " +
                      text_of(setup.server.mode);
   if (setup.server.mode == Mode::kSsp) text += " with staleness " + std::to_string(setup.server.staleness);
+  if (setup.server.mode == Mode::kQuorum) {
+    text += " of at least " + std::to_string(setup.server.quorum.at_least) + " within " +
+            std::to_string(setup.server.quorum.grace.count()) + " ms";
+  }
   if (setup.server.divides_by_staleness) text += ", rates divided by staleness";
   if (setup.server.is_relaxed()) text += ", relaxed";
   const BodyCodecs& coding = setup.server.coding;

@@ -29,10 +29,11 @@ int Server::turns_before(const Job& job) const {
   const Entry& entry = entries_[index];
   if (has_moved(job, entry)) return 0;  // it is refused as soon as it is here
   int before = 0;
-  if (options_.mode == Mode::kSync) {
+  if (options_.has_rounds()) {
+    const bool has_order = options_.mode == Mode::kSync;
     for (const auto& [worker, progress] : entry.progress) {
       if (worker == job.worker) return progress.has_contributed ? options_.buffers : before;
-      before += progress.has_contributed ? 0 : 1;
+      before += has_order && !progress.has_contributed ? 1 : 0;
     }
   } else if (options_.mode == Mode::kRoundRobin) {
     for (const int worker : workers_) {
@@ -78,7 +79,7 @@ void Server::release(Floats buffer) {
 // ---- Updates
 
 bool Server::advance_push(Job& job, Entry& entry) {
-  if (options_.mode == Mode::kSync) return advance_sync(job, entry);
+  if (options_.has_rounds()) return advance_round(job, entry);
   const bool pulls = job.call.kind == CallKind::kPushPull;
   const bool reads_now = pulls && options_.mode != Mode::kSsp;
   Progress& progress = entry.progress[job.worker];
@@ -107,23 +108,33 @@ bool Server::advance_push(Job& job, Entry& entry) {
   return read(job, entry);
 }
 
-// ---- One update of the mean of all workers
+// ---- One update of the mean of all workers, or of those that come in time
 
-// The values do not change until all workers have pushed again. So the answers come from the shard itself.
-bool Server::advance_sync(Job& job, Entry& entry) {
+// kSync: the values do not change until all workers have pushed again. So the answers come from the shard itself.
+// kQuorum: they may change before. So an answer is a copy.
+bool Server::advance_round(Job& job, Entry& entry) {
   Progress& mine = entry.progress[job.worker];
   if (!job.is_applied) {
     if (mine.has_contributed) return false;  // to the round before this one, which goes on
-    for (const auto& [worker, progress] : entry.progress) {
-      if (worker < job.worker && !progress.has_contributed) return false;
+    if (options_.mode == Mode::kSync) {
+      for (const auto& [worker, progress] : entry.progress) {
+        if (worker < job.worker && !progress.has_contributed) return false;
+      }
     }
     job.status = entry.shard.check(*job.table);
     if (!job.status.ok()) return true;
+    mine.rests = options_.mode == Mode::kQuorum && job.call.scale == 0;
+    if (mine.rests) {
+      end_round_if_due(entry);
+      job.answer.shard_version = entry.shard.version();
+      return job.call.kind == CallKind::kPush || read(job, entry);
+    }
     add_to_round(job, entry);
     mine.has_contributed = job.is_applied = true;
     end_round_if_due(entry);
   }
   if (mine.has_contributed) return false;
+  if (options_.mode == Mode::kQuorum && job.call.kind == CallKind::kPushPull) return read(job, entry);
   if (job.call.kind == CallKind::kPushPull) {
     job.reply = entry.shard.values();
     job.beginning = entry.shard.beginning();
@@ -133,7 +144,7 @@ bool Server::advance_sync(Job& job, Entry& entry) {
   return true;
 }
 
-// Workers contribute in the order of their numbers, so that the sum has the same bits in every run.
+// kSync: workers contribute in the order of their numbers, so that the sum has the same bits in every run.
 void Server::add_to_round(Job& job, Entry& entry) {
   const size_t count = entry.shard.count();
   if (!entry.sum) entry.sum = make_floats(count);
@@ -147,20 +158,47 @@ void Server::add_to_round(Job& job, Entry& entry) {
   }
   ++entry.summed;
   ++updates_;
+  if (options_.mode == Mode::kQuorum && entry.summed == options_.quorum.at_least) {
+    entry.ends_at = Clock::now() + options_.quorum.grace;
+    ring(bell_);  // the thread that calls end_late_rounds() may sleep for longer
+  }
   give_back_locked(std::move(job.buffer));
 }
 
 void Server::end_round_if_due(Entry& entry) {
   if (entry.summed == 0) return;
   for (const auto& [worker, progress] : entry.progress) {
-    if (!progress.has_contributed) return;
+    if (!progress.has_contributed && !progress.rests) return;
   }
+  end_round(entry);
+}
+
+Deadline Server::end_late_rounds() {
+  if (options_.mode != Mode::kQuorum) return kNoDeadline;
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  Deadline next = kNoDeadline;
+  bool has_ended = false;
+  for (Entry& entry : entries_) {
+    if (entry.ends_at <= now) {
+      end_round(entry);
+      has_ended = true;
+    }
+    next = std::min(next, entry.ends_at);
+  }
+  if (has_ended) settle_locked();
+  return next;
+}
+
+void Server::end_round(Entry& entry) {
+  entry.ends_at = kNoDeadline;
+  if (entry.summed == 0) return;
   const float mean = 1.0f / static_cast<float>(std::exchange(entry.summed, 0));
   const auto applied = entry.shard.apply({-1, entry.sum.get(), nullptr, entry.table, mean, entry.shard.version()});
   if (!applied.ok()) log(LogLevel::kWarning, "a parameter server: " + applied.status().message());
   for (auto& [worker, progress] : entry.progress) {
+    if (progress.has_contributed) ++progress.clock;
     progress.has_contributed = false;
-    ++progress.clock;
   }
 }
 

@@ -239,6 +239,7 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   if (shares) setup.shares = *shares;
   setup.server.rule = value_of(rule_from_text(rule));
   setup.server.mode = value_of(mode_from_text(mode));
+  if (setup.server.mode == Mode::kQuorum) setup.server.quorum = value_of(quorum_from_text(mode));
   setup.server.consistency = value_of(consistency_from_text(consistency));
   setup.server.staleness = staleness;
   setup.server.divides_by_staleness = staleness_rate;

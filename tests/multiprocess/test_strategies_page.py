@@ -24,7 +24,7 @@ def run(launcher: str, ranks: int, *script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage"])
+@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage", "DiLoCo"])
 def test_the_page(strategy: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "strategies.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -57,6 +57,25 @@ def test_the_elastic_example(launcher: str, schedule: str) -> None:
     assert float(accuracy[1]) > 93, said
 
 
+@pytest.mark.parametrize(
+    ("launcher", "options"),
+    [
+        pytest.param(
+            "torchrun",
+            ["--strategy", "local", "--sync-every", "4", "--warmup-steps", "8"],
+            marks=pytest.mark.long,
+        ),
+        ("braid run", ["--num-fragments", "2", "--delay", "1", "--alpha", "0.5", "--compression", "int4"]),
+        pytest.param("torchrun", ["--quorum", "3", "--slow-ms", "20"], marks=pytest.mark.long),
+    ],
+)
+def test_the_example_of_local_steps(launcher: str, options: list[str]) -> None:
+    said = run(launcher, 4, str(ROOT / "examples" / "diloco.py"), *options)
+    accuracy = re.search(r"test accuracy of the centre ([\d.]+) %", said)
+    assert accuracy, said
+    assert float(accuracy[1]) > 93, said
+
+
 @pytest.mark.long
 def test_the_example_of_groups() -> None:
     said = run("braid run", 4, str(ROOT / "examples" / "hybrid.py"), "--groups", "0+1/2/3")
@@ -66,7 +85,9 @@ def test_the_example_of_groups() -> None:
     assert len(re.findall(r"rank \d: 88 steps", said)) == 4, said
 
 
-@pytest.mark.parametrize("name", ["ElasticAverage", "Hybrid", "ParameterServer", "from_text"])
+@pytest.mark.parametrize(
+    "name", ["DiLoCo", "ElasticAverage", "Hybrid", "LocalSGD", "ParameterServer", "from_text"]
+)
 def test_docstrings(name: str) -> None:
     code = f"""
 import doctest

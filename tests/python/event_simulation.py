@@ -126,3 +126,50 @@ def replay_rounds(
             now.workers = [own - pull for own, pull in zip(now.workers, pulls, strict=True)]
             now.centre = now.centre + sum(pulls)
     return now
+
+
+def replay_local_steps(
+    order: Sequence[int],
+    workers: int,
+    initial: np.ndarray,
+    gradient: Gradient,
+    *,
+    rate: float,
+    every: int,
+    outer_rate: float,
+    outer_momentum: float,
+    momentum_every: int,
+) -> np.ndarray:
+    """Return the centre of asynchronous local SGD with delayed Nesterov, by the formulas of Liu et al. 2024.
+
+    Args:
+        order: the worker of each push, in the order in which the server had them. Each takes `every` steps of
+            plain SGD from the centre that its last push brought.
+        workers: how many there are.
+        initial: where all begin.
+        gradient: of a worker, in one of its steps, at its values.
+        rate: the learning rate of the workers.
+        every: steps between two pushes.
+        outer_rate: of the server.
+        outer_momentum: of the server.
+        momentum_every: how many pushes a step of the momentum has.
+    """
+    centre = initial.astype(np.float64)
+    taken = [centre.copy() for _ in range(workers)]
+    steps = [0] * workers
+    momentum, gathered = np.zeros_like(centre), np.zeros_like(centre)
+    for place, worker in enumerate(order):
+        own = taken[worker].copy()
+        for _ in range(every):
+            own = own - rate * gradient(worker, steps[worker], own)
+            steps[worker] += 1
+        moved = taken[worker] - own
+        gathered = gathered + moved
+        ahead = moved / momentum_every
+        if (place + 1) % momentum_every == 0:
+            momentum = outer_momentum * momentum + gathered / momentum_every
+            ahead = ahead + outer_momentum * momentum
+            gathered = np.zeros_like(centre)
+        centre = centre - outer_rate * ahead
+        taken[worker] = centre.copy()
+    return centre

@@ -10,7 +10,7 @@ Numbers = list[tuple[int, dict[str, float]]]
 
 @dataclass
 class NumpyRule:
-    """A rule with its state. `text` is as the core has it, of add, sgd, adam, adamw and elastic."""
+    """A rule with its state. `text` is as the core has it; `maximize` is not there."""
 
     text: str
     count: int
@@ -20,9 +20,12 @@ class NumpyRule:
     def __post_init__(self) -> None:
         kind, _, options = self.text.partition(":")
         self.kind, self.options = kind, set(filter(None, options.split(",")))
-        assert kind in ("add", "sgd", "adam", "adamw", "elastic"), self.text
+        assert kind in ("add", "sgd", "adam", "adamw", "elastic", "delayed_nesterov"), self.text
+        self.every = int(options.removeprefix("every=")) if kind == "delayed_nesterov" else 1
+        if kind == "delayed_nesterov":
+            self.options = set()
         assert self.options <= {"momentum", "nesterov", "compensates", "amsgrad"}, self.text
-        vectors = {"add": 0, "elastic": 0, "sgd": int("momentum" in self.options)}.get(
+        vectors = {"add": 0, "elastic": 0, "sgd": int("momentum" in self.options), "delayed_nesterov": 2}.get(
             kind, 2 + ("amsgrad" in self.options)
         )
         self.state = [np.zeros(self.count, np.float32) for _ in range(vectors)]
@@ -78,6 +81,15 @@ class NumpyRule:
                 state[0][:] = v
                 g = g + momentum * v if "nesterov" in self.options else v
             values[:] = w - rate * g
+            return
+        if self.kind == "delayed_nesterov":
+            part = (g + decay * w) / self.every
+            state[0][:] += part
+            if self.step % self.every == 0:
+                state[1][:] = numbers["momentum"] * state[1] + state[0]
+                state[0][:] = 0
+                part = part + numbers["momentum"] * state[1]
+            values[:] = w - rate * part
             return
         beta1, beta2 = numbers["beta1"], numbers["beta2"]
         if self.kind == "adamw":

@@ -42,10 +42,11 @@ class Parameters:
             or ``"ranks+serve:2"`` for both. By default all members, or as many processes as the environment
             variable BRAID_PARAMETER_SERVERS says.
         shares: relative sizes of the shards. By default they follow the network cards that the file named by
-            BRAID_LINKS states (docs/parameters.md); without such a file, or with processes of ``braid serve``, they
-            are equal.
+            BRAID_LINKS states (docs/parameters.md). Without such a file, or with processes of ``braid serve``,
+            they are equal.
         mode: ``"async"`` (updates are applied as they come), ``"round_robin"``, ``"ssp"`` (a worker is at most
-            `staleness` updates ahead of the slowest; Ho 2013) or ``"sync"`` (one update of the mean of all).
+            `staleness` updates ahead of the slowest; Ho 2013), ``"sync"`` (one update of the mean of all) or
+            ``"quorum:at_least=3,grace_ms=500"`` (as sync, but who comes too late is in the next mean).
         staleness: the bound for ``"ssp"``.
         staleness_rate: divide the rate by the staleness of the update (Zhang 2016).
         compression: a codec for updates on their way, as ``"int8"`` (docs/codecs.md), or ``"off"``. What a

@@ -11,6 +11,8 @@ from torch import nn
 from braid._array.servers.placement import items_of
 from braid.strategies.elastic.elastic_average import ElasticAverage
 from braid.strategies.hybrid.hybrid import Hybrid
+from braid.strategies.local.diloco import DiLoCo
+from braid.strategies.local.local_sgd import LocalSGD
 from braid.strategies.parameter_server import ParameterServer
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -28,6 +30,11 @@ def _ranks(text: str) -> list[int]:
 
 def _groups(text: str) -> str | list[list[int]]:
     return [_ranks(group) for group in text.split("/")] if text[:1].isdecimal() else text
+
+
+def _periods(text: str) -> int | tuple[int, ...]:
+    steps = tuple(int(each) for each in text.split("+"))
+    return steps if len(steps) > 1 else steps[0]
 
 
 _Options = dict[str, Callable[[str], Any]]
@@ -60,6 +67,30 @@ _ELASTIC: _Options = {
     "name": str,
     "timeout": float,
 }
+_LOCAL: _Options = {
+    "sync_every": _periods,
+    "warmup_steps": int,
+    "groups": _groups,
+    "compression": str,
+    "quorum": int,
+    "grace_s": float,
+    "buffers": str,
+    "backup_device": str,
+    "servers": items_of,
+    "name": str,
+    "timeout": float,
+}
+_DILOCO: _Options = {
+    **_LOCAL,
+    "outer_lr": float,
+    "outer_momentum": float,
+    "num_fragments": int,
+    "fragment_sync_delay": int,
+    "fragment_update_alpha": float,
+    "asynchronous": _truth,
+    "momentum_every": int,
+    "follow_speed": _truth,
+}
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
     "servers": items_of,
@@ -69,23 +100,26 @@ _HYBRID: _Options = {
     "base_workers": int,
     "warmup_steps": int,
 }
+_Strategy = ParameterServer | ElasticAverage | LocalSGD | DiLoCo
 # Name -> the class, and how to read each option.
-_STRATEGIES: dict[str, tuple[type[ParameterServer] | type[ElasticAverage], _Options]] = {
+_STRATEGIES: dict[str, tuple[type[_Strategy], _Options]] = {
     "parameter_server": (ParameterServer, _PARAMETER_SERVER),
     "hybrid": (Hybrid, _HYBRID),
     "elastic": (ElasticAverage, _ELASTIC),
+    "local": (LocalSGD, _LOCAL),
+    "diloco": (DiLoCo, _DILOCO),
 }
 
 
 def from_text(
     text: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, process_group: Any = None
-) -> ParameterServer | ElasticAverage:
+) -> _Strategy:
     """Make a strategy from a line such as ``"parameter_server:mode=ssp,staleness=3"``.
 
     Use a ParameterServer in place of the optimizer. It has the same parameter groups, so the optimizer's
     schedulers work. A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and
     pushes differences. An ElasticAverage, such as ``"elastic:sync_every=10,beta=0.9"``, attaches to the optimizer,
-    which you go on using.
+    which you go on using; so do ``"local:sync_every=2+16,groups=host"`` and ``"diloco:sync_every=50"``.
 
     Args:
         text: a strategy's name, then options as NAME=VALUE, separated by commas. Places of shards are
@@ -115,7 +149,7 @@ def from_text(
     return kind(model, optimizer, process_group=process_group, **options)
 
 
-def read(text: str) -> tuple[type[ParameterServer] | type[ElasticAverage], dict[str, Any]]:
+def read(text: str) -> tuple[type[_Strategy], dict[str, Any]]:
     """Return the class and the options that a line names; ValueError as from_text()."""
     name, _, rest = text.strip().partition(":")
     if name not in _STRATEGIES:

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "parameters/services.h"
@@ -26,8 +27,9 @@ struct Played {
 
 class OneServer : public ::testing::Test {
  protected:
-  void make(Mode mode, int workers, int staleness = 0, int buffers = 4) {
+  void make(Mode mode, int workers, int staleness = 0, int buffers = 4, Quorum quorum = {}) {
     ServerOptions options;
+    options.quorum = quorum;
     options.rule = rule_from_text("sgd").value();
     options.mode = mode;
     options.staleness = staleness;
@@ -36,13 +38,14 @@ class OneServer : public ::testing::Test {
     server_ = std::make_unique<Server>(options, std::vector<Extent>{{0, kCount}}, bell_);
     for (int worker = 0; worker < workers; ++worker) ASSERT_TRUE(server_->admit(worker, "same").ok());
   }
-  Played& call(int worker, CallKind kind, float update = 0, uint64_t base = 0) {
+  Played& call(int worker, CallKind kind, float update = 0, uint64_t base = 0, float scale = 1) {
     Played& played = *played_.emplace_back(std::make_unique<Played>());
     played.update.assign(kCount, update);
     played.job.worker = worker;
     played.job.call.kind = kind;
     played.job.call.count = kCount;
     played.job.call.base = base;
+    played.job.call.scale = scale;
     played.job.table = &played.table;
     played.job.update = played.update.data();
     played.job.result = played.result.data();
@@ -227,6 +230,54 @@ TEST_F(OneServer, SyncGoesOnWithoutTheDead) {
   ASSERT_TRUE(zero.done());
   ASSERT_TRUE(two.done());
   EXPECT_EQ(two.result[0], 3) << "the mean of two";
+}
+
+TEST_F(OneServer, AQuorumEndsTheRoundAfterTheGracePeriod) {
+  make(Mode::kQuorum, 3, 0, 4, {2, milliseconds(20)});
+  install(0);
+  const Played& two = call(2, CallKind::kPushPull, -3);
+  EXPECT_EQ(server_->end_late_rounds(), kNoDeadline) << "one is no quorum";
+  const Played& zero = call(0, CallKind::kPushPull, -6);
+  const Deadline ends = server_->end_late_rounds();
+  EXPECT_FALSE(two.done() || zero.done()) << "the grace period has just begun";
+  ASSERT_NE(ends, kNoDeadline);
+  std::this_thread::sleep_until(ends);
+  EXPECT_EQ(server_->end_late_rounds(), kNoDeadline);
+  ASSERT_TRUE(two.done() && zero.done());
+  EXPECT_EQ(zero.result[0], 4.5f) << "the mean of two";
+  // The late one is in the next round. All of that round are there, so it needs no grace period.
+  const Played& late = call(1, CallKind::kPushPull, -2);
+  EXPECT_FALSE(late.done());
+  call(0, CallKind::kPush, -2);
+  EXPECT_FALSE(late.done());
+  call(2, CallKind::kPush, -2);
+  ASSERT_TRUE(late.done());
+  EXPECT_EQ(late.result[0], 6.5f);
+  EXPECT_EQ(two.result[0], 4.5f) << "an answer is a copy";
+  // Nobody waits for one that rests.
+  const Played& rests = call(1, CallKind::kPushPull, 9, 0, 0.0f);
+  ASSERT_TRUE(rests.done());
+  EXPECT_EQ(rests.result[0], 6.5f) << "it changes nothing";
+  call(0, CallKind::kPush, 1);
+  EXPECT_TRUE(call(2, CallKind::kPush, 1).done());
+  EXPECT_EQ(value(), 5.5f);
+  // Who is dead is not waited for, even without a quorum.
+  const Played& alone = call(1, CallKind::kPushPull, -1);
+  server_->dismiss(0, true);
+  EXPECT_FALSE(alone.done());
+  server_->dismiss(2, true);
+  ASSERT_TRUE(alone.done());
+  EXPECT_EQ(alone.result[0], 6.5f);
+}
+
+TEST(Quorum, IsReadFromTheMode) {
+  EXPECT_EQ(mode_from_text("quorum:at_least=2,grace_ms=500").value(), Mode::kQuorum);
+  EXPECT_EQ(quorum_from_text("quorum:at_least=2,grace_ms=500").value().grace, milliseconds(500));
+  EXPECT_EQ(quorum_from_text("quorum:at_least=2,grace_ms=500").value().at_least, 2);
+  for (const char* bad : {"quorum:", "quorum:at_least=0,grace_ms=1", "quorum:at_least=2,grace_ms=-1",
+                          "quorum:at_least=2,grace_ms=5s"}) {
+    EXPECT_EQ(quorum_from_text(bad).status().code(), Code::kInvalidArgument) << bad;
+  }
 }
 
 TEST_F(OneServer, TheWorkerWithTheNewestValuesInstallsALostShard) {

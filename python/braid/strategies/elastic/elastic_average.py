@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid.strategies.ElasticAverage``: workers train alone, and a centre pulls at them every few steps."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -10,21 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from braid.strategies.agreement import Agreement, agree
-from braid.strategies.attachment import Attachment
-from braid.strategies.closing import Closing
+from braid.strategies.attached import Attached
 from braid.strategies.elastic import state as elastic_state
 from braid.strategies.elastic.at_servers import CentreAtServers
 from braid.strategies.elastic.in_rounds import CentreInRounds
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import KIND, ElasticPrepared, prepare_elastic
-from braid.strategies.rules import refuse_thawed
+from braid.strategies.store import Meeting, meet
 from braid.strategies.store import join as join_meeting
-from braid.strategies.store import meet
 
 DEFAULT_TIMEOUT_S = 600.0
 
 
-class ElasticAverage(Closing):
+class ElasticAverage(Attached):
     """Elastic averaging (EASGD), attached to your optimizer; see `__init__` for all options.
 
     Each worker takes its own steps with its own optimizer. Every `sync_every` steps, worker x and centre c move
@@ -135,39 +132,9 @@ class ElasticAverage(Closing):
             for prepared in made:
                 prepared.release()
             raise
-        self._optimizer = optimizer
-        self._parameters_of_optimizer = _count(optimizer)
         self._steps = self._clock = self._loads = 0
-        self._shows_centre = False
-        self._attachment = Attachment(optimizer, self._before_step, self._after_step)
+        self._attach(optimizer, self._prepared)
         self._begin_if_due()
-
-    @contextmanager
-    def centre(self) -> Iterator[None]:
-        """Evaluate or save the centre: the model has its values in this context, and its own again afterwards.
-
-        It waits for no other worker. What you save must be written, or copied, inside the context:
-        ``model.state_dict()`` has the memory of the model.
-
-        Raises:
-            RuntimeError: the strategy is closed, or a context of this kind is open already.
-            CommunicatorError: servers are lost, or did not answer in time.
-        """
-        exchange = self._opened()
-        if self._shows_centre:
-            raise RuntimeError("the model has the centre's values already: leave the other centre() first")
-        tensors = self._prepared.packing.tensors + self._prepared.buffer_packing.tensors
-        with torch.no_grad():
-            parameters, buffers = exchange.centre()
-            own = [tensor.clone() for tensor in tensors]
-            torch._foreach_copy_(tensors, parameters + buffers)
-        self._shows_centre = True
-        try:
-            yield
-        finally:
-            self._shows_centre = False
-            with torch.no_grad():
-                torch._foreach_copy_(tensors, own)
 
     def settle(self) -> None:
         """Wait until all workers have come here, and answer the rounds of those that still train. Then go on.
@@ -243,8 +210,7 @@ class ElasticAverage(Closing):
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
-        self._attachment.detach()
-        self._prepared.release()
+        self._detach()
         is_done = False
         try:
             if wait:
@@ -259,27 +225,17 @@ class ElasticAverage(Closing):
             return CentreInRounds(agreed, group, self._options, self.alpha, self._timeout_s)
         return CentreAtServers(agreed, self._options, self.alpha, self._timeout_s)
 
-    def _before_step(self) -> None:
+    def _begin_step(self) -> None:
         exchange = self._opened()
-        if self._shows_centre:
-            raise RuntimeError("the model has the centre's values: take no step inside centre()")
-        refuse_thawed(self._prepared.frozen)
-        if _count(self._optimizer) != self._parameters_of_optimizer:
-            raise RuntimeError("a strategy's parameters are fixed when it begins: add groups before")
-        if (
-            not self._options.lead
-            and (self._clock + 1) % self._options.sync_every == 0
-            and not exchange.is_under_way
-        ):
-            with torch.no_grad():
-                exchange.begin()
+        is_due = not self._options.lead and (self._clock + 1) % self._options.sync_every == 0
+        if is_due and not exchange.is_under_way:
+            exchange.begin()
 
-    def _after_step(self) -> None:
+    def _end_step(self) -> None:
         self._steps += 1
         self._clock += 1
         if self._clock % self._options.sync_every == 0:
-            with torch.no_grad():
-                self._opened().finish()
+            self._opened().finish()
         self._begin_if_due()
 
     def _begin_if_due(self) -> None:
@@ -288,11 +244,22 @@ class ElasticAverage(Closing):
             with torch.no_grad():
                 self._opened().begin()
 
+    def _must_be_open(self) -> None:
+        self._opened()
+
+    def _centre_values(self) -> list[Tensor]:
+        parameters, buffers = self._opened().centre()
+        return parameters + buffers
+
     def _opened(self) -> CentreInRounds | CentreAtServers:
         if self._exchange is None:
             raise RuntimeError("the strategy is closed")
         return self._exchange
 
 
-def _count(optimizer: torch.optim.Optimizer) -> int:
-    return sum(len(group["params"]) for group in optimizer.param_groups)
+def _check_workers(options: ElasticOptions, meeting: Meeting) -> None:
+    if not meeting.workers:
+        return  # this worker is late, and does not know
+    options.strength(meeting.workers)
+    if options.root is not None and not 0 <= options.root < meeting.workers:
+        raise ValueError(f"root={options.root}: a rank from 0 to {meeting.workers - 1}")

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid.strategies.Hybrid``: workers of a group step together, groups do not wait for each other."""
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from braid._errors import CommunicatorTimeoutError
-from braid._machine import host_identity
 from braid._notices import tell
 from braid.strategies.agreement import Agreement
 from braid.strategies.hybrid import grouping
@@ -17,7 +14,7 @@ from braid.strategies.hybrid.exchange import GroupExchange
 from braid.strategies.hybrid.grouping import Grouping
 from braid.strategies.hybrid.members import gathering
 from braid.strategies.hybrid.options import GroupOptions
-from braid.strategies.hybrid.places import Place, place, seconds_between
+from braid.strategies.hybrid.places import Place, groups_by_host, place, seconds_between
 from braid.strategies.hybrid.rates import Rates
 from braid.strategies.hybrid.shards import Shards
 from braid.strategies.parameter_server import ParameterServer
@@ -148,7 +145,7 @@ class Hybrid(ParameterServer):
         groups = self._group_options.named(meeting.workers)
         why = "as groups= names them"
         if groups is None and self._group_options.groups == "host":
-            groups, why = self._by_host(meeting), "one for each host"
+            groups, why = groups_by_host(meeting, self._timeout_s), "one for each host"
         if groups is None:
             groups, why = [list(range(meeting.workers))], "one worker"
             if meeting.workers > 1:
@@ -192,21 +189,6 @@ class Hybrid(ParameterServer):
         times = [each.step_s for each in places]
         formed = grouping.by_time(times, [each.host for each in places], seconds_between(places, elements))
         self._enter(exchange, exchange.members.hear(formed), _why(places))
-
-    def _by_host(self, meeting: Meeting) -> Grouping:
-        """Return one group per host, as worker 0 sees it."""
-        meeting.store.set(f"host/{meeting.member}", host_identity().encode())
-        try:
-            if meeting.member == 0:
-                hosts = [meeting.store.get(f"host/{i}", self._timeout_s) for i in range(meeting.workers)]
-                meeting.store.set("groups", json.dumps(grouping.by_host(hosts)).encode())
-            found: Grouping = json.loads(meeting.store.get("groups", self._timeout_s))
-        except TimeoutError:
-            text = (
-                f"strategy {meeting.name!r}: not all workers said in {self._timeout_s:g} s which host they are on"
-            )
-            raise CommunicatorTimeoutError(text) from None
-        return found
 
     def _refuse_joining(self) -> None:
         raise ValueError(

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a worker is, and what it knows of its links: what groups are formed by."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from braid._errors import CommunicatorTimeoutError
 from braid._machine import host_identity
+from braid.strategies.hybrid.grouping import Grouping, by_host
+from braid.strategies.store import Meeting
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,21 @@ def seconds_between(places: Sequence[Place], elements: int) -> list[list[float]]
         return max(one.all_s or 0.0, other.all_s or 0.0)
 
     return [[between(one, other) for other in places] for one in places]
+
+
+def groups_by_host(meeting: Meeting, timeout_s: float) -> Grouping:
+    """Return one group per host, as worker 0 sees it. All workers of a meeting call this.
+
+    Raises:
+        CommunicatorTimeoutError: a worker did not come.
+    """
+    meeting.store.set(f"host/{meeting.member}", host_identity().encode())
+    try:
+        if meeting.member == 0:
+            hosts = [meeting.store.get(f"host/{i}", timeout_s) for i in range(meeting.workers)]
+            meeting.store.set("groups", json.dumps(by_host(hosts)).encode())
+        found: Grouping = json.loads(meeting.store.get("groups", timeout_s))
+    except TimeoutError:
+        text = f"strategy {meeting.name!r}: not all workers said in {timeout_s:g} s which host they are on"
+        raise CommunicatorTimeoutError(text) from None
+    return found

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is saved of local steps, and how all workers load it."""
+
+import json
+from typing import Any
+
+import torch
+
+from braid.strategies.local.at_servers import LocalAtServers
+from braid.strategies.local.in_rounds import LocalInRounds
+from braid.strategies.local.outer import describe
+from braid.strategies.local.preparation import LocalPrepared
+
+_VERSION = 1
+_PLACES = {True: "servers", False: "rounds"}
+
+
+def saved(exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared, steps: int) -> dict[str, Any]:
+    """Return the state of a strategy."""
+    own = {**_about(exchange, prepared), "steps": steps}
+    if isinstance(exchange, LocalAtServers):
+        return {**own, "clock": exchange.clock, "servers": exchange.snapshot()}
+    outers = [part.outer.optimizer.state_dict() if part.outer else None for part in exchange.parts]
+    counters = {"clock": exchange.clock, "turn": exchange.began_turns(), "warm_left": exchange.warm_left}
+    residuals = [[vector.clone() for vector in part.message.residuals()] for part in exchange.parts]
+    return {**own, **counters, "centre": exchange.vector.clone(), "outer": outers, "residuals": residuals}
+
+
+def load(
+    exchange: LocalInRounds | LocalAtServers,
+    key: str,
+    state: dict[str, Any] | None,
+    prepared: LocalPrepared,
+    timeout_s: float,
+) -> int:
+    """Let worker 0 set the centre, and tell the others at `key` of the store. Return the steps.
+
+    Raises:
+        ValueError: worker 0's state does not fit; on all workers.
+    """
+    store = exchange.meeting.store
+    if exchange.meeting.member == 0:
+        try:
+            state = _fitting(state, exchange, prepared)
+            if isinstance(exchange, LocalAtServers):
+                exchange.restore(state["servers"])
+        except Exception as error:
+            store.set(key, json.dumps({"why": f"worker 0 cannot load the state: {error}"}).encode())
+            raise
+        store.set(key, json.dumps({"clock": state["clock"], "steps": state["steps"]}).encode())
+    said = json.loads(store.get(key, timeout_s))
+    if "why" in said:
+        raise ValueError(said["why"])
+    if isinstance(exchange, LocalAtServers):
+        exchange.pull(takes_values=state is None)
+    else:
+        _take_in_rounds(exchange, state)
+    exchange.clock = int(said["clock"])
+    return int(said["steps"])
+
+
+def _take_in_rounds(exchange: LocalInRounds, state: dict[str, Any] | None) -> None:
+    own = [view.clone() for view in exchange.own_values()]
+    if exchange.meeting.member == 0:
+        assert state is not None
+        exchange.vector.copy_(state["centre"])
+    common = exchange.hear({name: state[name] for name in ("outer", "turn", "warm_left")} if state else None)
+    exchange.turn, exchange.warm_left = common["turn"], common["warm_left"]
+    for part, outer in zip(exchange.parts, common["outer"], strict=True):
+        if part.outer is not None:
+            part.outer.optimizer.load_state_dict(outer)
+    exchange.share_centre()
+    if state is None:
+        return
+    torch._foreach_copy_(exchange.own_values(), own)
+    exchange.note_distance()
+    for part, lacking in zip(exchange.parts, state["residuals"], strict=False):
+        for mine, theirs in zip(part.message.residuals(), lacking, strict=False):
+            if mine.shape == theirs.shape:  # else there are other workers now, and what messages lacked is lost
+                mine.copy_(theirs)
+
+
+def _about(exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared) -> dict[str, Any]:
+    is_at_servers = isinstance(exchange, LocalAtServers)
+    return {
+        **{"strategy": prepared.kind, "version": _VERSION, "centre is in": _PLACES[is_at_servers]},
+        **{"fragments": 1 if isinstance(exchange, LocalAtServers) else len(exchange.parts)},
+        "outer optimizer": describe(prepared.outer).split()[1],
+        **{"parameters": prepared.packing.describe(), "buffers": prepared.buffer_packing.describe()},
+    }
+
+
+def _fitting(state: Any, exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared) -> dict[str, Any]:
+    if not isinstance(state, dict) or "strategy" not in state:
+        raise ValueError("this is no state of LocalSGD or DiLoCo: load what state_dict() returned")
+    for name, ours in _about(exchange, prepared).items():
+        theirs = state.get(name)
+        if theirs == ours:
+            continue
+        if name == "strategy":
+            raise ValueError(f"this is a state of the strategy {theirs!r}, not of {ours!r}")
+        if name not in ("parameters", "buffers"):
+            raise ValueError(f"this state has {name} {theirs!r}, but the strategy has {ours!r}")
+        pairs = zip(theirs or [], ours, strict=False)
+        first = next(((a, b) for a, b in pairs if a != b), ("another number of " + name, "its own"))
+        raise ValueError(f"this state is of another model: it has {first[0]!r} where the model has {first[1]!r}")
+    return state

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of all workers in the background, for strategies that meet every few steps."""
