@@ -70,7 +70,6 @@ class Batches:
     def handed_out(self, count: int, since: float) -> None:
         """Hear from a DataLoader: the training has `count` batches now; it asked for the last one at `since`."""
         self._is_loader = True
-        self._sampler._batches = self  # all may have been drawn, as if the epoch had ended
         self._is_now(count - 1, since)
 
     def handed_out_all(self) -> None:
@@ -80,6 +79,7 @@ class Batches:
 
     def _is_now(self, number: int, since: float | None) -> None:
         assert self._ends is not None
+        self._sampler._hands_out(self)
         mine, total = self._drawn[number]
         self.weight = self._sampler.num_replicas * mine / total
         self.position = self._ends[number]

@@ -248,7 +248,6 @@ class BalancedSampler(DistributedSampler[list[int]]):  # type: ignore[misc]
 
     def _begin(self, batches: Batches) -> None:
         """Meet the other workers at the beginning of an epoch."""
-        self._batches = batches
         if self._board is None:
             return
         subject = f"{_BEGIN}/{self._begun}"
@@ -289,6 +288,9 @@ class BalancedSampler(DistributedSampler[list[int]]):  # type: ignore[misc]
         if self._settings.revise_every and all(speeds):
             self._speeds = speeds
             self._shares = sharing.revised(self._shares, speeds, self._settings.max_batch_size)
+
+    def _hands_out(self, batches: Batches) -> None:
+        self._batches = batches
 
     def _finished(self, batches: Batches) -> None:
         if self._batches is batches:
