@@ -18,6 +18,7 @@ pytestmark = pytest.mark.multiprocess
 
 SAMPLES = 53
 TIMEOUT_S = 200.0
+FORKED: Any = {"multiprocessing_context": "fork"}  # else each would import torch
 
 
 class Numbered(Dataset[Any]):
@@ -86,8 +87,8 @@ def known_speeds(rank: Rank) -> None:
     assert found[:-1] == expected[:-1]
     for workers, options in (
         (0, {}),
-        (2, {"prefetch_factor": 2, "persistent_workers": True}),
-        (1, {"prefetch_factor": 9}),
+        (2, {**FORKED, "prefetch_factor": 2, "persistent_workers": True}),
+        (1, {**FORKED, "prefetch_factor": 9}),
     ):
         sampler = BalancedSampler(data, 4, speeds=[1, 3, 2], revise_every=0, max_batch_size=5)
         loader = DataLoader(data, batch_sampler=sampler, num_workers=workers, **options)
@@ -169,7 +170,7 @@ def goes_on(rank: Rank) -> None:
     data, model = Numbered(), DistributedDataParallel(network())
     sampler = BalancedSampler(data, 4, speeds=[1, 3, 2], seed=5)
     sampler.set_epoch(4)
-    loader = DataLoader(data, batch_sampler=sampler, num_workers=1)
+    loader = DataLoader(data, batch_sampler=sampler, num_workers=1, **FORKED)
     attached = sampler.attach(model)
     assert sampler.state_dict() == {"epoch": 4, "samples": 0, "shares": [2, 6, 4], "speeds": [1000, 3000, 2000]}
     seen: list[int] = []

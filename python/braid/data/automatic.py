@@ -99,19 +99,20 @@ class Follower(BalancedSampler):
         self._handed_out: Batches | None = None
         self._has_told = False
         _announce(
-            f"a DataLoader with a DistributedSampler, {len(source.dataset)} samples: its {self.num_replicas} workers "
-            f"get {plain.batch_size} in each step on average, by their speeds, and gradients are weighted {_STOP}"
+            f"a DataLoader with a DistributedSampler, {len(source.dataset)} samples: its {self.num_replicas} "
+            f"workers get {plain.batch_size} in each step on average, by their speeds, and gradients are weighted {_STOP}"
         )
 
     def _samples(self) -> int:
         samples = min(len(self._plain.sampler.dataset), self._plain.sampler.total_size)
         if self._plain.drop_last:
             samples = min(samples, len(self._plain) * sum(self._shares))
-        return samples
+        return int(samples)
 
     def _hands_out(self, batches: Batches) -> None:
         global _now
-        if _now not in (None, self) and _now._batches is not None and self._handed_out is batches:  # type: ignore[union-attr]
+        other = _now if _now is not self else None
+        if other is not None and other._batches is not None and self._handed_out is batches:
             raise RuntimeError(
                 f"two DataLoaders are read by turns, so {VARIABLE} cannot weigh the gradients: unset it, or use "
                 "braid.data.BalancedSampler"
