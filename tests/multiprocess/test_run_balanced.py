@@ -2,6 +2,7 @@
 """BRAID_BALANCE=1: scripts with a DistributedSampler get balanced batches without an edit."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.multiprocess
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPT = """
 import os, time, torch, torch.distributed as dist
@@ -103,3 +106,20 @@ def test_what_cannot_be_balanced(tmp_path: Path) -> None:
     done = run(BY_TURNS, tmp_path)
     assert done.returncode != 0
     assert done.stderr.count("RuntimeError: two DataLoaders are read by turns") == 2, done.stderr
+
+
+@pytest.mark.slow
+def test_page_and_example(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "balanced.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    done = run(block + 'import sys\nsys.stdout.write(f"accuracy {accuracy:.3f}\\n")\n', tmp_path)
+    found = re.findall(r"accuracy ([\d.]+)", done.stdout)
+    assert len(found) == 2, done.stderr
+    assert min(map(float, found)) > 0.9
+    done = run((ROOT / "examples" / "balanced.py").read_text(), tmp_path)
+    accuracy = re.search(r"test accuracy ([\d.]+) %", done.stdout)
+    assert accuracy, done.stderr
+    assert float(accuracy[1]) > 93, done.stdout
+    shares = [int(share) for share in re.findall(r"shares \[(.*)\]", done.stdout)[-1].split(",")]
+    assert sum(shares) == 32
+    assert shares[0] < shares[1], done.stdout

@@ -22,7 +22,7 @@ TIMEOUT_S = 200.0
 
 def begin(rank: Rank, text: str) -> None:
     """What happens in `import torch`, and then in the script."""
-    from braid.strategies.unedited.install import install
+    from braid._unedited.install import install
 
     os.environ["BRAID_STRATEGY"] = text
     install(text)
@@ -35,7 +35,7 @@ def said(rank: Rank) -> str:
 
 
 def strategy_of(model: Any) -> Any:
-    from braid.strategies.unedited.guests import guests
+    from braid._unedited.guests import guests
 
     return guests[model.module]._strategy
 

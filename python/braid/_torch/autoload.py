@@ -42,7 +42,7 @@ def _register() -> None:
 
         automatic.install(os.environ["BRAID_COMPRESSION"])
     if os.environ.get("BRAID_STRATEGY", "").strip():
-        from braid.strategies.unedited.install import install
+        from braid._unedited.install import install
 
         install(os.environ["BRAID_STRATEGY"].strip())
     elif os.environ.get("BRAID_BALANCE", "").strip() not in ("", "0"):

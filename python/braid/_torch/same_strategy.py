@@ -14,11 +14,6 @@ _PATIENCE_S = 60.0  # all have left the group's own barrier just now
 _calls = itertools.count()
 
 
-def text_of_environment() -> str:
-    """Return what BRAID_STRATEGY says; "" without it."""
-    return os.environ.get(VARIABLE, "").strip()
-
-
 def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return an init_process_group() that compares the strategies of all ranks when the group is there."""
     if hasattr(original, _MARK):
@@ -27,12 +22,7 @@ def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        text = text_of_environment()
-        _compare(text)
-        if text:
-            from braid.strategies.text import read
-
-            read(text)
+        _compare(os.environ.get(VARIABLE, "").strip())
         return result
 
     setattr(init_process_group, _MARK, True)

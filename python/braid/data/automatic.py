@@ -100,7 +100,8 @@ class Follower(BalancedSampler):
         self._has_told = False
         _announce(
             f"a DataLoader with a DistributedSampler, {len(source.dataset)} samples: its {self.num_replicas} "
-            f"workers get {plain.batch_size} in each step on average, by their speeds, and gradients are weighted {_STOP}"
+            f"workers get {plain.batch_size} in each step on average, by their speeds, and gradients are weighted "
+            f"{_STOP}"
         )
 
     def _samples(self) -> int:

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One worker's batches of one epoch: which samples, and which batch the training has got to."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from braid.data import shares as sharing
-
-if TYPE_CHECKING:
-    from braid.data.sampler import BalancedSampler
 
 
 def batch_ends(start: int, samples: int, size: int, workers: int) -> list[int]:
@@ -32,7 +29,7 @@ class Batches:
         position: how many samples of the epoch all workers together have got, this batch with them.
     """
 
-    def __init__(self, sampler: "BalancedSampler") -> None:
+    def __init__(self, sampler: Any) -> None:  # a BalancedSampler, which has these batches
         """Take the epoch that begins when the first batch is drawn."""
         self._sampler = sampler
         self._ends: list[int] | None = None
@@ -87,6 +84,7 @@ class Batches:
 
     def _shares_of(self, total: int) -> list[int]:
         sampler = self._sampler
-        if total == sum(sampler._shares):
-            return sampler._shares
-        return sharing.proportional(total, sampler._shares, sampler._settings.max_batch_size)
+        shares: list[int] = sampler._shares
+        if total == sum(shares):
+            return shares
+        return sharing.proportional(total, shares, sampler._settings.max_batch_size)

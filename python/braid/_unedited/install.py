@@ -21,11 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from braid._notices import tell
 from braid._torch import same_strategy, takeover
-from braid.strategies.unedited.guests import VARIABLE, Guest, guests
+from braid._unedited.guests import VARIABLE, Guest, guests
+from braid.strategies.text import read
 
 _MARK = "_braid_strategy"
 _inside: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
-_has_group = False
 _has_finished = False
 
 
@@ -37,7 +37,8 @@ def install(text: str) -> None:
     if hasattr(DistributedDataParallel, _MARK):
         return
     setattr(DistributedDataParallel, _MARK, True)
-    takeover.replace_everywhere(c10d.init_process_group, same_strategy.wrap_init(c10d.init_process_group))
+    compared = same_strategy.wrap_init(c10d.init_process_group)
+    takeover.replace_everywhere(c10d.init_process_group, _wrap_init(compared, text))
     takeover.replace_everywhere(c10d.destroy_process_group, _wrap_destroy(c10d.destroy_process_group))
     made, joined = DistributedDataParallel.__init__, DistributedDataParallel.join
     begun = torch.optim.Optimizer.__init__
@@ -67,6 +68,16 @@ def install(text: str) -> None:
     DistributedDataParallel.__init__, DistributedDataParallel.join = make, join
     torch.optim.Optimizer.__init__ = begin
     atexit.register(_finish)
+
+
+def _wrap_init(original: Callable[..., Any], text: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        read(text)  # the same on all ranks, so all get the same error
+        return result
+
+    return init_process_group
 
 
 def _wrap_step(kind: type[torch.optim.Optimizer]) -> None:
