@@ -16,6 +16,8 @@ from braid.strategies.text import from_text
 
 VARIABLE = "BRAID_STRATEGY"
 
+# Modules that a strategy trains live until it is closed, though the script may have left the function with them.
+_held: set[nn.Module] = set()
 guests: "weakref.WeakKeyDictionary[nn.Module, Guest]" = weakref.WeakKeyDictionary()
 
 
@@ -53,6 +55,7 @@ class Guest:
         self._watch.remove()
         self._strategy = from_text(self._text, self.module, optimizer, process_group=self._group)
         self.optimizer = optimizer
+        _held.add(self.module)
         if self._is_optimizer:
             optimizer._step_supports_amp_scaling = True
         if torch.distributed.get_rank() == 0:
@@ -86,7 +89,7 @@ class Guest:
         """See to the values that a call of the module must have: its own in training, else the centre's."""
         is_training, has_gradients = self.module.training, torch.is_grad_enabled()
         if self._strategy is None:
-            if is_training and has_gradients:
+            if is_training and has_gradients and not self._is_closed:
                 self._refuse_unknown_optimizer()
             return
         if is_training:
@@ -119,7 +122,9 @@ class Guest:
                     values = [each.detach().clone() for each in self._tensors()]
         finally:
             self._is_closed = True
-            self._strategy.close(wait=wait and sys.exc_info()[0] is None)
+            strategy, self._strategy = self._strategy, None
+            _held.discard(self.module)
+            strategy.close(wait=wait and sys.exc_info()[0] is None)
         if values:
             with torch.no_grad():
                 torch._foreach_copy_(self._tensors(), values)
