@@ -12,6 +12,7 @@ APART: dict[str, tuple[str, ...]] = {
     "braid._gpu": ("braid._array", "braid.compression", "braid.hooks", "braid.strategies"),
     "braid._torch": ("braid._array", "braid._gpu", "braid.cli", "braid.strategies"),
     "braid.compression": ("braid.strategies",),
+    "braid.data": ("braid._gpu", "braid._torch", "braid.cli", "braid.compression", "braid.strategies"),
     "braid.strategies": ("braid._gpu", "braid._torch", "braid.cli", "braid.compression", "braid.hooks"),
 }
 

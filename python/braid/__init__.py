@@ -27,6 +27,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "Store": ("braid._array.rendezvous", "Store"),
     "__version__": ("braid._core", "version"),
     "cuda": ("braid.cuda", ""),  # the module itself
+    "data": ("braid.data", ""),
     "flight_record": ("braid._torch.stats", "flight_record"),
     "hooks": ("braid.hooks", ""),
     "lossy_all_reduce": ("braid._torch.lossy", "lossy_all_reduce"),

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the name "braid" with torch.distributed, and apply BRAID_TAKEOVER and BRAID_COMPRESSION.
+    """Register the name "braid" with torch.distributed, and apply BRAID_TAKEOVER, BRAID_COMPRESSION,
+    BRAID_STRATEGY and BRAID_BALANCE.
 
     torch calls it through the entry point group ``torch.backends``; ``import braid`` calls it, too. A second call
     does nothing. It never raises, because ``import torch`` must not fail. BRAID_DEBUG shows the error.
@@ -40,6 +41,14 @@ def _register() -> None:
         from braid.compression import automatic
 
         automatic.install(os.environ["BRAID_COMPRESSION"])
+    if os.environ.get("BRAID_STRATEGY", "").strip():
+        from braid._unedited.install import install
+
+        install(os.environ["BRAID_STRATEGY"].strip())
+    elif os.environ.get("BRAID_BALANCE", "").strip() not in ("", "0"):
+        from braid.data import automatic as balance
+
+        balance.install()
 
 
 def _create(options: "_DistributedBackendOptions", pg_options: Any = None) -> "Backend":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from braid._notices import tell
-from braid._torch import names
+from braid._torch import names, same_strategy
 from braid._torch.backend_name import BACKEND_NAME
 
 NO_NAME = "none"  # in BRAID_TAKEOVER it stands for calls without a backend name
@@ -57,15 +57,19 @@ def install(backends: str) -> None:
     taken = parse_names(backends) - {BACKEND_NAME}
     if not taken or hasattr(c10d.init_process_group, _MARK):
         return
-    _replace(c10d.init_process_group, _wrap_init(c10d.init_process_group, taken))
-    _replace(c10d.new_group, _wrap_new_group(c10d.new_group, taken))
-    _replace(c10d.get_backend, names.wrap_get_backend(c10d.get_backend))
+    replace_everywhere(c10d.init_process_group, _wrap_init(c10d.init_process_group, taken))
+    replace_everywhere(c10d.new_group, _wrap_new_group(c10d.new_group, taken))
+    replace_everywhere(c10d.get_backend, names.wrap_get_backend(c10d.get_backend))
+    replace_everywhere(c10d.init_process_group, same_strategy.wrap_init(c10d.init_process_group))
     told = DistributedDataParallel._get_ddp_logging_data
     DistributedDataParallel._get_ddp_logging_data = names.wrap_logging_data(told)
 
 
-def _replace(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
-    # torch.distributed re-exports these functions. Other modules, such as device_mesh, import them by name.
+def replace_everywhere(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
+    """Replace a function in all modules of torch that have it.
+
+    torch.distributed re-exports functions. Other modules, such as device_mesh, import them by name.
+    """
     for name, module in list(sys.modules.items()):
         held = getattr(module, "__dict__", {})
         if name.startswith("torch.") and held.get(original.__name__) is original:

@@ -31,8 +31,8 @@ def run(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N] "
-            "[--aggregators N] "
+            metavar="[--nproc N] [--takeover LIST] [--compression TEXT] [--strategy TEXT] [--links FILE] "
+            "[--servers N] [--aggregators N] "
             "[TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
             help="`braid run --help` lists torchrun's options.",
         ),
@@ -42,12 +42,15 @@ def run(
     options = _parse(arguments or [])
     taken = _takeover_names(options.takeover)
     compression = _checked_compression(options.compression)
+    strategy = _checked_strategy(options.strategy)
     ranks, nodes = _rank_count(options), _node_count(options)
     _check_script(options)
     if options.links:
         os.environ["BRAID_LINKS"] = checked_links(options.links)
     if compression:
         os.environ["BRAID_COMPRESSION"] = compression
+    if strategy:
+        os.environ["BRAID_STRATEGY"] = strategy
     if options.servers and not options.aggregators and os.environ.get(AGGREGATORS.variable):
         # As jobs did when --servers meant aggregators.
         tell(
@@ -79,7 +82,10 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser: ArgumentParser = get_args_parser()
     parser.prog = "braid run"
-    own = "[--nproc N] [--takeover LIST] [--compression TEXT] [--links FILE] [--servers N] [--aggregators N]"
+    own = (
+        "[--nproc N] [--takeover LIST] [--compression TEXT] [--strategy TEXT] [--links FILE] [--servers N] "
+        "[--aggregators N]"
+    )
     parser.usage = f"braid run {own} [torchrun options] (script | -m module) [arguments]"
     parser.description = "torchrun, with the backends that the script asks for carried by braid."
     parser.add_argument(
@@ -99,6 +105,14 @@ def _parse(arguments: list[str]) -> Namespace:
         help="Send gradients of DistributedDataParallel in fewer bytes between hosts, where the script has no "
         "hook of its own: auto, or a codec as int8, with rules as in int8,head.*=exact. docs/compression.md tells "
         "more. Default: what BRAID_COMPRESSION says; else all is exact.",
+    )
+    parser.add_argument(
+        "--strategy",
+        default="",
+        metavar="TEXT",
+        help="Train modules in DistributedDataParallel with a strategy, as elastic:sync_every=10, which does not "
+        "average gradients in each step. docs/strategies.md tells more. Default: what BRAID_STRATEGY says; else "
+        "none.",
     )
     parser.add_argument(
         "--links",
@@ -147,6 +161,17 @@ def _checked_compression(text: str) -> str:
         CompressionPolicy.from_text(text)
     except ValueError as error:
         raise CommandError(f"--{error}") from None
+    return text
+
+
+def _checked_strategy(text: str) -> str:
+    if text:
+        from braid.strategies.text import read
+
+        try:
+            read(text)
+        except ValueError as error:
+            raise CommandError(f"--{error}") from None
     return text
 
 

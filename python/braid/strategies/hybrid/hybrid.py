@@ -56,6 +56,8 @@ class Hybrid(ParameterServer):
         >>> dist.destroy_process_group()
     """
 
+    CENTRE_NEEDS_OTHERS = True  # centre() is for all workers of a group together
+
     def __init__(
         self,
         model: nn.Module,

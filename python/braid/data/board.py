@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers tell each other a few words through the store of their process group. No collective is needed."""
+
+import collections
+import contextlib
+import json
+from typing import Any
+
+from braid._errors import CommunicatorTimeoutError
+
+# How many boards this process has made in a group. Workers make them in the same order.
+_made: collections.Counter[str] = collections.Counter()
+
+
+class Board:
+    """What each worker has posted, by subject.
+
+    Attributes:
+        workers: how many workers read and write here.
+        rank: the place of this one among them.
+    """
+
+    def __init__(self, group: Any, timeout_s: float | None = None) -> None:
+        """Take the process group's workers. A reader waits as long as the group's store does, if not told."""
+        import torch.distributed as dist
+        from torch.distributed import distributed_c10d as c10d
+
+        group = group or dist.group.WORLD
+        number = _made[group.group_name]
+        _made[group.group_name] += 1
+        default = c10d._get_default_store()
+        self._store = dist.PrefixStore(f"braid/data/{group.group_name}/{number}", default)
+        self._timeout_s = timeout_s or default.timeout.total_seconds()
+        self.workers, self.rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def post(self, subject: str, words: dict[str, Any]) -> None:
+        """Let the others read `words`, and do not wait for them."""
+        self._store.set(f"{subject}/{self.rank}", json.dumps(words))
+
+    def read(self, subject: str) -> list[dict[str, Any]]:
+        """Return what all workers have posted, by rank, and wait for it.
+
+        Raises:
+            CommunicatorTimeoutError: a worker did not post in time; the message names it.
+        """
+        from datetime import timedelta
+
+        keys = [f"{subject}/{worker}" for worker in range(self.workers)]
+        try:
+            self._store.wait(keys, timedelta(seconds=self._timeout_s))
+        except Exception as error:
+            missing = next((worker for worker, key in enumerate(keys) if not self._store.check([key])), None)
+            if missing is None:
+                raise
+            raise CommunicatorTimeoutError(
+                f"balanced batches: worker {missing} did not come to the same batch within {self._timeout_s:g} s: "
+                "all workers must read their batches",
+                missing,
+            ) from error
+        return [json.loads(words) for words in self._store.multi_get(keys)]
+
+    def forget(self, subject: str) -> None:
+        """Remove this worker's words, which all have read."""
+        with contextlib.suppress(Exception):  # not every store can
+            self._store.delete_key(f"{subject}/{self.rank}")
