@@ -6,8 +6,9 @@ opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
 """
 
 from braid.strategies.elastic.elastic_average import ElasticAverage
+from braid.strategies.gossip.gossip import Gossip
 from braid.strategies.hybrid.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
-__all__ = ["ElasticAverage", "Hybrid", "ParameterServer", "from_text"]
+__all__ = ["ElasticAverage", "Gossip", "Hybrid", "ParameterServer", "from_text"]

@@ -10,6 +10,7 @@ from torch import nn
 
 from braid._array.servers.placement import items_of
 from braid.strategies.elastic.elastic_average import ElasticAverage
+from braid.strategies.gossip.gossip import Gossip
 from braid.strategies.hybrid.hybrid import Hybrid
 from braid.strategies.parameter_server import ParameterServer
 
@@ -28,6 +29,12 @@ def _ranks(text: str) -> list[int]:
 
 def _groups(text: str) -> str | list[list[int]]:
     return [_ranks(group) for group in text.split("/")] if text[:1].isdecimal() else text
+
+
+def _graph(text: str) -> str | list[tuple[int, ...]]:
+    if not text[:1].isdecimal():
+        return text
+    return [tuple(int(rank) for rank in edge.split("-")) for edge in text.split("+")]
 
 
 _Options = dict[str, Callable[[str], Any]]
@@ -60,6 +67,17 @@ _ELASTIC: _Options = {
     "name": str,
     "timeout": float,
 }
+_GOSSIP: _Options = {
+    "mode": str,
+    "graph": _graph,
+    "sync_every": int,
+    "probability": float,
+    "overlap": _truth,
+    "buffers": str,
+    "seed": int,
+    "name": str,
+    "timeout": float,
+}
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
     "servers": _ranks,
@@ -69,28 +87,30 @@ _HYBRID: _Options = {
     "base_workers": int,
     "warmup_steps": int,
 }
+_Strategy = ParameterServer | ElasticAverage | Gossip
 # Name -> the class, and how to read each option.
-_STRATEGIES: dict[str, tuple[type[ParameterServer] | type[ElasticAverage], _Options]] = {
+_STRATEGIES: dict[str, tuple[type[_Strategy], _Options]] = {
     "parameter_server": (ParameterServer, _PARAMETER_SERVER),
     "hybrid": (Hybrid, _HYBRID),
     "elastic": (ElasticAverage, _ELASTIC),
+    "gossip": (Gossip, _GOSSIP),
 }
 
 
 def from_text(
     text: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, process_group: Any = None
-) -> ParameterServer | ElasticAverage:
+) -> _Strategy:
     """Make a strategy from a line such as ``"parameter_server:mode=ssp,staleness=3"``.
 
     Use a ParameterServer in place of the optimizer. It has the same parameter groups, so the optimizer's
     schedulers work. A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and
     pushes differences. An ElasticAverage, such as ``"elastic:sync_every=10,beta=0.9"``, attaches to the optimizer,
-    which you go on using.
+    which you go on using; so does a Gossip, such as ``"gossip:mode=push_sum,graph=exponential"``.
 
     Args:
         text: a strategy's name, then options as NAME=VALUE, separated by commas. Places of shards are
             joined by plus signs: ``servers=0+2``, ``servers=ranks+serve:2``. So are ranks; slashes part groups of
-            them: ``groups=0+1/2+3``.
+            them: ``groups=0+1/2+3``. Edges of a graph: ``graph=0-1+1-2``.
         model: the bare model.
         optimizer: an optimizer of the model. For a parameter server it must not have stepped.
         process_group: the workers; by default the default group.
@@ -115,7 +135,7 @@ def from_text(
     return kind(model, optimizer, process_group=process_group, **options)
 
 
-def read(text: str) -> tuple[type[ParameterServer] | type[ElasticAverage], dict[str, Any]]:
+def read(text: str) -> tuple[type[_Strategy], dict[str, Any]]:
     """Return the class and the options that a line names; ValueError as from_text()."""
     name, _, rest = text.strip().partition(":")
     if name not in _STRATEGIES:

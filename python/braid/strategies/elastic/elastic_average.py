@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from braid.strategies.agreement import Agreement, agree
+from braid.strategies.attached import count_parameters
 from braid.strategies.attachment import Attachment
 from braid.strategies.closing import Closing
 from braid.strategies.elastic import state as elastic_state
@@ -136,7 +137,7 @@ class ElasticAverage(Closing):
                 prepared.release()
             raise
         self._optimizer = optimizer
-        self._parameters_of_optimizer = _count(optimizer)
+        self._parameters_of_optimizer = count_parameters(optimizer)
         self._steps = self._clock = self._loads = 0
         self._shows_centre = False
         self._attachment = Attachment(optimizer, self._before_step, self._after_step)
@@ -264,7 +265,7 @@ class ElasticAverage(Closing):
         if self._shows_centre:
             raise RuntimeError("the model has the centre's values: take no step inside centre()")
         refuse_thawed(self._prepared.frozen)
-        if _count(self._optimizer) != self._parameters_of_optimizer:
+        if count_parameters(self._optimizer) != self._parameters_of_optimizer:
             raise RuntimeError("a strategy's parameters are fixed when it begins: add groups before")
         if (
             not self._options.lead
@@ -300,7 +301,3 @@ def _check_workers(options: ElasticOptions, meeting: Meeting) -> None:
     options.strength(meeting.workers)
     if options.root is not None and not 0 <= options.root < meeting.workers:
         raise ValueError(f"root={options.root}: a rank from 0 to {meeting.workers - 1}")
-
-
-def _count(optimizer: torch.optim.Optimizer) -> int:
-    return sum(len(group["params"]) for group in optimizer.param_groups)

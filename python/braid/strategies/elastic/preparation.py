@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker finds out by itself before elastic averaging begins: do model and optimizer fit?"""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from braid._array.servers.terms import Vector
-from braid.strategies import attachment
+from braid.strategies.attached import read_attached
 from braid.strategies.buffers import Buffers
 from braid.strategies.elastic.options import ElasticOptions
-from braid.strategies.packing import Entry, Packing, pack_parameters
-from braid.strategies.preparation import refuse_wrapped, release, take
+from braid.strategies.packing import Entry, Packing
+from braid.strategies.preparation import release, take
 
 KIND = "elastic_average"
 
@@ -52,26 +51,7 @@ def prepare_elastic(model: nn.Module, optimizer: Any, options: ElasticOptions) -
     Raises:
         TypeError, ValueError: something does not fit; the message is one sentence.
     """
-    refuse_wrapped(model)
-    for name, module in model.named_modules():
-        if type(module).__name__ == "FullyShardedDataParallel":
-            raise ValueError(
-                f"{name or 'the model'} is in FullyShardedDataParallel: a strategy needs whole parameters"
-            )
-    attachment.refuse(optimizer)
-    packing, frozen = pack_parameters(model, optimizer.param_groups)
-    _refuse_others(model, [*packing.entries, *frozen])
+    packing, frozen = read_attached(model, optimizer)
     prepared = ElasticPrepared(packing, frozen, Buffers(model) if options.buffers == "average" else None)
     take(packing)
     return prepared
-
-
-def _refuse_others(model: nn.Module, entries: Iterable[Entry]) -> None:
-    """Raise ValueError if the optimizer lacks a trained parameter: then another one has it."""
-    own = {id(entry.tensor) for entry in entries}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and id(parameter) not in own:
-            raise ValueError(
-                f"{name} is trained, but is not in the optimizer: a strategy needs one optimizer for the whole "
-                "module; give the part that it trains"
-            )
