@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from braid.strategies.gossip.engine import Engine
+from event_simulation import replay_gossip
 from fake_cluster import Cluster, must_work
 from torch import Tensor, nn
 from torch.optim import SGD
@@ -207,3 +208,51 @@ def test_an_atomic_average(cluster: Cluster) -> None:
         values[worker] = values[1] = (values[worker] + values[1]) / 2
     for worker in range(3):
         np.testing.assert_allclose(results[worker][1], values[worker], rtol=1e-6)
+
+
+# ---- a recorded schedule, replayed
+
+
+def gradient(worker: int, step: int, at: np.ndarray) -> np.ndarray:
+    target = np.random.default_rng((worker, step)).normal(worker, 0.1, at.size)
+    return np.asarray(at - target)
+
+
+def train_and_record(worker: int, mode: str, gate: threading.Barrier) -> tuple[list[Any], np.ndarray]:
+    """Train for 25 steps; return what happened to the vectors, and this worker's values at the end."""
+    rate, log = 0.1, []
+    model = Point()
+    optimizer = SGD(model.parameters(), lr=rate)
+    with bs.Gossip(model, optimizer, mode=mode, graph="random", overlap=worker == 0, timeout=60) as strategy:
+        engine = engine_of(strategy)
+        engine.trace = lambda kind, peer, versions: log.append((kind, peer, *versions))
+        sync, random = strategy._local.sync, np.random.default_rng(worker)
+        base = [0]
+
+        def noted(steps: int, step_s: float) -> int:
+            version = sync(steps, step_s)
+            log.append(("step" if steps else "look", strategy._steps - 1, base[0], version))
+            base[0] = version
+            return version
+
+        strategy._local.sync = noted  # type: ignore[method-assign]
+        gate.wait()
+        for step in range(25):
+            time.sleep(random.uniform(0, 2e-3))
+            at = model.weight.detach().double().numpy()
+            model.step(optimizer, torch.from_numpy(gradient(worker, step, at)))
+        strategy.settle()
+        gate.wait()
+        values, _ = weighted(strategy)
+        gate.wait()
+    return log, values
+
+
+@pytest.mark.parametrize("mode", ["symmetric", "dissemination", "pull"])
+def test_a_recorded_schedule_gives_the_same_values(mode: str, cluster: Cluster) -> None:
+    gate = threading.Barrier(3, timeout=60)
+    logs, values = zip(*must_work(cluster.run(train_and_record, 3, mode, gate)), strict=True)
+    assert sum(event[0] == mode for log in logs for event in log) > 10
+    expected = replay_gossip(logs, np.ones(ELEMENTS), gradient, rate=0.1)
+    for worker in range(3):
+        np.testing.assert_allclose(values[worker], expected[worker], rtol=1e-4, atol=1e-5)

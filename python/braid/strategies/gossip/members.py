@@ -39,6 +39,7 @@ class Members:
         self._gone: set[int] = set()
         self._have_come: set[int] = set()  # workers that have ever been connected with this one's server
         self._stopping = threading.Event()
+        self._news = threading.Event()  # for the door: somebody is gone, or this worker stops
         numbers = list(range(self.workers))
         if meeting.is_late:
             late = self._late_numbers(range(meeting.member))
@@ -93,6 +94,7 @@ class Members:
             vector = self._peers.pop(number, None)
             is_new = number not in self._gone
             self._gone.add(number)
+        self._news.set()
         if vector is not None:
             vector.close()
         if is_new and why and not self._stopping.is_set():
@@ -101,6 +103,7 @@ class Members:
     def close(self) -> None:
         """Leave: first the others' vectors, so that they stop to come to this one."""
         self._stopping.set()
+        self._news.set()
         if self._doorman.is_alive() and self._doorman is not threading.current_thread():
             self._doorman.join(2 * _LOOK_S)
         with self._lock:
@@ -113,7 +116,9 @@ class Members:
     def _look_for_late(self) -> None:
         store = self._meeting.store.apart()
         told: set[int] = set()
-        while not self._stopping.wait(_LOOK_S):
+        while not self._stopping.is_set():
+            self._news.wait(_LOOK_S)
+            self._news.clear()
             try:
                 with self._lock:
                     known = {*self._peers, *self._gone, self.me}
@@ -124,7 +129,7 @@ class Members:
                 first = self.workers
                 last = max(max(known, default=0) + 1, first) + _AHEAD
                 for number in self._late_numbers(range(first, last), store):
-                    if number not in known:
+                    if number not in known and not self._stopping.is_set():
                         time.sleep(_APART_S * (self.me % 16))
                         self._try_to_reach(number, store)
             except Exception:
