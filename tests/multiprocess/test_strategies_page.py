@@ -24,7 +24,7 @@ def run(launcher: str, ranks: int, *script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage"])
+@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage", "Gossip"])
 def test_the_page(strategy: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "strategies.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -49,6 +49,14 @@ def test_the_example(launcher: str, mode: str) -> None:
 def test_the_elastic_example(launcher: str, schedule: str) -> None:
     said = run(launcher, 4, str(ROOT / "examples" / "elastic_average.py"), "--schedule", schedule)
     accuracy = re.search(r"test accuracy of the centre ([\d.]+) %", said)
+    assert accuracy, said
+    assert float(accuracy[1]) > 93, said
+
+
+@pytest.mark.parametrize(("launcher", "mode"), [("torchrun", "push_sum"), ("braid run", "symmetric")])
+def test_the_gossip_example(launcher: str, mode: str) -> None:
+    said = run(launcher, 4, str(ROOT / "examples" / "gossip.py"), "--mode", mode)
+    accuracy = re.search(r"test accuracy of the mean ([\d.]+) %", said)
     assert accuracy, said
     assert float(accuracy[1]) > 93, said
 
