@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small network on scikit-learn's handwritten digits with gossip.
 
-Start it with ``torchrun --nproc-per-node 4 gossip.py`` or ``braid run --nproc 4 gossip.py``. Each rank trains alone,
-and averages its parameters with one other rank at a time, in the background. Rank 0 prints the accuracy of the mean
-of all, and that of its own values. ``--slow-ms 50`` makes the last rank slow: the others do not wait for it.
+Start it with ``torchrun --nproc-per-node 4 gossip.py`` or ``braid run --nproc 4 gossip.py``. Each rank trains
+alone, and averages its parameters with one other rank at a time, in the background. Rank 0 prints the accuracy of
+the mean of all, and that of its own values. ``--slow-ms 50`` makes the last rank slow: the others do not wait.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Repeats what AD-PSGD, SGP and GossipGraD claim: one slow worker does not slow the others.
 
-Four workers train on digits for as long. A step sleeps, and that of the last worker five times as long. Beside gossip
-stand workers that do not talk at all, and a ring all-reduce of gradients in each step. For each method the table has
-the samples a second of the fast workers and of all, how far workers are apart, and the accuracy of the mean against
-time and against samples.
+Four workers train on digits for some seconds. A step sleeps, and that of the last worker five times as long.
+Beside gossip stand workers that do not talk at all, and a ring all-reduce of gradients in each step. For each
+method the table has the samples a second of the fast workers and of all, and how far workers are apart. It has the
+accuracy of the mean, or of rank 0 where workers do not talk, against time and against samples.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def train(rank: int, seed: int, method: str, seconds: float) -> dict[str, Any]:
         if method == RING:  # all must end in the same step
             ends[0] = float(passed_s > seconds) + float(passed_s > seconds / 3 and not found["marks"]) / 16
             dist.all_reduce(ends)
-            is_third, is_over = 0 < ends.item() % 1, ends.item() >= 1
+            is_third, is_over = ends.item() % 1 > 0, ends.item() >= 1
         else:
             is_third, is_over = passed_s > seconds / 3 and not found["marks"], passed_s > seconds
         if is_third:

@@ -118,11 +118,11 @@ def train(rank: Rank, mode: str) -> Any:
     slowest = 0.0
     with bs.Gossip(model, optimizer, **options) as strategy:
         begun_with = accuracy(model)
-        for step, (images, labels) in enumerate(batches(rank.rank % beginners, beginners, epochs=12)):
+        for step, (images, labels) in enumerate(batches(rank.rank % beginners, beginners, epochs=6)):
             begun = time.monotonic()
-            if rank.rank == dies and step == 30:
+            if rank.rank == dies and step == 12:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if step == 60:
+            if step == 24:
                 rank.mark("half")
                 if rank.rank < beginners:
                     rank.wait_for("joined", 4, LATE_S)
@@ -148,7 +148,7 @@ def test_the_curve_goes_on(mode: str, over: str) -> None:
     for worker in (0, 1, 3, 4):
         _, found, slowest, stats = results[worker]
         assert found > 0.93, results
-        assert slowest < SLOWEST_STEP_S
+        assert slowest < SLOWEST_STEP_S, results
         assert set(stats["peers"]) <= {0, 1, 3, 4}
     assert results[4][0] > 0.5  # the late one began at the others' mean
 
