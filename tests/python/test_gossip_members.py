@@ -275,6 +275,7 @@ def test_buffers_frozen_and_tied_parameters(cluster: Cluster) -> None:
         (lambda: gossip(graph=[(0, 3), (0, 1)]), r"edge \(0, 3\) names rank 3, but ranks go from 0 to "),
         (lambda: gossip(graph=[]), "graph: no path of edges leads from rank 0 to rank 1: all must be connected"),
         (lambda: gossip(graph=[(0, 1, 2)]), r"graph: \(0, 1, 2\) is no edge: an edge is a pair of ranks"),
+        (lambda: gossip(graph=3), r"graph=3: a name, or a list of edges as \[\(0, 1\), \(1, 2\)\]"),
         (lambda: gossip(graph=["01"]), "graph: '01' is no edge"),
         (lambda: gossip(graph=[(1, 1)]), r"graph: edge \(1, 1\) leads from rank 1 to itself"),
         (lambda: gossip(graph=[(0, 1), (1, 2), (2, 0)]), "closes a circle of odd length"),

@@ -2,7 +2,7 @@
 """``braid.strategies.Gossip``: workers train alone, and average their parameters in pairs, in the background."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -116,7 +116,7 @@ class Gossip(Closing):
                 workers get an error at once.
             CommunicatorError: a worker did not come, or died before all had begun.
         """
-        given = graph if graph is None or isinstance(graph, str) else tuple(graph)
+        given = tuple(graph) if isinstance(graph, Iterable) and not isinstance(graph, str) else graph
         options = GossipOptions(mode, given, sync_every, probability, overlap, buffers, seed)
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
