@@ -79,7 +79,7 @@ def lose_one(rank: Rank, mode: str) -> Any:
         return state["values"].double().numpy() * state["weight"], stats, centre.numpy()
 
 
-@pytest.mark.parametrize(("mode", "over"), [("push_sum", "shm"), ("push_sum", "tcp"), ("symmetric", "tcp")])
+@pytest.mark.parametrize(("mode", "over"), [("push_sum", "shm"), ("symmetric", "tcp")])
 def test_the_mass_of_the_dead_never_counts_twice(mode: str, over: str) -> None:
     results = run_ranks(lose_one, 4, mode, wire=over, killed=[3])[:3]
     for worker, (_, stats, centre) in enumerate(results):
@@ -90,12 +90,10 @@ def test_the_mass_of_the_dead_never_counts_twice(mode: str, over: str) -> None:
     mass = np.array([values.reshape(-1, 4).mean(0) for values, *_ in results])  # by worker, and whose it is
     weights = np.array([stats["weight"] for _, stats, _ in results])
     # All that has come from a worker has come with its weight.
-    np.testing.assert_allclose(mass.sum(1), weights, rtol=1e-5) if mode == "push_sum" else None
-    if mode == "symmetric":  # what one gave, the other lost: three vectors of mass 1, which each have a part of 4
-        np.testing.assert_allclose(mass.sum(), 3.0, rtol=1e-3)
+    np.testing.assert_allclose(mass.sum(1), weights, rtol=1e-5)
     # None of it has doubled; what the dead one had is gone.
     assert mass.sum(0).max() <= 1.0 + 1e-5
-    assert 0 < weights.sum() < 4 - 1e-3 or mode == "symmetric"
+    assert 0 < weights.sum() < 4
     assert sum(stats["lost_exchanges"] for _, stats, _ in results) <= 3
 
 
