@@ -24,7 +24,7 @@ def run(launcher: str, ranks: int, *script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage", "DiLoCo"])
+@pytest.mark.parametrize("strategy", ["ParameterServer", "Hybrid", "ElasticAverage", "DiLoCo", "Gossip"])
 def test_the_page(strategy: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "strategies.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -72,6 +72,17 @@ def test_the_elastic_example(launcher: str, schedule: str) -> None:
 def test_the_example_of_local_steps(launcher: str, options: list[str]) -> None:
     said = run(launcher, 4, str(ROOT / "examples" / "diloco.py"), *options)
     accuracy = re.search(r"test accuracy of the centre ([\d.]+) %", said)
+    assert accuracy, said
+    assert float(accuracy[1]) > 93, said
+
+
+@pytest.mark.parametrize(
+    ("launcher", "mode"),
+    [pytest.param("torchrun", "push_sum", marks=pytest.mark.long), ("braid run", "symmetric")],
+)
+def test_the_gossip_example(launcher: str, mode: str) -> None:
+    said = run(launcher, 4, str(ROOT / "examples" / "gossip.py"), "--mode", mode)
+    accuracy = re.search(r"test accuracy of the mean ([\d.]+) %", said)
     assert accuracy, said
     assert float(accuracy[1]) > 93, said
 

@@ -173,3 +173,85 @@ def replay_local_steps(
         centre = centre - outer_rate * ahead
         taken[worker] = centre.copy()
     return centre
+
+
+def replay_gossip(
+    logs: Sequence[Sequence[tuple[object, ...]]], initial: np.ndarray, gradient: Gradient, *, rate: float
+) -> list[np.ndarray]:
+    """Return the values of workers that average in pairs, from what each of them noted.
+
+    A worker's values have versions: 1 at the beginning, and one more with each change. An event takes place when
+    the values that it reads are there, and the changes before it have been made.
+
+    Args:
+        logs: by worker: ("step" or "look", step, version that the model had, version after it), and
+            (mode, peer, version that was read, the peer's version after it, the own version after it).
+        initial: where all begin.
+        gradient: of a worker, in one of its steps, at its values.
+        rate: of plain SGD.
+    """
+    history: list[dict[int, np.ndarray]] = [{} for _ in logs]
+    changes: list[dict[int, Callable[[np.ndarray], np.ndarray | None]]] = [{} for _ in logs]
+
+    def change(worker: int, version: int, how: Callable[[np.ndarray], np.ndarray | None]) -> None:
+        assert version not in changes[worker], "two changes with one version"
+        changes[worker][version] = how
+
+    moved: dict[tuple[int, int], np.ndarray] = {}
+
+    def meet(worker: int, event: tuple[int, ...], mode: object) -> None:
+        peer, read, theirs, ours = event
+
+        def at_peer(now: np.ndarray) -> np.ndarray | None:
+            if read not in history[worker]:
+                return None
+            moved[worker, ours] = (history[worker][read] - now) / 2
+            return now + moved[worker, ours]
+
+        def at_home(now: np.ndarray) -> np.ndarray | None:
+            return now - moved[worker, ours] if (worker, ours) in moved else None
+
+        def pulled(now: np.ndarray) -> np.ndarray | None:
+            return (now + history[peer][theirs]) / 2 if theirs in history[peer] else None
+
+        if mode == "pull":
+            change(worker, ours, pulled)
+            return
+        change(peer, theirs, at_peer)
+        if mode == "symmetric":
+            change(worker, ours, at_home)
+
+    for worker, log in enumerate(logs):
+        for kind, *event in log:
+            if kind in ("step", "look"):
+                step, base, version = event
+                history[worker].setdefault(0, initial.astype(np.float64))
+
+                def stepped(
+                    now: np.ndarray, worker: int = worker, step: int = step, base: int = base, kind: object = kind
+                ) -> np.ndarray | None:
+                    if base not in history[worker]:
+                        return None
+                    if kind == "look":
+                        return now
+                    return now - rate * gradient(worker, step, history[worker][base])
+
+                change(worker, version, stepped)
+            else:
+                meet(worker, tuple(event), kind)
+    first = [min(changed) - 1 for changed in changes]
+    for worker, version in enumerate(first):
+        history[worker][version] = initial.astype(np.float64)
+    newest = list(first)
+    progress = True
+    while progress:
+        progress = False
+        for worker, changed in enumerate(changes):
+            how = changed.get(newest[worker] + 1)
+            after = how(history[worker][newest[worker]]) if how else None
+            if after is not None:
+                newest[worker] += 1
+                history[worker][newest[worker]] = after
+                progress = True
+    assert newest == [max(changed) for changed in changes], "the log does not say all that happened"
+    return [history[worker][version] for worker, version in enumerate(newest)]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from braid.strategies import parameter_server
 from braid.strategies.elastic import elastic_average
+from braid.strategies.gossip import gossip
 from braid.strategies.local import local_steps
 from braid.strategies.store import Meeting
 from fake_service import FakeCore, FakeService, FakeStore
@@ -21,7 +22,7 @@ class Cluster:
         self._place = threading.local()
         self._made = 0
         monkeypatch.setattr("braid.strategies.service._core", FakeCore)
-        for under_test in (parameter_server, elastic_average, local_steps):
+        for under_test in (parameter_server, elastic_average, local_steps, gossip):
             monkeypatch.setattr(under_test, "meet", self._meet)
         self.alone()
 

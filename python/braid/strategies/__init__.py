@@ -6,10 +6,11 @@ opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
 """
 
 from braid.strategies.elastic.elastic_average import ElasticAverage
+from braid.strategies.gossip.gossip import Gossip
 from braid.strategies.hybrid.hybrid import Hybrid
 from braid.strategies.local.diloco import DiLoCo
 from braid.strategies.local.local_sgd import LocalSGD
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
-__all__ = ["DiLoCo", "ElasticAverage", "Hybrid", "LocalSGD", "ParameterServer", "from_text"]
+__all__ = ["DiLoCo", "ElasticAverage", "Gossip", "Hybrid", "LocalSGD", "ParameterServer", "from_text"]

@@ -10,6 +10,7 @@ from torch import nn
 
 from braid._array.servers.placement import items_of
 from braid.strategies.elastic.elastic_average import ElasticAverage
+from braid.strategies.gossip.gossip import Gossip
 from braid.strategies.hybrid.hybrid import Hybrid
 from braid.strategies.local.diloco import DiLoCo
 from braid.strategies.local.local_sgd import LocalSGD
@@ -35,6 +36,12 @@ def _groups(text: str) -> str | list[list[int]]:
 def _periods(text: str) -> int | tuple[int, ...]:
     steps = tuple(int(each) for each in text.split("+"))
     return steps if len(steps) > 1 else steps[0]
+
+
+def _graph(text: str) -> str | list[tuple[int, ...]]:
+    if not text[:1].isdecimal():
+        return text
+    return [tuple(int(rank) for rank in edge.split("-")) for edge in text.split("+")]
 
 
 _Options = dict[str, Callable[[str], Any]]
@@ -91,6 +98,17 @@ _DILOCO: _Options = {
     "momentum_every": int,
     "follow_speed": _truth,
 }
+_GOSSIP: _Options = {
+    "mode": str,
+    "graph": _graph,
+    "sync_every": int,
+    "probability": float,
+    "overlap": _truth,
+    "buffers": str,
+    "seed": int,
+    "name": str,
+    "timeout": float,
+}
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
     "servers": items_of,
@@ -100,7 +118,7 @@ _HYBRID: _Options = {
     "base_workers": int,
     "warmup_steps": int,
 }
-_Strategy = ParameterServer | ElasticAverage | LocalSGD | DiLoCo
+_Strategy = ParameterServer | ElasticAverage | LocalSGD | DiLoCo | Gossip
 # Name -> the class, and how to read each option.
 _STRATEGIES: dict[str, tuple[type[_Strategy], _Options]] = {
     "parameter_server": (ParameterServer, _PARAMETER_SERVER),
@@ -108,6 +126,7 @@ _STRATEGIES: dict[str, tuple[type[_Strategy], _Options]] = {
     "elastic": (ElasticAverage, _ELASTIC),
     "local": (LocalSGD, _LOCAL),
     "diloco": (DiLoCo, _DILOCO),
+    "gossip": (Gossip, _GOSSIP),
 }
 
 
@@ -119,12 +138,13 @@ def from_text(
     Use a ParameterServer in place of the optimizer. It has the same parameter groups, so the optimizer's
     schedulers work. A plain SGD, Adam or AdamW hands its numbers to the servers. Any other steps locally, and
     pushes differences. An ElasticAverage, such as ``"elastic:sync_every=10,beta=0.9"``, attaches to the optimizer,
-    which you go on using; so do ``"local:sync_every=2+16,groups=host"`` and ``"diloco:sync_every=50"``.
+    which you go on using; so do ``"local:sync_every=2+16,groups=host"``, ``"diloco:sync_every=50"`` and
+    ``"gossip:mode=push_sum,graph=exponential"``.
 
     Args:
         text: a strategy's name, then options as NAME=VALUE, separated by commas. Places of shards are
             joined by plus signs: ``servers=0+2``, ``servers=ranks+serve:2``. So are ranks; slashes part groups of
-            them: ``groups=0+1/2+3``.
+            them: ``groups=0+1/2+3``. Edges of a graph: ``graph=0-1+1-2``.
         model: the bare model.
         optimizer: an optimizer of the model. For a parameter server it must not have stepped.
         process_group: the workers; by default the default group.

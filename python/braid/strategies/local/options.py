@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from braid._array.parameters import OFF
 from braid._codec import Codec
-from braid.strategies.options import BUFFERS
 
+_BUFFERS = ("average", "local")
 MOST_GRACE_S = 24 * 3600.0
 
 
@@ -46,8 +46,8 @@ class LocalOptions:
         self._check_periods()
         if not _is_whole(self.warmup_steps, 0):
             raise ValueError(f"warmup_steps={self.warmup_steps}: a whole number of steps, at least 0")
-        if self.buffers not in BUFFERS:
-            raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(BUFFERS)}")
+        if self.buffers not in _BUFFERS:
+            raise ValueError(f"buffers {self.buffers!r}: there are {' and '.join(_BUFFERS)}")
         if self.backup_device is not None and str(self.backup_device) != "cpu":
             raise ValueError(
                 f"backup_device={self.backup_device}: the centre is on the CPU, as the model is; leave it out"

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gossip on real ranks: mass when a worker is killed, training while workers die and come, and saving."""
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import braid
+import braid.strategies as bs
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from digits import accuracy, batches, network
+from ranks import Rank, run_ranks
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+
+pytestmark = pytest.mark.multiprocess
+
+ELEMENTS = 4096
+LATE_S = 60.0
+SLOWEST_STEP_S = 5.0
+
+
+class Point(nn.Module):
+    """A vector that is trained by gradients from outside."""
+
+    def __init__(self, elements: int = ELEMENTS) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(elements))
+
+
+def begin(**options: Any) -> tuple[Point, SGD, bs.Gossip]:
+    model = Point()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    return model, optimizer, bs.Gossip(model, optimizer, timeout=LATE_S, **options)
+
+
+def meet(rank: Rank, name: str, ranks: list[int]) -> None:
+    rank.mark(name)
+    for other in ranks:
+        rank.wait_for(name, other, LATE_S)
+
+
+# ---- mass
+
+
+def lose_one(rank: Rank, mode: str) -> Any:
+    """Exchange without training; the last rank is killed at some moment of its exchanges."""
+    living, dies = list(range(rank.size - 1)), rank.size - 1
+    with begin(mode=mode)[2] as strategy:
+        values = torch.zeros(ELEMENTS)
+        values[rank.rank :: rank.size] = 1.0  # so that the mass tells whose it is
+        strategy._local.install(values)
+        dist.barrier()
+        engine = strategy._engine
+        assert engine is not None
+        if rank.rank == dies:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        until = time.monotonic() + 2.0
+        while time.monotonic() < until:
+            begun = time.monotonic()
+            engine.due()
+            assert time.monotonic() - begun < SLOWEST_STEP_S
+            time.sleep(5e-4)
+        strategy.settle()
+        meet(rank, "rest", living)
+        state, stats = strategy.state_dict(), strategy.stats()
+        with strategy.centre():
+            centre = strategy._prepared.together.tensors[0].clone()
+        (row,) = (row for row in braid.stats() if row["group"].startswith("parameters"))
+        assert row["parameters"]["exchanges"] == stats["exchanges"]
+        assert row in braid.flight_record()["parameter_services"]
+        meet(rank, "looked", living)
+        return state["values"].double().numpy() * state["weight"], stats, centre.numpy()
+
+
+@pytest.mark.parametrize(("mode", "over"), [("push_sum", "shm"), ("symmetric", "tcp")])
+def test_the_mass_of_the_dead_never_counts_twice(mode: str, over: str) -> None:
+    results = run_ranks(lose_one, 4, mode, wire=over, killed=[3])[:3]
+    for worker, (_, stats, centre) in enumerate(results):
+        assert stats["peers"] == [other for other in range(3) if other != worker]
+        assert over in str(stats["wires"])
+        np.testing.assert_array_equal(centre, results[0][2])
+        assert stats["exchanges"] > 20 or not stats["is_active"]
+    mass = np.array([values.reshape(-1, 4).mean(0) for values, *_ in results])  # by worker, and whose it is
+    weights = np.array([stats["weight"] for _, stats, _ in results])
+    # All that has come from a worker has come with its weight.
+    np.testing.assert_allclose(mass.sum(1), weights, rtol=1e-5)
+    # None of it has doubled; what the dead one had is gone.
+    assert mass.sum(0).max() <= 1.0 + 1e-5
+    assert 0 < weights.sum() < 4
+    assert sum(stats["lost_exchanges"] for _, stats, _ in results) <= 3
+
+
+# ---- training while workers die and come
+
+
+def train(rank: Rank, mode: str) -> Any:
+    beginners, dies = rank.size - 1, 2
+    torch.manual_seed(rank.rank)
+    model = network()
+    optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)
+    options: dict[str, Any] = {"mode": mode, "timeout": LATE_S}
+    if rank.rank < beginners:
+        rank.join(members=range(beginners), timeout_s=LATE_S)
+    else:
+        rank.wait_for("half", 0, LATE_S)
+        rank.store = dist.FileStore(str(rank.folder / "store"))
+        options["join"] = rank.store
+    living = [0, 1, 3, 4]
+    slowest = 0.0
+    with bs.Gossip(model, optimizer, **options) as strategy:
+        begun_with = accuracy(model)
+        for step, (images, labels) in enumerate(batches(rank.rank % beginners, beginners, epochs=6)):
+            begun = time.monotonic()
+            if rank.rank == dies and step == 12:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if step == 24:
+                rank.mark("half")
+                if rank.rank < beginners:
+                    rank.wait_for("joined", 4, LATE_S)
+                    begun = time.monotonic()
+            if rank.rank == beginners and step == 0:
+                rank.mark("joined")
+            optimizer.zero_grad()
+            cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            slowest = max(slowest, time.monotonic() - begun)
+        strategy.settle()
+        meet(rank, "trained", living)
+        with strategy.centre():
+            found = accuracy(model)
+        stats = strategy.stats()
+        meet(rank, "looked", living)
+    return begun_with, found, slowest, stats
+
+
+@pytest.mark.parametrize(("mode", "over"), [("symmetric", "shm"), ("push_sum", "tcp")])
+def test_the_curve_goes_on(mode: str, over: str) -> None:
+    results = run_ranks(train, 5, mode, wire=over, join=False, killed=[2], timeout_s=240)
+    for worker in (0, 1, 3, 4):
+        _, found, slowest, stats = results[worker]
+        assert found > 0.93, results
+        assert slowest < SLOWEST_STEP_S, results
+        assert set(stats["peers"]) <= {0, 1, 3, 4}
+    assert results[4][0] > 0.5  # the late one began at the others' mean
+
+
+# ---- saving
+
+
+def save(rank: Rank, path: str, resumes: bool) -> Any:
+    model, optimizer, strategy = begin(mode="push_sum", sync_every=2)
+    with strategy:
+        if resumes:
+            state = torch.load(f"{path}.{rank.rank}", weights_only=True) if rank.rank < 2 else None
+            strategy.load_state_dict(state)
+        else:
+            for _ in range(11):
+                model.weight.grad = torch.full((ELEMENTS,), float(rank.rank))
+                optimizer.step()
+            strategy.settle()
+            dist.barrier()
+            torch.save(strategy.state_dict(), f"{path}.{rank.rank}")
+        weight = strategy.stats()["weight"]
+        with strategy.centre():
+            centre = model.weight.tolist()
+        dist.barrier()
+        return centre, weight, strategy.stats()["steps"]
+
+
+def test_resume(tmp_path: Any) -> None:
+    path = str(tmp_path / "state")
+    saved = run_ranks(save, 2, path, False)
+    assert saved[0][0] == saved[1][0]
+    for ranks in (2, 3):
+        for worker, (centre, weight, steps) in enumerate(run_ranks(save, ranks, path, True)):
+            np.testing.assert_allclose(centre, saved[0][0], rtol=1e-5)
+            assert steps == 11
+            assert weight == (saved[worker][1] if worker < 2 else 1.0)
