@@ -5,7 +5,7 @@
 
 namespace braid {
 
-Lane::Lane(SessionState& session, size_t index)
+CallLane::CallLane(SessionState& session, size_t index)
     : session_(session),
       server_(session.server),
       index_(index),
@@ -13,15 +13,15 @@ Lane::Lane(SessionState& session, size_t index)
   begin_call();
 }
 
-Lane::~Lane() { server_.count_bytes(-static_cast<ptrdiff_t>(counted_bytes_)); }
+CallLane::~CallLane() { server_.count_bytes(-static_cast<ptrdiff_t>(counted_bytes_)); }
 
-bool Lane::poll() {
+bool CallLane::poll() {
   bool moved = false;
   while (!is_over() && step()) moved = true;
   return moved;
 }
 
-void Lane::begin_call() {
+void CallLane::begin_call() {
   job_ = std::make_unique<Job>();
   job_->worker = session_.worker;
   job_->is_remote = true;
@@ -32,7 +32,7 @@ void Lane::begin_call() {
 }
 
 // One step of the present call. False if it must wait.
-bool Lane::step() {
+bool CallLane::step() {
   switch (state_) {
     case State::kBuffer: find_memory(); return state_ != State::kBuffer;
     case State::kServing:
@@ -70,7 +70,7 @@ bool Lane::step() {
   return true;
 }
 
-void Lane::take_call() {
+void CallLane::take_call() {
   const Call& call = job_->call;
   if (Status bad = check(call, server_.limits()); !bad.ok()) return end(bad);
   if (lane_of(call) != index_)
@@ -87,7 +87,7 @@ void Lane::take_call() {
 }
 
 // Finds memory for the body and receives it there. Stays in kBuffer while the server has no memory.
-void Lane::find_memory() {
+void CallLane::find_memory() {
   const Call& call = job_->call;
   Bytes into;
   if (call.kind == CallKind::kMap) {
@@ -115,12 +115,12 @@ void Lane::find_memory() {
 }
 
 // Where an encoded update arrives: behind the numbers that it becomes.
-Bytes Lane::message() const {
+Bytes CallLane::message() const {
   auto* const begin = reinterpret_cast<std::byte*>(job_->buffer.get() + server_.message_at());
   return {begin, job_->call.body_bytes};
 }
 
-Status Lane::decode_update() {
+Status CallLane::decode_update() {
   const Call& call = job_->call;
   if (call.codec == 0) return {};
   const Status bad = decode(*server_.coding().push, message(), job_->buffer.get(), call.count);
@@ -128,7 +128,7 @@ Status Lane::decode_update() {
   return {Code::kMismatch, "its update does not decode: " + bad.message()};
 }
 
-void Lane::serve() {
+void CallLane::serve() {
   if (job_->call.kind == CallKind::kJoin) return join();
   if (job_->call.kind == CallKind::kLeave) {
     state_ = State::kLeaving;
@@ -138,13 +138,13 @@ void Lane::serve() {
   server_.submit(*job_);
 }
 
-void Lane::join() {
+void CallLane::join() {
   const Status refused = server_.admit(session_.worker, text_);
   session_.has_joined = refused.ok();
   answer(refused, {});
 }
 
-void Lane::answer_done() {
+void CallLane::answer_done() {
   const Job& job = *job_;
   if (!job.status.ok()) return answer(job.status, {});
   if (job.reply == nullptr) return answer({}, {});
@@ -162,7 +162,7 @@ void Lane::answer_done() {
   answer({}, message.bytes);
 }
 
-void Lane::answer(const Status& status, ConstBytes body) {
+void CallLane::answer(const Status& status, ConstBytes body) {
   Answer& answer = job_->answer;
   if (!status.ok()) {
     answer.verdict = Verdict::kFailed;
@@ -179,23 +179,23 @@ void Lane::answer(const Status& status, ConstBytes body) {
   session_.pair->send(Pair::Part::kAnswerBody, number(), body, &body_request_);
 }
 
-void Lane::end(const Status& why) {
+void CallLane::end(const Status& why) {
   state_ = State::kOver;
   why_ = why;
 }
 
-void Lane::let_leave() {
+void CallLane::let_leave() {
   Status stays;
   if (job_->call.hand_over == HandOver::kYes) stays = server_.farewell(session_.worker, job_->answer.verdict);
   leaves_ = stays.ok() && job_->answer.verdict == Verdict::kDone;
   answer(stays, {});
 }
 
-void Lane::cancel() {
+void CallLane::cancel() {
   if (job_) server_.cancel(*job_);
 }
 
-void Lane::give_buffer_back() {
+void CallLane::give_buffer_back() {
   if (job_ && job_->buffer) server_.release(std::move(job_->buffer));
 }
 

@@ -22,12 +22,12 @@ struct SessionState {
   bool has_joined = false;
 };
 
-class Lane {
+class CallLane {
  public:
-  Lane(SessionState& session, size_t index);
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  CallLane(SessionState& session, size_t index);
+  ~CallLane();
+  CallLane(const CallLane&) = delete;
+  CallLane& operator=(const CallLane&) = delete;
 
   // Moves what can move. True if anything moved.
   bool poll();

@@ -22,7 +22,7 @@ bool Session::poll() {
   if (is_over_) return false;
   bool moved = state_.pair->poll();
   const Status bad = caught("serving a worker", [&] {
-    for (Lane& lane : lanes_) {
+    for (CallLane& lane : lanes_) {
       moved |= lane.poll();
       if (!lane.is_over()) continue;
       end(lanes_.front().has_left() ? Status() : lane.why());
@@ -36,9 +36,9 @@ bool Session::poll() {
 
 // A worker that leaves has the answers of all its calls first.
 bool Session::let_leave() {
-  Lane& first = lanes_.front();
+  CallLane& first = lanes_.front();
   if (!first.is_leaving()) return false;
-  if (!std::all_of(lanes_.begin() + 1, lanes_.end(), [](const Lane& lane) { return lane.is_idle(); }))
+  if (!std::all_of(lanes_.begin() + 1, lanes_.end(), [](const CallLane& lane) { return lane.is_idle(); }))
     return false;
   first.let_leave();
   return true;
@@ -47,13 +47,13 @@ bool Session::let_leave() {
 // The pair ends before buffers go back: until then its requests use their memory.
 void Session::end(const Status& why) {
   is_over_ = true;
-  for (Lane& lane : lanes_) lane.cancel();
+  for (CallLane& lane : lanes_) lane.cancel();
   if (!why.ok()) {
     state_.pair->fail(why);
   } else {
     state_.pair->close();
   }
-  for (Lane& lane : lanes_) lane.give_buffer_back();
+  for (CallLane& lane : lanes_) lane.give_buffer_back();
   state_.server.dismiss(state_.worker, !why.ok());
   if (!state_.has_joined) {
     state_.server.has_heard(state_.worker);  // a refused worker leaves when it has the reason

@@ -29,7 +29,7 @@ class Session {
   void end(const Status& why);
 
   SessionState state_;
-  std::deque<Lane> lanes_;
+  std::deque<CallLane> lanes_;
   bool is_over_ = false;
 };
 
