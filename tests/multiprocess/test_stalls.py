@@ -85,7 +85,10 @@ def wait_for_a_message(rank: Rank) -> None:
 
 def wait_for_a_member(rank: Rank) -> None:
     if rank.rank == 2:
-        time.sleep(1.6)
+        rank.wait_for("waits", 0)
+        time.sleep(2.0)
+    elif rank.rank == 0:
+        rank.mark("waits")
     comm = join(rank)
     assert comm.all_reduce(np.ones(1)) == rank.size
     comm.close()

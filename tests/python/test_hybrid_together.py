@@ -330,7 +330,7 @@ def test_a_worker_that_ends_before_groups_are_formed(
 
 
 def hosts_of(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, hosts: str) -> None:
-    monkeypatch.setattr("braid.strategies.hybrid.hybrid.host_identity", lambda: hosts[cluster.meeting.member])
+    monkeypatch.setattr("braid.strategies.hybrid.places.host_identity", lambda: hosts[cluster.meeting.member])
 
 
 def test_groups_by_host(cluster: Cluster, rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
