@@ -37,7 +37,7 @@ CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc' -
 help:
 	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-long | lint | types | stubs | format | demo'
 	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
-	@echo 'test: everything but what is long, a quarter of an hour; check: sanitizers, fuzzers and the long tests'
+	@echo 'test: everything but what is long, twenty minutes; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.installed
 adapter: $(VENV)/.adapter
@@ -66,7 +66,7 @@ $(VENV)/.adapter: $(VENV)/.installed
 	$(BIN)/braid build
 	@touch $@
 
-# What a change needs, within a quarter of an hour. Goes on after a failure; pytest's summary comes last.
+# What a change needs, in some twenty minutes. Goes on after a failure; pytest's summary comes last.
 test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
 
