@@ -87,8 +87,8 @@ pytest: adapter
 pytest-long: adapter
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(ARGS)
 
-# $(call ctest,CONFIGURE,FOLDER,WRAPPER): configures, builds and runs the C++ tests of one build folder. They wait for
-# half of their time, too.
+# $(call ctest,CONFIGURE,FOLDER,WRAPPER,JOBS): configures, builds and runs the C++ tests of one build folder. They wait
+# for half of their time; under sanitizers they compute.
 define ctest
 @if ! prefix=$$(tools/get_gtest.sh $(VENV)/opt); then \
   echo '*** THE C++ TESTS WERE SKIPPED: there is no GoogleTest, see above ***' >&2; \
@@ -96,18 +96,18 @@ define ctest
 fi; \
 cmake $(1) -DBRAID_WITH_TESTS=ON "-DGTest_ROOT=$$prefix" > /dev/null; \
 cmake --build $(2) --target braid_tests; \
-GTEST_BRIEF=1 $(3) ctest --test-dir $(2) --output-on-failure --no-tests=ignore -j $$((2 * $(JOBS)))
+GTEST_BRIEF=1 $(3) ctest --test-dir $(2) --output-on-failure --no-tests=ignore -j $(4)
 endef
 
 cpp-test: setup
-	$(call ctest,$(PACKAGE),$(PACKAGE),)
+	$(call ctest,$(PACKAGE),$(PACKAGE),,$$((2 * $(JOBS))))
 
 asan: setup
-	$(call ctest,--preset asan,build/asan,)
+	$(call ctest,--preset asan,build/asan,,$(JOBS))
 
 # Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to. Some containers forbid to.
 tsan: setup
-	$(call ctest,--preset tsan,build/tsan,$(shell setarch -R true 2> /dev/null && echo setarch -R))
+	$(call ctest,--preset tsan,build/tsan,$(shell setarch -R true 2> /dev/null && echo setarch -R),$(JOBS))
 
 # Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
 fuzz: setup
