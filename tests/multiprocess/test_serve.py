@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import torch.distributed as dist
 from braid import cli
 from ports import free_port
 from ranks import Rank, run_ranks
+from serving import said_by, serving
 from torch import nn
 from torch.optim import SGD
 
@@ -30,42 +29,9 @@ STEPS = 10
 LIMIT_S = 60.0
 
 
-def start(port: int, *options: str, name: str = "helper") -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "braid.cli",
-            "serve",
-            "--rendezvous",
-            f"127.0.0.1:{port}",
-            "--name",
-            name,
-            *options,
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-def said_by(process: "subprocess.Popen[str]") -> str:
-    """Return what a process that has ended wrote to standard error."""
-    assert process.stderr is not None
-    return process.stderr.read()
-
-
-@contextmanager
-def serving(port: int, count: int, *options: str) -> Iterator[list["subprocess.Popen[str]"]]:
-    """Start some processes; they must end by themselves when the ranks have."""
-    started = [start(port, *options, name=f"helper{i}") for i in range(count)]
-    try:
-        yield started
-    finally:
-        for process in started:
-            if sys.exc_info()[0] is not None:
-                process.kill()
-            process.wait(LIMIT_S)
+def here(port: int) -> str:
+    """Return the place of a job's store, as `braid serve` takes it."""
+    return f"127.0.0.1:{port}"
 
 
 def meet(rank: Rank, port: int) -> None:
@@ -120,7 +86,7 @@ def compare_places(rank: Rank, port: int) -> list[list[float]]:
 
 def test_servers_alone_compute_what_servers_in_ranks_do() -> None:
     port = free_port()
-    with serving(port, 2) as processes:
+    with serving(here(port), 2) as processes:
         for found in run_ranks(compare_places, 3, port, join=False):
             assert all(values == found[0] for values in found[1:])
     for process in processes:
@@ -149,7 +115,7 @@ def go_on(rank: Rank, port: int, victim: int) -> tuple[int, int]:
 
 def test_the_other_server_goes_on_when_one_is_killed() -> None:
     port = free_port()
-    with serving(port, 2) as processes:
+    with serving(here(port), 2) as processes:
         assert run_ranks(go_on, 3, port, processes[1].pid, join=False) == [(60, 1)] * 3
     assert [process.returncode for process in processes] == [0, -signal.SIGKILL]
 
@@ -192,7 +158,7 @@ def undisturbed(rank: Rank) -> list[float]:
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_ctrl_c_hands_values_and_momentum_over(mode: str) -> None:
     port = free_port()
-    with serving(port, 2) as processes:
+    with serving(here(port), 2) as processes:
         found = run_ranks(outlive, 3, port, [processes[1].pid], mode, join=False)
         assert processes[1].wait(LIMIT_S) == 0
         said = said_by(processes[1])
@@ -211,7 +177,7 @@ def test_ctrl_c_hands_values_and_momentum_over(mode: str) -> None:
 @pytest.mark.long
 def test_the_last_servers_stay_until_the_workers_have_left() -> None:
     port = free_port()
-    with serving(port, 2) as processes:
+    with serving(here(port), 2) as processes:
         pids = [process.pid for process in processes]
         found = run_ranks(outlive, 3, port, pids, "sync", join=False)
     assert [lost for _, _, lost in found] == [0, 0, 0]
@@ -240,7 +206,7 @@ def be_refused(rank: Rank, port: int) -> tuple[str, str]:
 
 def test_too_little_memory_and_a_server_that_never_comes() -> None:
     port = free_port()
-    with serving(port, 1, "--memory", "1M"):
+    with serving(here(port), 1, "--memory", "1M"):
         (small, missing), *others = run_ranks(be_refused, 2, port, join=False)
     assert others == [(small, missing)]
     assert small == (

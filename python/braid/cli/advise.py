@@ -80,7 +80,9 @@ def advise(
     ] = "",
     overlap: Annotated[
         float,
-        typer.Option(help="The part of the computation that hides communication: 0 to 1; 0.6 suits DDP."),
+        typer.Option(
+            help="The part of the computation that hides communication, 0 to 1: with DDP that of backward."
+        ),
     ] = 0.0,
     hosts: Annotated[
         str,
