@@ -31,9 +31,11 @@ void ParameterService::begin_rescue(size_t shard, const Status& why, bool leaves
   rescue->due = was_lost ? Clock::now() + kRescueTime : call_deadline();
   rescue->why = why;
   rescue->ask_at = Clock::now();
-  log(was_lost ? LogLevel::kWarning : LogLevel::kInfo, "parameter service \"" + setup_.name +
-                                                           "\": " + why.message() + "; shard " +
-                                                           std::to_string(shard) + " moves to another server");
+  if (setup_.servers.size() > 1) {  // else choose() says that none is left
+    log(was_lost ? LogLevel::kWarning : LogLevel::kInfo, "parameter service \"" + setup_.name +
+                                                             "\": " + why.message() + "; shard " +
+                                                             std::to_string(shard) + " moves to another server");
+  }
   rescues_[shard] = std::move(rescue);
   choose(*rescues_[shard]);
 }

@@ -82,9 +82,10 @@ def candidates(work: Workload, network: Network) -> list[Candidate]:
     found = [_equal(work, network, everyone)]
     for ranks in _subsets(work, network):
         found.append(_equal(work, network, ranks))
-        found.append(_balanced(work, network, ranks))
-    found.append(_balanced(work, network, everyone))
+        if len(ranks) > 1:
+            found.append(_balanced(work, network, ranks))
     if len(everyone) > 1:
+        found.append(_balanced(work, network, everyone))
         if not network.are_on_one_host(everyone):
             found.append(_equal(work, network, everyone, CODEC))
             found.append(_balanced(work, network, everyone, CODEC))

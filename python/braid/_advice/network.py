@@ -68,5 +68,4 @@ class Network:
             if not card or int(card[1]) in kept:
                 lines.append(line)
         tuner = _core.Tuner("\n".join(lines) + "\n")
-        # Sizes between two powers of two are chosen as the larger one, so the runners-up may be a little faster.
         return float(tuner.explain("all_reduce", "float32", "avg", 0, size, codec)["predicted_s"])
