@@ -8,6 +8,7 @@ worker 0 answers that word with a folder for this job's keys:
     braid/parameters/serve/<name>/seen/<word>    the folder, from worker 0
     braid/parameters/serve/<name>/newest         the folder, for late workers
     <folder>/said, opinion/<worker>, verdict     settings of worker 0; how others' differ; whether to begin
+    <folder>/heard/<worker>, connected/<worker>  this worker knows the verdict; it needs the store no more
 """
 
 import contextlib
@@ -89,13 +90,10 @@ def meet_servers(
     try:
         yield store, name_there
     finally:
-        # Worker 0 may end the store when it leaves: not before all others have connected, or have failed.
         if member != 0:
             store.set(f"connected/{member}", b"")
-    deadline = time.monotonic() + min(timeout_s, _CONNECTING_S)
-    for worker in range(1, meeting.size if member == 0 else 0):
-        with contextlib.suppress(TimeoutError):  # a worker that has died stops nobody
-            store.get(f"connected/{worker}", max(0.0, deadline - time.monotonic()))
+    if member == 0:
+        _keep_store(store, "connected", range(1, meeting.size), timeout_s)
 
 
 def _lead(meeting: Meeting, hall: KeyValueStore, name: str, title: str, common: dict[str, Any]) -> KeyValueStore:
@@ -122,8 +120,18 @@ def _lead(meeting: Meeting, hall: KeyValueStore, name: str, title: str, common: 
         except Exception as error:
             verdict = {"why": str(error), "is_late": isinstance(error, CommunicatorTimeoutError)}
     store.set("verdict", pack(verdict))
+    if verdict["why"]:
+        _keep_store(store, "heard", set(range(1, meeting.size)) - {verdict.get("missing")}, common["timeout_s"])
     _raise_if_bad(verdict)
     return store
+
+
+def _keep_store(store: KeyValueStore, done: str, workers: Iterable[int], timeout_s: float) -> None:
+    """Wait until workers have said that they need the store no more: worker 0 may end it when it leaves."""
+    deadline = time.monotonic() + min(timeout_s, _CONNECTING_S)
+    for worker in workers:
+        with contextlib.suppress(TimeoutError):  # a worker that has died stops nobody
+            store.get(f"{done}/{worker}", max(0.0, deadline - time.monotonic()))
 
 
 def _opinions(
@@ -173,6 +181,7 @@ def _follow(
     except TimeoutError:
         text = f"{title}: worker 0 did not answer within {2 * timeout_s:g} s"
         raise CommunicatorTimeoutError(text, 0) from None
+    store.set(f"heard/{member}", b"")
     _raise_if_bad(verdict)
     return store
 

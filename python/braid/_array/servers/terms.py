@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job and a parameter server tell each other, and how much memory a server needs."""
 
-import contextlib
 import itertools
 import json
 import time
@@ -11,6 +10,7 @@ from typing import Any
 
 from braid import _core
 from braid._array.rendezvous.stores import KeyValueStore
+from braid._errors import CommunicatorTimeoutError
 
 PROCESSES = "braid/serve/process"
 ASKS = "braid/serve/ask"
@@ -109,10 +109,17 @@ def unpack(value: bytes) -> dict[str, Any]:
 
 
 def glance(store: KeyValueStore, key: str) -> bytes | None:
-    """Return the value of a key, or None if there is none yet."""
-    with contextlib.suppress(TimeoutError):
+    """Return the value of a key, or None if there is none yet.
+
+    Raises:
+        CommunicatorTimeoutError: the store itself is gone.
+    """
+    try:
         return store.get(key, _GLANCE_S)
-    return None
+    except CommunicatorTimeoutError:  # a TimeoutError, too
+        raise
+    except TimeoutError:
+        return None
 
 
 def claim(store: KeyValueStore, folder: str, value: bytes) -> str:
