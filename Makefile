@@ -29,7 +29,7 @@ PACKAGE := build/package
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
-CXX_FILES = $(shell find csrc tests/cpp tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 .PHONY: help setup adapter test check quick cpp-test pytest pytest-long lint types stubs format demo bench asan tsan fuzz \
   conformance conformance-update clean distclean
@@ -45,25 +45,35 @@ adapter: $(VENV)/.adapter
 # The venv with torch and all tools; made again when pyproject.toml changes.
 $(VENV)/.tools: pyproject.toml
 	@test -n "$(PYTHON)" || { echo 'braid needs Python 3.11 or newer (make PYTHON=/path/to/it setup)' >&2; exit 1; }
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], \
+	@echo 'making .venv with torch and the tools: some minutes, once; needs a network'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet '$(TORCH)'
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], \
 	  *tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' \
 	  > $(VENV)/requirements.txt
-	$(BIN)/pip install --quiet '$(TORCH)' -r $(VENV)/requirements.txt cmake ninja scikit-build-core pybind11
+	@$(BIN)/pip install --quiet '$(TORCH)' -r $(VENV)/requirements.txt cmake ninja scikit-build-core pybind11
 	@touch $@
 
 # The package itself, built in isolation: the build must not need torch, nor anything else of this venv. But pybind11 is
 # that of the venv: what is built later in the same folder still finds it. The tests are configured, and built by cpp-test.
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
-	gtest=$$(tools/get_gtest.sh $(VENV)/opt 2> /dev/null) && tests=ON || tests=OFF; \
-	$(BIN)/pip install --quiet --no-deps . -C build-dir=$(PACKAGE) -C cmake.define.BRAID_WITH_TESTS=$$tests \
-	  -C cmake.define.GTest_ROOT="$$gtest" -C cmake.define.pybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)"
+	@mkdir -p build
+	@echo 'building braid: two to ten minutes, once, and again where C++ changes; build/setup.log shows how far it is'
+	@gtest=$$(tools/get_gtest.sh $(VENV)/opt 2> /dev/null) && tests=ON || tests=OFF; \
+	$(BIN)/pip install --verbose --no-deps . -C build-dir=$(PACKAGE) -C cmake.define.BRAID_WITH_TESTS=$$tests \
+	  -C cmake.define.GTest_ROOT="$$gtest" -C cmake.define.pybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)" \
+	  > build/setup.log 2>&1 || { tail -n 60 build/setup.log >&2; exit 1; }
 	@touch $@
 
 # Compiled here, so that no test waits for it; half a minute of two cores, and at once if the cache has it.
 $(VENV)/.adapter: $(VENV)/.installed
 	$(BIN)/braid build
+	@touch $@
+
+# For tests/device: the simulated device, and an adapter with faults that its tests must catch.
+$(VENV)/.device: $(VENV)/.adapter tests/device/simulated.py $(wildcard tests/simulator/core/* tests/simulator/torch_device/*)
+	PYTHONPATH=tests/device $(BIN)/python -c 'import simulated; simulated.build()'
+	CXX="$${CXX:-g++} -DBRAID_TEST_MUTATIONS" $(BIN)/braid build
 	@touch $@
 
 # What a change needs, in some twenty minutes. Goes on after a failure; pytest's summary comes last.
@@ -81,10 +91,10 @@ quick: setup
 	$(BIN)/python -m pytest -q -m 'unit and not slow and not long' $(ARGS)
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
-pytest: adapter
+pytest: adapter $(VENV)/.device
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long' $(ARGS)
 
-pytest-long: adapter
+pytest-long: adapter $(VENV)/.device
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(ARGS)
 
 # $(call ctest,CONFIGURE,FOLDER,WRAPPER,JOBS): configures, builds and runs the C++ tests of one build folder. They wait
@@ -116,11 +126,12 @@ fuzz: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)  # not printed: it has a thousand names
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_imports.py
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_docs.py
+	$(BIN)/python tools/check_words.py
 
 types: setup
 	$(BIN)/python tools/make_stubs.py --check

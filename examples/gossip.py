@@ -4,6 +4,9 @@
 Start it with ``torchrun --nproc-per-node 4 gossip.py`` or ``braid run --nproc 4 gossip.py``. Each rank trains
 alone, and averages its parameters with one other rank at a time, in the background. Rank 0 prints the accuracy of
 the mean of all, and that of its own values. ``--slow-ms 50`` makes the last rank slow: the others do not wait.
+
+A step of so small a network takes less time than an exchange, and the ranks would drift apart. So each step also
+sleeps 5 ms, as if the network were larger; see ``--step-ms``.
 """
 
 import argparse
@@ -51,7 +54,8 @@ def main() -> None:
     parser.add_argument("--sync-every", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--learning-rate", type=float, default=0.05)
-    parser.add_argument("--slow-ms", type=float, default=0.0, help="the last rank sleeps this long in each step")
+    parser.add_argument("--step-ms", type=float, default=5.0, help="each rank sleeps this long in each step")
+    parser.add_argument("--slow-ms", type=float, default=0.0, help="the last rank sleeps this much longer")
     arguments = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -70,8 +74,7 @@ def main() -> None:
         for epoch in range(arguments.epochs):
             sampler.set_epoch(epoch)
             for images, labels in loader:
-                if rank == world_size - 1:
-                    time.sleep(arguments.slow_ms / 1000)
+                time.sleep((arguments.step_ms + (rank == world_size - 1) * arguments.slow_ms) / 1000)
                 optimizer.zero_grad()
                 cross_entropy(model(images), labels).backward()
                 optimizer.step()

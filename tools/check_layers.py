@@ -7,74 +7,73 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Folder -> what it does, and the folders above it that it may include, besides itself and base. This table is the
-# law, and PAGE shows it. A row allows nothing that its folder does not need: a new arrow is added here, where a
-# reviewer sees it.
+# law; PAGE lists the folders. A row allows nothing that its folder does not need: a new arrow is added here,
+# where a reviewer sees it.
 LAYERS: dict[str, tuple[str, str]] = {
     "base": (
-        "Status, dtypes, clock, environment, log, SHA-256, waits that can be given up, limits for input from "
-        "outside, the interface of a store",
+        "Status, dtypes, clock, environment, log, SHA-256, limits for input from outside, a store's interface",
         "",
     ),
-    "schedule": ("collective, step, schedule, builder, text form, order of messages", ""),
-    "topology": ("the host of each node, alpha and beta of links, the hosts' NICs", ""),
-    "memory": ("shared segments, pools, the handles that describe them", ""),
-    "reduce": ("element-wise reduction of k sources in one pass, conversion of floats, SIMD", ""),
-    "codec": ("lossy [codecs](codecs.md): floats to messages of fewer bytes", ""),
-    "low_rank": ("products of matrices with thin factors, for PowerSGD: equal bits on all CPUs", "reduce"),
-    "rules": ("update rules for whoever holds parameters: SGD, Adam, elastic and others, each in one pass", ""),
-    "bucket": ("many tensors as one vector: packed, encoded and decoded in one pass", "codec reduce"),
-    "cuda": ("the codecs and buckets [on GPUs](cuda.md); loads the driver at the first use", "codec"),
-    "planner": ("draws schedules: one file per shape, and a table of all", "schedule"),
-    "verify": ("schedule -> VerifiedSchedule, or the reason why not", "schedule"),
+    "schedule": ("[schedules](schedule.md): builder, text form, order of messages", ""),
+    "topology": ("hosts, links, NICs", ""),
+    "memory": ("shared segments, pools", ""),
+    "reduce": ("reduction of k sources in one pass, conversion of floats", ""),
+    "codec": ("lossy [codecs](codecs.md)", ""),
+    "low_rank": ("PowerSGD's products of matrices: equal bits on all CPUs", "reduce"),
+    "rules": ("update rules of parameters: SGD, Adam, elastic and others", ""),
+    "bucket": ("many tensors as one vector", "codec reduce"),
+    "cuda": ("codecs, buckets and copies [on GPUs](cuda.md)", "codec"),
+    "planner": ("draws schedules of all [algorithms](algorithms.md)", "schedule"),
+    "verify": ("proves schedules, or says why not", "schedule"),
     "cost": (
-        "predicted time of a schedule; shares for unequal NICs; the size of chunks",
+        "time of a schedule; shares for unequal NICs; size of chunks",
         "schedule topology",
     ),
     "tuner": (
-        "draws and prices the candidates, keeps the reason of its choice",
+        "prices candidates, keeps the reason of its choice",
         "planner verify cost schedule topology codec",
     ),
     "transport": (
-        "mailbox, interfaces of channels and wires, reactor, death watch; `loopback` `shm` `tcp` below it",
+        "mailbox, [wires](transport.md) and their channels, reactor, death watch",
         "memory schedule",
     ),
     "executor": (
         "runs one node's part of a VerifiedSchedule",
         "schedule verify transport reduce codec memory",
     ),
-    "options": ("the settings of a group, and the links that a user states", "topology"),
+    "options": ("settings of a group, stated links", "topology"),
     "links": (
-        "links and processors: measured, remembered, watched",
-        "options tuner transport reduce codec schedule topology",
+        "[links](links.md) and processors: measured, remembered, watched",
+        "options tuner cost executor transport reduce codec schedule topology",
     ),
     "engine": (
-        "what the groups of a process share: wires, progress thread, reactor, pool",
+        "what the groups of a process share",
         "options links transport memory",
     ),
     "rendezvous": (
-        "how the ranks of a new group find each other, and get their wires",
-        "options engine transport memory schedule topology",
+        "how a group's ranks find each other, and get wires",
+        "options links engine transport memory schedule topology",
     ),
     "communicator": (
-        "the interface of a group: operations, works, statistics, explanations; the groups of a process",
+        "the interface of a group: operations, works, statistics",
         "engine options tuner codec schedule",
     ),
     "aggregator": (
-        "aggregators: an [aggregator](aggregators.md) itself, how ranks find it, and all_reduces through it",
+        "[aggregators](aggregators.md), and all_reduces through them",
         "communicator rendezvous links options transport memory schedule",
     ),
     "group": (
-        "a group: ordered collectives, messages, choice of algorithm, replans, deadlines, failure",
+        "a group: order, messages, choice of algorithm, replans, failure",
         "aggregator communicator rendezvous engine links executor tuner transport codec schedule",
     ),
     "parameters": (
-        "the parameter service: shards, calls, pairs of a worker and a server",
+        "the [parameter service](parameters.md)",
         "rules codec memory communicator rendezvous engine options transport",
     ),
-    "interpreter": ("signals of Python, for waits of both modules below", "communicator options"),
-    "c10d": ("torch.distributed adapter: the only folder that sees torch", "interpreter communicator"),
+    "interpreter": ("signals of Python, for waits", "communicator options"),
+    "c10d": ("torch.distributed adapter: it alone sees torch", "interpreter communicator cuda"),
     "python": (
-        "pybind11 module `_core`, without torch",
+        "module `_core`, without torch",
         "parameters aggregator interpreter communicator links options executor cost verify planner cuda bucket "
         "rules low_rank codec schedule",
     ),
@@ -88,6 +87,13 @@ PLACES: list[tuple[str, tuple[str, ...], str]] = [
     (r'#\s*include\s*[<"]pybind11/', ("python/", "c10d/"), "pybind11 is seen in python/ and c10d/ alone"),
     (r'#\s*include\s*[<"]mpi\.h', ("transport/mpi/",), "mpi.h is seen in transport/mpi/ alone"),
     (r'#\s*include\s*[<"](cuda|nccl)\w*\.h', ("cuda/",), "CUDA headers are seen in cuda/ alone"),
+    (
+        # Also torch's own folders for one vendor: c10/cuda, ATen/hip, torch/csrc/xpu.
+        r'#\s*include\s*[<"]((c10|ATen|torch/csrc)/(cuda|cudnn|hip|miopen|xpu|mps|mtia)/|(hip|rccl|sycl|level_zero|acl|'
+        r"oneapi|Metal)[\w/.]*)|\bProcessGroup(NCCL|XCCL)\b",
+        (),
+        "the adapter has no vendor's header: use torch's interfaces for any device (c10d/device.h)",
+    ),
     (
         r"\b(secure_)?getenv\s*\(|\benviron\b",
         ("base/env.cc",),
@@ -188,20 +194,16 @@ def check_idle(root: Path) -> list[str]:
     ]
 
 
-def table() -> str:
-    """Return the table of layers as PAGE shows it."""
-    rows = []
-    for folder, (what, others) in LAYERS.items():
-        allowed = ", ".join(others.split()) or ("nothing" if folder == "base" else "base alone")
-        rows.append(f"| `csrc/{folder}` | {what} | {allowed} |")
-    return "\n".join(["| Folder | What it does | May include |", "|---|---|---|", *rows])
+def listed() -> str:
+    """Return the folders as PAGE lists them."""
+    return "\n".join(f"- `{folder}`: {what}" for folder, (what, _) in LAYERS.items())
 
 
 def check_page(page: Path) -> list[str]:
-    """Return one line if a page does not show the table as it is."""
-    if f"\n\n{table()}\n\n" in page.read_text():
+    """Return one line if a page does not list the folders as they are."""
+    if f"\n\n{listed()}\n\n" in page.read_text():
         return []
-    return [f"{PAGE}: the table of layers is old: put there what `python tools/check_layers.py --table` prints"]
+    return [f"{PAGE}: the list of folders is old: put there what `python tools/check_layers.py --list` prints"]
 
 
 def check(root: Path) -> list[str]:
@@ -216,8 +218,8 @@ def check(root: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    if "--table" in sys.argv[1:]:
-        print(table())
+    if "--list" in sys.argv[1:]:
+        print(listed())
         sys.exit()
     house = Path(__file__).resolve().parent.parent
     problems = check(house) + check_idle(house) + check_page(house / PAGE)

@@ -38,6 +38,7 @@ _SPELLINGS = [
     (r"typing\.SupportsInt( \| typing\.SupportsIndex)?", "int"),
     (r"typing\.SupportsFloat( \| typing\.SupportsIndex)?", "float"),
     (r"\bnumpy\.ndarray\b", "_Array"),
+    (r"\bnumpy\.dtype\[typing\.Any\]", "numpy.typing.DTypeLike"),
     (r"\bcollections\.abc\.Buffer\b", "typing_extensions.Buffer"),  # Python 3.11 has no other
     (r"\bdict\b(?!\[)", "dict[str, typing.Any]"),
 ]

@@ -48,7 +48,7 @@ def rank_main(folder: Path, elements: int, rounds: int, codecs: list[str]) -> No
             rows.append(
                 {
                     "codec": codec,
-                    "family": told["family"],
+                    "algorithm": told["algorithm"],
                     "predicted_s": told["predicted_s"],
                     "times_s": times[codec][1:],
                     "cpu_s": cpu[codec][1:],
@@ -77,14 +77,14 @@ def measure(hosts: str, elements: int, rounds: int, codecs: list[str]) -> list[d
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the table, with paired ratios to the exact one."""
     exact = rows[0]["times_s"]
-    print(f"{'codec':>14} {'family':>10} {'time':>9} {'predicted':>9} {'off by':>7} {'exact/it':>9}")
+    print(f"{'codec':>14} {'algorithm':>10} {'time':>9} {'predicted':>9} {'off by':>7} {'exact/it':>9}")
     for row in rows:
         time_s = statistics.median(row["times_s"])
         gain = statistics.median(a / b for a, b in zip(exact, row["times_s"], strict=True))
         off = time_s / row["predicted_s"] - 1
         print(
-            f"{row['codec']:>14} {row['family']:>10} {time_s * 1e3:>6.0f} ms {row['predicted_s'] * 1e3:>6.0f} ms "
-            f"{off:>+6.0%} {gain:>8.2f}x"
+            f"{row['codec']:>14} {row['algorithm']:>10} {time_s * 1e3:>6.0f} ms "
+            f"{row['predicted_s'] * 1e3:>6.0f} ms {off:>+6.0%} {gain:>8.2f}x"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much longer all_reduce takes than with the best family that there is: the choice against each one forced."""
+"""How much longer all_reduce takes than with the best algorithm: the choice against each one forced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 FOLDER = Path(os.path.relpath(Path(__file__).parent))  # of the checkout, wherever that is
 MIB = 1 << 20
-# bytes -> calls that are timed together, rounds of all families at least and at most, and seconds that are enough
+# bytes -> calls that are timed together, rounds of all algorithms at least and at most, and seconds that suffice
 SIZES = {
     1 << 10: (1, 40, 120, 6.0),
     64 << 10: (2, 4, 24, 6.0),
@@ -28,12 +28,12 @@ SIZES = {
 }
 PAUSE_S = 0.006  # before a tiny vector: one comes alone, and finds the lab's buckets full
 HOSTS = (2, 3, 4, 6)
-# The largest on cards six times as fast, by no more than so many families, the best before.
+# The largest on cards six times as fast, by no more than so many algorithms, the best before.
 FASTER, CONTENDERS = 6, 3
 # With hosts that only help to sum: how many, where they can (two ranks have no use of them), and up to what size.
 HELPERS, HELPED, LARGEST_HELPED = (1, 2), (3, 4, 6), MIB
-# With one rank on each host the hierarchical families are the flat ones.
-FAMILIES = ("ring", "doubling", "halving_doubling", "direct", "gather_all", "double_tree")
+# With one rank on each host the hierarchical algorithms are the flat ones.
+ALGORITHMS = ("ring", "doubling", "halving_doubling", "direct", "gather_all", "double_tree")
 AUTO = "auto"
 # Of n hosts, up and down in percent of the fast card's rate.
 PROFILES = {
@@ -43,7 +43,7 @@ PROFILES = {
     "up 100 down 50, and reverse": lambda n: [(100, 50) if host % 2 == 0 else (50, 100) for host in range(n)],
 }
 MBIT = 100  # per second, of the fast card
-# A family so much slower than the best in so many rounds is not measured on, nor at larger sizes.
+# An algorithm so much slower than the best in so many rounds is not measured on, nor at larger sizes.
 HOPELESS, GLANCES = 1.8, {1 << 10: 8, 64 << 10: 3, MIB: 1, 4 * MIB: 1, 64 * MIB: 1}
 
 
@@ -54,7 +54,7 @@ class Task:
     folder: str
     sizes: list[int]
     effort: float
-    families: list[str] = field(default_factory=lambda: list(FAMILIES))
+    algorithms: list[str] = field(default_factory=lambda: list(ALGORITHMS))
     helpers: int = 0
 
 
@@ -62,34 +62,39 @@ class Task:
 
 
 def be_a_rank(task: Task) -> None:
-    """Time the choice and every family in turn; rank 0 writes what was found."""
+    """Time the choice and every algorithm in turn; rank 0 writes what was found."""
     import braid
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     comms = {}
-    for name in (AUTO, *FAMILIES):
+    for name in (AUTO, *ALGORITHMS):
         os.environ["BRAID_ALGORITHM"] = "" if name == AUTO else f"all_reduce={name}"
         os.environ["BRAID_SERVERS"] = str(task.helpers or "") if name == AUTO else ""
         comms[name] = braid.Communicator(
             f"file://{task.folder}/meeting", rank=rank, size=size, name=name, timeout_s=120
         )
-    found, lost = [], set(FAMILIES) - set(task.families)
+    found, lost = [], set(ALGORITHMS) - set(task.algorithms)
     gc.disable()
     for nbytes in task.sizes:
         plan = comms[AUTO].explain("all_reduce", nbytes)
-        twin = comms[plan["family"]].explain("all_reduce", nbytes)
+        twin = comms[plan["algorithm"]].explain("all_reduce", nbytes)
         # What is forced has no help, nor the links of the group that awaits it.
         twins = plan_of(plan) == plan_of(twin)
         if not twins and not task.helpers:
-            raise SystemExit(f"{nbytes} bytes: forced, {plan['family']} has another plan: {plan} {twin}")
-        live = [name for name in comms if name not in lost or name == plan["family"]]
-        times, slow = time_all({name: comms[name] for name in live}, nbytes, task.effort, plan["family"])
-        predicted = {plan["family"]: plan["predicted_s"]}
-        predicted |= {other["family"]: other["predicted_s"] for other in plan["runners_up"]}
-        case = {"bytes": nbytes, "chosen": plan["family"], "shares": plan["shares"], "segments": plan["segments"]}
+            raise SystemExit(f"{nbytes} bytes: forced, {plan['algorithm']} has another plan: {plan} {twin}")
+        live = [name for name in comms if name not in lost or name == plan["algorithm"]]
+        times, slow = time_all({name: comms[name] for name in live}, nbytes, task.effort, plan["algorithm"])
+        predicted = {plan["algorithm"]: plan["predicted_s"]}
+        predicted |= {other["algorithm"]: other["predicted_s"] for other in plan["runners_up"]}
+        case = {
+            "bytes": nbytes,
+            "chosen": plan["algorithm"],
+            "shares": plan["shares"],
+            "segments": plan["segments"],
+        }
         case |= {"helped": len(plan["shares"]) > size, "effort": task.effort}
-        case["predicted_us"] = {name: round(1e6 * predicted[name]) for name in FAMILIES if name in predicted}
-        found.append(case | summary(times, plan["family"] if twins else None))
+        case["predicted_us"] = {name: round(1e6 * predicted[name]) for name in ALGORITHMS if name in predicted}
+        found.append(case | summary(times, plan["algorithm"] if twins else None))
         if nbytes >= 64 << 10:  # what is slow for tiny tensors need not be for others
             lost |= slow
     if rank == 0:
@@ -100,13 +105,13 @@ def be_a_rank(task: Task) -> None:
 
 
 def plan_of(explained: dict) -> tuple:
-    return explained["family"], explained["chunk_bytes"], [round(share, 3) for share in explained["shares"]]
+    return explained["algorithm"], explained["chunk_bytes"], [round(share, 3) for share in explained["shares"]]
 
 
 def time_all(comms: dict, nbytes: int, effort: float, chosen: str) -> tuple[dict[str, list[float]], set[str]]:
     """Return seconds per call of each, by round, and whom not to ask again.
 
-    All ranks see the same times, and so leave out the same families and end after the same round.
+    All ranks see the same times, and so leave out the same algorithms and end after the same round.
     """
     import numpy as np
 
@@ -212,7 +217,7 @@ def measure_cluster(n: int, profile: str, helpers: int, effort: float, largest: 
 
 
 def judge(case: dict) -> tuple[str, float]:
-    """Return the best family, and how much longer the choice took."""
+    """Return the best algorithm, and how much longer the choice took."""
     best = max(case["multiples"], key=case["multiples"].__getitem__)
     regret = case["multiples"][best] - 1
     return (best, regret) if regret > 0 else (case["chosen"], 0.0)

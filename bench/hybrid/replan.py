@@ -37,7 +37,7 @@ def be_a_rank(folder: str, size: int, steps: int) -> None:
             line = {"step": step, "seconds": round(seconds, 4), "right": bool(np.array_equal(x, expected))}
             if rank == 0:
                 plan = comm.explain("all_reduce", size)
-                line |= {"family": plan["family"], "shares": [round(share, 3) for share in plan["shares"]]}
+                line |= {"algorithm": plan["algorithm"], "shares": [round(share, 3) for share in plan["shares"]]}
             print(json.dumps(line), flush=True)
 
 
@@ -64,11 +64,13 @@ def measure(hosts: str, size: int, steps: int, changes: dict[int, float]) -> lis
 
 
 def plan_of(line: dict) -> tuple:
-    return line["family"], tuple(line["shares"])
+    return line["algorithm"], tuple(line["shares"])
 
 
 def plan_text(line: dict) -> str:
-    return line["family"] + (f" {'/'.join(f'{share:.2f}' for share in line['shares'])}" if line["shares"] else "")
+    return line["algorithm"] + (
+        f" {'/'.join(f'{share:.2f}' for share in line['shares'])}" if line["shares"] else ""
+    )
 
 
 def story(report: dict) -> list[str]:

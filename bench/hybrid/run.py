@@ -118,9 +118,9 @@ def table(reports: dict[str, dict]) -> list[str]:
             bound = bound_s(cluster, case["bytes"]) * 1000
             large = case["bytes"] >= MIB
             limits = f"{bound:.1f} | {100 * (found['braid'] / bound - 1):.0f} %" if large else " | "
-            family = case["measurements"]["braid"].get("algorithm", "")
+            algorithm = case["measurements"]["braid"].get("algorithm", "")
             lines.append(
-                f"| {cluster.title} | {size_text(case['bytes'])} | {found['braid']:.3g} | {family} | "
+                f"| {cluster.title} | {size_text(case['bytes'])} | {found['braid']:.3g} | {algorithm} | "
                 f"{found['gloo']:.3g} | {1 / ratio:.2f} | {limits} |"
             )
     return lines

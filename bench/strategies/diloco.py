@@ -10,24 +10,21 @@ curves. Needs root, as `braid lab` does.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import hivemind_rival
 import torchft_rival
+import trainings
+from trainings import BATCH, HIDDEN, RATE, data
 
-WORKERS, BATCH, EVERY, FRAGMENTS = 4, 32, 20, 5
+WORKERS, EVERY, FRAGMENTS = 4, 20, 5
 WINDOW_S = 0.15  # of the peak; a round of all parameters fills it, and fragments are further apart
-RATE, HIDDEN = 0.003, 768
 DDP, RIVAL = "DDP on braid", "torch's PostLocalSGDOptimizer"
 # Name -> strategy and options.
 STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -42,19 +39,13 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "quorum of 3": ("DiLoCo", {"quorum": 3, "grace_s": 0.5}),
     "asynchronous": ("DiLoCo", {"asynchronous": True}),
 }
-METHODS = [DDP, RIVAL, *(torchft_rival.KINDS if torchft_rival.is_installed() else ()), *STRATEGIES]
-
-
-@functools.cache
-def data() -> tuple[Any, Any, int]:
-    """Return all images and labels, and where the test images begin."""
-    import torch
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
-    images = torch.tensor(digits.images, dtype=torch.float32).flatten(1)[order] / 16
-    return images, torch.tensor(digits.target)[order], len(order) * 4 // 5
+RIVALS = {
+    name: module.Rival
+    for module in (torchft_rival, hivemind_rival)
+    if module.is_installed()
+    for name in module.KINDS
+}
+METHODS = [DDP, RIVAL, *RIVALS, *STRATEGIES]
 
 
 class Card:
@@ -95,7 +86,7 @@ class Method:
         from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
         from torch.distributed.optim import PostLocalSGDOptimizer
 
-        self.model: Any = nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
+        self.model: Any = trainings.network()
         self.optimizer: Any = torch.optim.AdamW(self.model.parameters(), lr=RATE)
         self.strategy: Any = None
         self.rival: Any = None
@@ -104,8 +95,9 @@ class Method:
         elif name == RIVAL:
             averager = PeriodicModelAverager(period=EVERY, warmup_steps=0)
             self.optimizer = PostLocalSGDOptimizer(self.optimizer, averager)
-        elif name in torchft_rival.KINDS:
-            self.rival = torchft_rival.Rival(name, self.model, self.optimizer, EVERY)
+        elif name in RIVALS:
+            self.rival = RIVALS[name](name, self.model, self.optimizer, EVERY)
+            self.optimizer = self.rival.optimizer
         else:
             kind, options = STRATEGIES[name]
             self.strategy = getattr(bs, kind)(self.model, self.optimizer, sync_every=EVERY, **options)
@@ -144,23 +136,16 @@ def train(name: str, seed: int, steps: int, compute_s: float) -> dict[str, Any]:
     import torch.distributed as dist
 
     torch.manual_seed(seed)
-    images, labels, split = data()
-    chance = torch.Generator().manual_seed(1000 * seed + 1)
     method = Method(name)
     dist.barrier()
-    card, looking_s, begun, step = Card(), 0.0, time.perf_counter(), 0
+    card, looking_s, begun = Card(), 0.0, time.perf_counter()
     curve: list[tuple[int, float, float, float]] = []
-    while step < steps:
-        order = torch.randperm(split, generator=chance)[dist.get_rank() :: WORKERS]
-        for part in order.split(BATCH)[:-1]:
-            if step == steps:
-                break
-            method.step(images[part], labels[part], compute_s)
-            step += 1
-            if (step % (steps // 6) == 0 or step == steps) and dist.get_rank() == 0:
-                at = time.perf_counter()
-                curve.append((step * BATCH * WORKERS, at - begun - looking_s, *method.look()))
-                looking_s += time.perf_counter() - at
+    for step, images, labels in trainings.batches(seed, steps):
+        method.step(images, labels, compute_s)
+        if (step % (steps // 6) == 0 or step == steps) and dist.get_rank() == 0:
+            at = time.perf_counter()
+            curve.append((step * BATCH * WORKERS, at - begun - looking_s, *method.look()))
+            looking_s += time.perf_counter() - at
     seconds = time.perf_counter() - begun - looking_s
     sent, peak = card.stop()
     waited = method.strategy.stats()["exposed_us"] / 1e6 if method.strategy else float("nan")
@@ -170,44 +155,6 @@ def train(name: str, seed: int, steps: int, compute_s: float) -> dict[str, Any]:
         **{"seconds": seconds, "sent": sent, "peak": peak, "waited_s": waited},
         "curve": curve,  # of rank 0: samples of all, seconds, loss and accuracy
     }
-
-
-def rank_main(arguments: argparse.Namespace) -> None:
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    dist.init_process_group("braid")
-    methods = arguments.methods.split(";") if arguments.methods else METHODS
-    found: dict[str, list[Any]] = {name: [] for name in methods}
-    for seed in range(arguments.seeds):
-        for name in methods:
-            told: list[Any] = [None] * WORKERS
-            dist.all_gather_object(told, train(name, seed, arguments.steps, arguments.compute_s))
-            found[name].append(told)
-    if dist.get_rank() == 0:
-        Path(arguments.rank_writes).write_text(json.dumps(found))
-    dist.destroy_process_group()
-
-
-def measure(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Run all methods in one lab; return what all ranks saw."""
-    from braid.lab import Job, Lab, environments
-
-    with tempfile.TemporaryDirectory() as folder, Lab(f"{WORKERS}x{arguments.mbit:g}mbit") as lab:
-        written = Path(folder) / "found.json"
-        command = [sys.executable, os.path.abspath(__file__), "--rank-writes", str(written)]  # noqa: PTH100
-        command += ["--seeds", str(arguments.seeds), "--steps", str(arguments.steps)]
-        command += ["--compute-s", str(arguments.compute_s), "--methods", arguments.methods]
-        log = Path(folder) / "log"
-        with log.open("wb") as file:
-            options = {"stdout": file, "stderr": subprocess.STDOUT}
-            with Job(environments(lab, [1] * WORKERS), command, **options) as job:
-                codes = job.wait(timeout_s=900)
-        if any(codes):
-            raise SystemExit(f"ranks ended with {codes}:\n{log.read_text()[-3000:]}")
-        found: dict[str, list[Any]] = json.loads(written.read_text())
-        return found
 
 
 def table(found: dict[str, list[Any]], steps: int) -> list[str]:
@@ -243,12 +190,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", default="", help="separated by semicolons; all by default")
+    parser.add_argument("--limit-s", type=float, default=900.0, help="the most seconds of all trainings")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rank-writes", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank_writes:
-        return rank_main(arguments)
-    found = measure(arguments)
+        return trainings.train_all(
+            lambda name, seed: train(name, seed, arguments.steps, arguments.compute_s), METHODS, arguments
+        )
+    names = ["seeds", "steps", "compute-s", "methods"]
+    found = trainings.in_lab(f"{WORKERS}x{arguments.mbit:g}mbit", [1] * WORKERS, __file__, arguments, names)
     print(f"{WORKERS} hosts of {arguments.mbit:g} Mbit/s, {4 * (64 * HIDDEN + 11 * HIDDEN + 10) / 1e3:.0f} kB")
     print("\n".join(table(found, arguments.steps)))
     if arguments.json:

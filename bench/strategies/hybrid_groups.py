@@ -8,7 +8,6 @@ with its spread over seeds, and staleness beside the prediction sum(t_a / t_b). 
 """
 
 import argparse
-import functools
 import json
 import multiprocessing
 import os
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from trainings import data
 
 TIMES = (0.25, 0.25, 0.5, 1.0)
 MIXED = [[0, 1], [2], [3]]
@@ -51,18 +52,6 @@ def batches(worker: int, seed: int, size: int) -> Iterator[tuple[Any, Any]]:
         order = torch.randperm(split, generator=chance)[worker :: len(TIMES)]
         for part in order.split(size)[:-1]:
             yield images[part], labels[part]
-
-
-@functools.cache
-def data() -> tuple[Any, Any, int]:
-    """Return all images and labels, and where the test images begin."""
-    import torch
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
-    images = torch.tensor(digits.images, dtype=torch.float32).flatten(1)[order] / 16
-    return images, torch.tensor(digits.target)[order], len(order) * 4 // 5
 
 
 def accuracy(model: Any) -> float:

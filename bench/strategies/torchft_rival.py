@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import socket
 from datetime import timedelta
 from typing import Any
+
+import trainings
 
 LIMIT = timedelta(seconds=60)
 KINDS = {"torchft's LocalSGD": "LocalSGD", "torchft's DiLoCo": "DiLoCo"}
@@ -15,12 +15,6 @@ KINDS = {"torchft's LocalSGD": "LocalSGD", "torchft's DiLoCo": "DiLoCo"}
 
 def is_installed() -> bool:
     return importlib.util.find_spec("torchft") is not None
-
-
-def _own_address() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-        return str(probe.getsockname()[0])
 
 
 class Rival:
@@ -34,7 +28,8 @@ class Rival:
         from torchft.coordination import LighthouseServer
         from torchft.local_sgd import DiLoCo, LocalSGD
 
-        rank, size, address = dist.get_rank(), dist.get_world_size(), _own_address()
+        rank, size, address = dist.get_rank(), dist.get_world_size(), trainings.own_address()
+        self.optimizer = optimizer
         self._lighthouse: Any = None
         box: list[Any] = [None]
         if rank == 0:

@@ -101,6 +101,7 @@ Status AggregatorGroup::form(int aggregators, const std::string& name) {
   Options options = member_.options;
   options.algorithm.clear();
   options.aggregators = aggregators;
+  options.also_equal.clear();  // aggregators do not have these settings
   options.servers = nullptr;
   options.await_servers = -1;
   const milliseconds limit = timeout_.get();

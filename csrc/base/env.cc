@@ -19,8 +19,9 @@ Result<int64_t> env_integer(const char* name, int64_t fallback, int64_t low, int
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < low || value > high) {
-    return Status(Code::kInvalidArgument, std::string(name) + "=" + *text + ": expected a whole number from " +
-                                              std::to_string(low) + " to " + std::to_string(high));
+    const std::string range = std::to_string(low) + (high == low + 1 ? " or " : " to ") + std::to_string(high);
+    return Status(Code::kInvalidArgument, std::string(name) + "=" + *text + ": expected " +
+                                              (high == low + 1 ? "" : "a whole number from ") + range);
   }
   return value;
 }

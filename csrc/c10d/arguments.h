@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers to make calls: they check lists, roots and shapes, and cut tensors into blocks.
+// A c10d call, ready to start, and helpers to make one. They check lists, roots and shapes, and cut tensors into
+// blocks. The functions that make the calls are in calls.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,15 +13,22 @@
 
 namespace braid::adapter {
 
+struct Message {
+  uint32_t tag = 0;
+  ConstBytes sent;
+  Bytes received;
+};
+
 // One c10d call, checked and ready to start.
 struct Call {
   ::c10d::OpType type = ::c10d::OpType::UNKNOWN;
-  const char* name = "";  // the name in profiles and records
+  const char* name = "";  // the name in profiles and errors
   bool asynchronous = true;
   Operation operation;
   Tensors tensors;
   std::vector<at::Tensor> inputs;  // as the caller passed them, for profiles and records
   int peer = kAnyNode;             // the other rank of a message
+  Message message;                 // for a message, in place of the operation
 };
 
 // The caller's rank, and the size of its group.

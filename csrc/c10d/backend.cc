@@ -1,30 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes and ends a backend, and starts operations on it. Collectives are in collectives.cc, messages in
+// Makes and ends a backend. Operations are started in starting.cc, collectives are in collectives.cc, messages in
 // messages.cc, derived groups in derived.cc.
 #include "c10d/backend.h"
 
-#include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <utility>
 
 #include "c10d/gil.h"
-#include "c10d/packed.h"
 #include "c10d/store.h"
 #include "communicator/process.h"
 
 namespace braid::adapter {
+namespace {
+
+// How long the end of a group waits for accelerators that keep operations from starting.
+constexpr milliseconds kPatienceAtEnd{5000};
+
+}  // namespace
 
 c10::intrusive_ptr<Backend> Backend::create(BackendConfig config) {
   const WithoutGil without_gil;
-  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as, servers, stated] = config;
+  const auto& [store, rank, size, timeout, group_id, global_ranks, known_as, servers, stated, also_equal, copies] =
+      config;
   const Members members{rank, global_ranks};
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "braid: rank ", rank, " is none of a group of ", size);
   auto options = options_from_env();
   raise_if_failed(options.status(), members);
+  const auto copy_settings = copy_settings_from_env();
+  raise_if_failed(copy_settings.status(), members);
   options.value().timeout = timeout;
   if (servers) options.value().servers = std::make_shared<C10dStore>(servers);
   options.value().stated = stated;
+  options.value().also_equal = also_equal;
   Interrupts interrupts;
   options.value().give_up = interrupts.give_up();
   const auto rendezvous_store = std::make_shared<C10dStore>(store, interrupts.give_up());
@@ -32,6 +40,7 @@ c10::intrusive_ptr<Backend> Backend::create(BackendConfig config) {
   if (interrupts.any() && group.ok()) end_group(std::move(group).value());
   throw_if_any(interrupts);
   raise_if_failed(group.status(), members);
+  config.copies = copy_settings.value();
   return c10::make_intrusive<Backend>(std::move(group).value(), std::move(config));
 }
 
@@ -41,16 +50,24 @@ Backend::Backend(std::shared_ptr<Communicator> group, BackendConfig config)
       group_(std::move(group)),
       config_(std::move(config)),
       members_(std::make_shared<const Members>(rank_, config_.global_ranks)),
+      courier_(Courier::make(group_, config_.copies)),
       timeout_(config_.timeout) {
   init();
+  setGroupUid(config_.group_id);  // torch names its own groups once more, but not those of a local leg
 }
 
 Backend::~Backend() {
   if (made_under_ == fork_count()) {
     const WithoutGil without_gil;
     Interrupts interrupts;  // keeps exceptions of signal handlers for later: a destructor must not throw
+    leg_.reset();
+    static_cast<void>(courier_->wait_until_idle(deadline_after(kPatienceAtEnd), interrupts.give_up()));
+    group_->shutdown(interrupts.give_up());
+    courier_.reset();  // it holds the group, and end_group() waits for whoever does
     end_group(std::move(group_), interrupts.give_up());
   } else {
+    abandon(std::move(leg_));
+    abandon(std::move(courier_));
     abandon(std::move(group_));
   }
 }
@@ -71,7 +88,9 @@ c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
 }
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
+  const WithoutGil without_gil;  // a call by the leg may hold its lock, and wait for the GIL
   group().set_timeout(timeout);
+  if (leg_) leg_->set_timeout(timeout);
   timeout_ = timeout;
 }
 
@@ -86,6 +105,8 @@ void Backend::shutdown() {
   if (made_under_ != fork_count()) return;
   const WithoutGil without_gil;
   Interrupts interrupts;
+  if (leg_) leg_->shutdown();
+  static_cast<void>(courier_->wait_until_idle(deadline_after(kPatienceAtEnd), interrupts.give_up()));
   group_->shutdown(interrupts.give_up());
   throw_if_any(interrupts);
 }
@@ -99,7 +120,10 @@ void Backend::shutdown() {
   }
 }
 
-uint64_t Backend::getSequenceNumberForGroup() { return group().sequence(); }
+uint64_t Backend::getSequenceNumberForGroup() {
+  static_cast<void>(group());  // throws in a forked child
+  return courier_->sequence();
+}
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   return at::empty({size}, options.device(at::kCPU));
@@ -109,106 +133,44 @@ std::shared_ptr<c10::Allocator> Backend::getMemAllocator() {
   return {c10::GetCPUAllocator(), [](c10::Allocator*) {}};  // lives as long as the process
 }
 
-// ---- Starting operations
+void Backend::use_local_leg(LegConfig config) {
+  static_cast<void>(group());  // throws in a forked child
+  leg_ = std::make_shared<LocalLeg>(std::move(config), group_, courier_, members_);
+}
 
-c10::intrusive_ptr<adapter::Work> Backend::begin(Call& call, const char* title, const Starter& starter,
-                                                 std::function<void()> at_end) {
-  const bool is_message = ::c10d::isP2POp(call.type);
-  const uint64_t sequence = is_message ? ++messages_ : group().sequence() + 1;
-  std::optional<CommsRecord> comms;
-  if (at::hasCallbacks()) {
-    comms.emplace(ProfiledGroup{pg_uid_, pg_desc_, rank_, size_, config_.global_ranks}, call, sequence);
-  }
-  Recorder& recorder = of_this_process<Recorder>();
-  const std::optional<uint64_t> record = note(recorder, call, sequence);
-  auto work = c10::make_intrusive<adapter::Work>(call.type, title, call.inputs, std::move(call.tensors), members_);
-  if (at_end) work->also([at_end = std::move(at_end)](const Status&) { at_end(); });
-  const std::shared_ptr<CompletionHook> hook = completion_hook();
+LegChoice Backend::leg_choice(const std::string& operation, int64_t bytes, const std::string& dtype,
+                              const std::string& op, c10::DeviceType device) const {
+  if (leg_) return leg_->choice(operation, bytes, dtype, op, device);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return {false, why_no_leg_};
+}
 
-  auto started = starter();
-  if (!started.ok() && record) recorder.ended(*record, false, kAnyNode);
-  raise_if_failed(started.status(), *members_);
-  if (record && started.value()->done()) {
-    recorder.ended(*record, started.value()->status().ok(), started.value()->source());
-  } else if (record) {
-    recorder.follow(*record, started.value());
-    work->also([&recorder, id = *record, started = started.value()](const Status& status) {
-      recorder.ended(id, status.ok(), started->source());
-    });
-  }
-  if (hook) {
-    hook->started();
-    work->also([hook, type = call.type, started = started.value()](const Status&) {
-      const auto begun = started->started_at();
-      const auto duration = started->duration();
-      hook->ended(
-          std::make_shared<::c10d::WorkInfo>(type, started->sequence(), begun, begun + duration, duration));
-    });
-  }
-  work->follow(std::move(started).value(), group_);
-  if (coalescing_threads_ > 0) {
+void Backend::say_why_no_leg(std::string why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  why_no_leg_ = std::move(why);
+}
+
+void Backend::at_first_device_call(std::function<void(int)> call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  at_first_device_call_ = std::move(call);
+  awaits_device_call_ = true;
+}
+
+void Backend::note_device_call(c10::Device device) {
+  if (!awaits_device_call_.exchange(false)) return;
+  const auto call = [this] {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto open = coalescing_.find(std::this_thread::get_id());
-    if (open != coalescing_.end()) open->second->add(work);
-  }
-  return work;
+    return std::exchange(at_first_device_call_, nullptr);
+  }();
+  call(device.index());
 }
 
-std::optional<uint64_t> Backend::note(Recorder& recorder, const Call& call, uint64_t sequence) const {
-  if (!recorder.records()) return std::nullopt;
-  RecordedOperation operation;
-  operation.group = pg_uid_;
-  operation.description = pg_desc_;
-  operation.members = members_;
-  operation.ranks = size_;
-  operation.name = name_in_records(call.type);
-  operation.is_message = ::c10d::isP2POp(call.type);
-  if (operation.is_message) {
-    operation.from = call.type == ::c10d::OpType::SEND ? rank_ : call.peer;
-    operation.to = call.type == ::c10d::OpType::SEND ? call.peer : rank_;
-  }
-  operation.sequence = sequence;
-  operation.inputs = recorded(call.inputs);
-  operation.outputs = recorded(call.tensors.results());
-  operation.timeout = call.operation.timeout.count() > 0 ? call.operation.timeout : timeout_.load();
-  return recorder.started(std::move(operation));
-}
-
-std::string Backend::title_of(const Call& call) const {
-  return at::hasCallbacks() ? config_.known_as + ":" + call.name : "";
-}
-
-Backend::Work Backend::start(Call call) {
-  const WithoutGil without_gil;
-  const std::string title = title_of(call);
-  return begin(call, title.empty() ? nullptr : title.c_str(), [&] { return start_operation(call); });
-}
-
-// A waiting thread must check for signals. So it hands a long operation to the progress thread.
-Result<std::shared_ptr<braid::Work>> Backend::start_operation(Call& call) {
-  call.operation.inline_for = kLookUpEvery;
-  return group().start(std::move(call.operation), !call.asynchronous);
-}
-
-Backend::Work Backend::start_all(::c10d::OpType type, std::vector<Call> calls) {
-  const WithoutGil without_gil;
-  TensorList inputs, results;
-  for (const Call& call : calls) {
-    inputs.insert(inputs.end(), call.inputs.begin(), call.inputs.end());
-    results.insert(results.end(), call.tensors.results().begin(), call.tensors.results().end());
-  }
-  calls = packed(std::move(calls), rank_, group().is_on_several_hosts());
-  if (calls.size() == 1) return start(std::move(calls.front()));
-  const std::string title = calls.empty() ? "" : title_of(calls.front());
-  auto all = c10::make_intrusive<CoalescedWork>(rank_, type, title.empty() ? nullptr : title.c_str(), inputs,
-                                                std::move(results));
-  for (size_t i = 0; i < calls.size(); ++i) {
-    Call& call = calls[i];
-    all->add(begin(
-        call, nullptr, [&] { return start_operation(call); },
-        i + 1 == calls.size() ? all->profiling_end() : nullptr));
-  }
-  return all;
+LocalLeg* Backend::leg() {
+  if (!leg_) return nullptr;
+  static_cast<void>(group());
+  if (coalescing_threads_ == 0) return leg_.get();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return coalescing_.count(std::this_thread::get_id()) > 0 ? nullptr : leg_.get();
 }
 
 void Backend::startCoalescing() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of ranks as torch.distributed sees it: c10d::Backend over a Communicator, for CPU tensors.
+// A group of ranks as torch.distributed sees it: c10d::Backend over a Communicator, for CPU tensors,
+// and for tensors of accelerators, which are copied to the host and back.
 //
 // Thread safety: as Communicator. Functions may be called with or without the GIL. None holds the GIL while it
 // waits.
@@ -17,8 +18,10 @@
 
 #include "c10d/calls.h"
 #include "c10d/coalesced.h"
+#include "c10d/courier.h"
 #include "c10d/errors.h"
 #include "c10d/hooks.h"
+#include "c10d/local_leg.h"
 #include "c10d/options.h"
 #include "c10d/profile.h"
 #include "c10d/recorder.h"
@@ -38,6 +41,8 @@ struct BackendConfig {
   std::string known_as = "braid";             // the backend's name in profiles
   c10::intrusive_ptr<::c10d::Store> servers;  // store in which aggregators register; null: none may join
   std::optional<StatedLinks> stated;          // from the file that BRAID_LINKS names
+  std::string also_equal;                     // see braid::Options::also_equal
+  CopySettings copies;                        // from the environment
 };
 
 class Backend final : public ::c10d::Backend {
@@ -126,24 +131,52 @@ class Backend final : public ::c10d::Backend {
   Work recv(TensorList& tensors, int from, int tag) override;
   Work recvAnysource(TensorList& tensors, int tag) override;
 
+  // From now on the collectives that the leg takes go by it. Call it on all ranks, before the first collective.
+  void use_local_leg(LegConfig config);
+  // What leg_choice() says of a group without a leg.
+  void say_why_no_leg(std::string why);
+  // The function is called once, with the index of the device, before the first operation on an accelerator's tensors.
+  void at_first_device_call(std::function<void(int)> call);
+  // Called with each group that is split off, merged or shrunk from one of this process, before it is given out.
+  using OnDerived = std::function<void(const c10::intrusive_ptr<Backend>&, const BackendConfig&)>;
+  static void on_derived(OnDerived call);
+  // Whether an operation goes by the local leg, and why; names as in explain().
+  LegChoice leg_choice(const std::string& operation, int64_t bytes, const std::string& dtype,
+                       const std::string& op, c10::DeviceType device) const;
+
   // The group of this backend, for functions that torch has no name for. Throws in a forked child, where the group
   // cannot be used.
   Communicator& group() const;
 
  private:
   Place place() const { return {rank_, size_}; }
+  // Starts one call as an operation of its own: all functions above that start one operation end here.
   Work start(Call call);
-  Result<std::shared_ptr<braid::Work>> start_operation(Call& call);
   // Starts calls that are all checked. Small calls are packed into one. REQUIRES: the same as packed().
   Work start_all(::c10d::OpType type, std::vector<Call> calls);
   Work receive(TensorList& tensors, int from, int tag, ::c10d::OpType type, const char* name);
-  // Starts a call by `starter` and returns its Work. `title`: its name in profiles; null for a part of a larger
-  // call.
-  using Starter = std::function<Result<std::shared_ptr<braid::Work>>()>;
-  c10::intrusive_ptr<adapter::Work> begin(Call& call, const char* title, const Starter& starter,
-                                          std::function<void()> at_end = nullptr);
+  // Starts a call and returns its Work. `title`: its name in profiles; null for a part of a larger call.
+  c10::intrusive_ptr<adapter::Work> begin(Call& call, const char* title, std::function<void()> at_end = nullptr);
+  // True if the courier must start the call: its tensors are on an accelerator, or calls before it wait for one.
+  bool is_for_courier(const Call& call) const;
+  Result<std::shared_ptr<braid::Work>> give_to_courier(Call& call, std::shared_ptr<Staging> staging,
+                                                       uint64_t sequence, std::optional<uint64_t> record);
+  void note_device_call(c10::Device device);
+  void stage(Call& call, Staging& staging);
+  uint64_t next_sequence(bool is_message, bool by_courier);
+  static void record_end(uint64_t record, adapter::Work& work, const std::shared_ptr<braid::Work>& started,
+                         bool by_courier);
+  static void tell_at_end(const std::shared_ptr<CompletionHook>& hook, adapter::Work& work, ::c10d::OpType type,
+                          const std::shared_ptr<braid::Work>& started);
+  void follow(const c10::intrusive_ptr<adapter::Work>& work, std::shared_ptr<braid::Work> started,
+              const Call& call, bool on_host);
+  // Waits until the courier has started all calls.
+  void wait_for_courier();
+  // Enters the call into the flight recorder. Returns the number of its record; nothing if no records are kept.
   std::optional<uint64_t> note(Recorder& recorder, const Call& call, uint64_t sequence) const;
-  std::string title_of(const Call& call) const;  // empty if no profile is recorded
+  std::string title_of(const char* call) const;  // empty if no profile is recorded
+  // Null if there is none, or if this thread collects operations.
+  LocalLeg* leg();
   std::shared_ptr<CompletionHook> completion_hook();
   // The config of a group that is derived from this one.
   BackendConfig derived(const c10::intrusive_ptr<::c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
@@ -154,11 +187,16 @@ class Backend final : public ::c10d::Backend {
   std::shared_ptr<Communicator> group_;
   const BackendConfig config_;
   const std::shared_ptr<const Members> members_;
+  std::shared_ptr<Courier> courier_;
+  std::shared_ptr<LocalLeg> leg_;  // null unless the group has one
+  std::atomic<bool> awaits_device_call_{false};
   std::atomic<milliseconds> timeout_;
   std::atomic<int> shrinks_{0};
   std::atomic<uint64_t> messages_{0};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::string why_no_leg_ = "BRAID_LOCAL_LEG asks for none";
+  std::function<void(int)> at_first_device_call_;
   std::shared_ptr<CompletionHook> hook_;
   c10::intrusive_ptr<::c10d::Store> derived_from_;  // the store of the last derived group
   c10::weak_intrusive_ptr<::c10d::Backend> derived_{c10::intrusive_ptr<::c10d::Backend>()};

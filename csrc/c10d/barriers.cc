@@ -30,6 +30,7 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_
   TORCH_CHECK_WITH(DistBackendError, timeout.count() > 0, "Rank ", rank_, " timed out in monitoredBarrier after ",
                    timeout.count(), " ms.");
   const WithoutGil without_gil;
+  wait_for_courier();
   Operation operation;  // a barrier by default
   operation.timeout = rank_ == 0 ? timeout : timeout + kLongerThanRankZero;
   operation.inline_for = kLookUpEvery;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls of calls.h on one block per rank: all_gather, reduce_scatter, gather, scatter.
 #include "c10d/calls.h"
 
 namespace braid::adapter {

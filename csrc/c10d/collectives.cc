@@ -14,19 +14,33 @@ void check_pairs(size_t outputs, size_t inputs, const char* operation) {
 }  // namespace
 
 Backend::Work Backend::allreduce(TensorList& tensors, const ::c10d::AllreduceOptions& options) {
-  if (only(tensors, {"all_reduce"}).layout() == at::kSparse) return allreduce_sparse(tensors, options);
-  return start(call_all_reduce(tensors.front(), options));
+  const at::Tensor& tensor = only(tensors, {"all_reduce"});
+  if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
+  LocalLeg* const by = leg();
+  if (by && by->takes_all_reduce(tensor, options.reduceOp))
+    return by->all_reduce(tensor, options, title_of("all_reduce"));
+  return start(call_all_reduce(tensor, options));
 }
 
 Backend::Work Backend::lossy_allreduce(const at::Tensor& tensor, const std::string& codec,
                                        const std::optional<at::Tensor>& residual, uint32_t seed,
                                        const ::c10d::AllreduceOptions& options) {
+  const LegCodec by_codec{codec, residual, seed};
+  LocalLeg* const by = leg();
+  if (by && by->takes_all_reduce(tensor, options.reduceOp) && by->takes_lossy(tensor, by_codec, options.reduceOp))
+    return by->lossy_all_reduce(tensor, by_codec, options, title_of("all_reduce"));
   return start(call_lossy_all_reduce(tensor, codec, residual, seed, options));
 }
 
 Backend::Work Backend::lossy_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                             const std::string& codec, const std::optional<at::Tensor>& residual,
                                             uint32_t seed, const ::c10d::ReduceScatterOptions& options) {
+  const LegCodec by_codec{codec, residual, seed};
+  LocalLeg* const by = leg();
+  if (by && by->takes_reduce_scatter(output, input, options.reduceOp) &&
+      by->takes_lossy(input, by_codec, options.reduceOp)) {
+    return by->lossy_reduce_scatter(output, input, by_codec, options, title_of("reduce_scatter"));
+  }
   return start(call_lossy_reduce_scatter(place(), output, input, codec, residual, seed, options));
 }
 
@@ -37,7 +51,11 @@ Backend::Work Backend::allreduce_coalesced(TensorList& tensors, const ::c10d::Al
 }
 
 Backend::Work Backend::broadcast(TensorList& tensors, const ::c10d::BroadcastOptions& options) {
-  return start(call_broadcast(place(), only(tensors, {"broadcast"}), options));
+  const at::Tensor& tensor = only(tensors, {"broadcast"});
+  const bool has_root = options.rootRank >= 0 && options.rootRank < size_;
+  LocalLeg* const by = has_root ? leg() : nullptr;
+  if (by && by->takes_broadcast(tensor)) return by->broadcast(tensor, options, title_of("broadcast"));
+  return start(call_broadcast(place(), tensor, options));
 }
 
 Backend::Work Backend::reduce(TensorList& tensors, const ::c10d::ReduceOptions& options) {
@@ -64,6 +82,9 @@ Backend::Work Backend::allgather_coalesced(Lists& outputs, TensorList& inputs,
 
 Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                        const ::c10d::AllgatherOptions& options) {
+  LocalLeg* const by = leg();
+  if (by && by->takes_all_gather(output, input))
+    return by->all_gather(output, input, options, title_of("all_gather"));
   return start(call_all_gather_into(place(), output, input, options));
 }
 
@@ -85,6 +106,10 @@ Backend::Work Backend::reduce_scatter(TensorList& outputs, Lists& inputs,
 
 Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                             const ::c10d::ReduceScatterOptions& options) {
+  LocalLeg* const by = leg();
+  if (by && by->takes_reduce_scatter(output, input, options.reduceOp)) {
+    return by->reduce_scatter(output, input, options, title_of("reduce_scatter"));
+  }
   return start(call_reduce_scatter_from(place(), output, input, options));
 }
 

@@ -2,13 +2,16 @@
 #include "c10d/completion.h"
 
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
 
 #include <utility>
 
 #include "base/caught.h"
 #include "base/log.h"
 #include "c10d/callbacks.h"
+#include "c10d/mutations.h"
 #include "c10d/open_futures.h"
+#include "c10d/staging.h"
 
 namespace braid::adapter {
 namespace {
@@ -32,7 +35,18 @@ void run_soon(const Job& job) {
 }  // namespace
 
 Completion::Completion(Tensors tensors, std::shared_ptr<const Members> members)
-    : results_(tensors.results()), members_(std::move(members)), tensors_(std::move(tensors)) {}
+    : results_(tensors.results()),
+      members_(std::move(members)),
+      staging_(tensors.staging()),
+      tensors_(std::move(tensors)) {}
+
+bool Completion::landed() const { return !staging_ || staging_->landed(); }
+
+bool Completion::is_gated() const { return staging_ && staging_->is_gated(); }
+
+void Completion::join_stream() {
+  if (staging_) staging_->join();
+}
 
 void Completion::settle(const Status& status) {
   Tensors done;
@@ -84,7 +98,9 @@ std::exception_ptr Completion::error() const {
 c10::intrusive_ptr<Future> Completion::future() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!futures_.values) {
-    futures_.values = c10::make_intrusive<Future>(c10::ListType::ofTensors());
+    std::vector<c10::Device> devices;
+    if (staging_ && !mutated(Mutation::kFutureWithoutDevices)) devices = {staging_->device()};
+    futures_.values = c10::make_intrusive<Future>(c10::ListType::ofTensors(), std::move(devices));
     if (settled_) {
       complete(*futures_.values);  // it has no callbacks yet
     } else {
@@ -119,6 +135,11 @@ void Completion::complete_result(Future& future) const {
 void Completion::complete(Future& future) const {
   if (error_) {
     future.setError(error_);
+  } else if (staging_) {
+    // The future records its event on the current stream: whoever waits for it waits for the copies up.
+    const bool wrong = mutated(Mutation::kFutureOnWrongStream);
+    const c10::StreamGuard guard(wrong ? default_stream(staging_->device()) : staging_->up());
+    future.markCompleted(c10::IValue(results_));
   } else {
     future.markCompleted(c10::IValue(results_));
   }

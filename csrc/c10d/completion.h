@@ -31,6 +31,13 @@ class Completion : public std::enable_shared_from_this<Completion> {
   // Null for success. REQUIRES: settled.
   std::exception_ptr error() const;
   const std::vector<at::Tensor>& results() const { return results_; }
+  // For tensors on an accelerator: whether their results are there, and not only under way.
+  bool landed() const;
+  // True if join_stream() may be called before the end: the calling thread need not wait for it.
+  bool is_gated() const;
+  // For tensors on an accelerator: the calling thread's current stream waits for the results.
+  // REQUIRES: settled, or is_gated().
+  void join_stream();
   // Completes with the list of results, or with the error, on a callback thread.
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Completes with a c10d::WorkResult, as an integer, and never with an error.
@@ -48,6 +55,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   const std::vector<at::Tensor> results_;
   const std::shared_ptr<const Members> members_;
+  const std::shared_ptr<Staging> staging_;  // null for CPU tensors
 
   mutable std::mutex mutex_;
   bool settled_ = false;

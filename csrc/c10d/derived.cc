@@ -4,13 +4,20 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "c10d/backend.h"
+#include "communicator/process.h"
 
 namespace braid::adapter {
 namespace {
 
 constexpr int kShrinkAborts = 1;  // torch.distributed.SHRINK_ABORT
 
+struct Watcher {
+  Backend::OnDerived call;
+};
+
 }  // namespace
+
+void Backend::on_derived(OnDerived call) { of_this_process<Watcher>().call = std::move(call); }
 
 BackendConfig Backend::derived(const c10::intrusive_ptr<::c10d::Store>& store,
                                const c10::intrusive_ptr<Options>& options, const std::string& suffix) const {
@@ -33,6 +40,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::derive_once(BackendConfig config) {
     }
   }
   auto made = create(config);
+  if (const OnDerived& call = of_this_process<Watcher>().call) call(made, config);
   const std::lock_guard<std::mutex> lock(mutex_);
   derived_from_ = config.store;
   derived_ = c10::weak_intrusive_ptr<::c10d::Backend>(made);

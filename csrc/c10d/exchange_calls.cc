@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls of calls.h in which every rank sends a block to every rank: all_to_all.
 #include <c10/util/Exception.h>
 
 #include <numeric>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls of calls.h with a codec: all_reduce and reduce_scatter.
 #include <c10/util/Exception.h>
 
 #include "c10d/calls.h"
@@ -20,8 +21,7 @@ Call make_lossy(Call call, const at::Tensor& whole, const std::string& codec,
   TORCH_CHECK_VALUE(residual->numel() == whole.numel(), "braid ", what, " has ", residual->numel(),
                     " elements for a tensor of ", whole.numel());
   TORCH_CHECK_VALUE(residual->is_contiguous(), "braid ", what, " must be contiguous: it is changed where it lies");
-  call.operation.lossy->residual = static_cast<float*>(residual->data_ptr());
-  call.tensors.keep(*residual);
+  call.operation.lossy->residual = reinterpret_cast<float*>(call.tensors.change(*residual).data());
   return call;
 }
 

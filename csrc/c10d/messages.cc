@@ -24,10 +24,9 @@ Backend::Work Backend::send(TensorList& tensors, int to, int tag) {
   const at::Tensor& tensor = check_message(place(), tensors, to, tag, {"send"});
   const WithoutGil without_gil;
   Call call = call_message(::c10d::OpType::SEND, "send", to, tensor);
-  const ConstBytes bytes = call.tensors.read(tensor);
-  const std::string title = title_of(call);
-  return begin(call, title.empty() ? nullptr : title.c_str(),
-               [&] { return group().send(to, static_cast<uint32_t>(tag), bytes, milliseconds(0)); });
+  call.message = {static_cast<uint32_t>(tag), call.tensors.read(tensor), {}};
+  const std::string title = title_of(call.name);
+  return begin(call, title.empty() ? nullptr : title.c_str());
 }
 
 Backend::Work Backend::recv(TensorList& tensors, int from, int tag) {
@@ -44,10 +43,9 @@ Backend::Work Backend::receive(TensorList& tensors, int from, int tag, ::c10d::O
   const WithoutGil without_gil;
   const at::Tensor& tensor = tensors.front();
   Call call = call_message(type, name, from, tensor);
-  const Bytes bytes = call.tensors.write(tensor, {name});
-  const std::string title = title_of(call);
-  return begin(call, title.empty() ? nullptr : title.c_str(),
-               [&] { return group().recv(from, static_cast<uint32_t>(tag), bytes, milliseconds(0)); });
+  call.message = {static_cast<uint32_t>(tag), {}, call.tensors.write(tensor, {name})};
+  const std::string title = title_of(call.name);
+  return begin(call, title.empty() ? nullptr : title.c_str());
 }
 
 }  // namespace braid::adapter

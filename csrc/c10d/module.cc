@@ -8,13 +8,23 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <map>
+#include <tuple>
 #include <utility>
 
+#include "base/caught.h"
+#include "base/log.h"
 #include "c10d/backend.h"
 #include "c10d/callbacks.h"
+#include "c10d/copied.h"
+#include "c10d/copy_rates.h"
+#include "c10d/device.h"
+#include "c10d/flags.h"
 #include "c10d/gil.h"
 #include "c10d/main_thread.h"
+#include "c10d/mutations.h"
 #include "c10d/open_futures.h"
+#include "c10d/python_object.h"
 #include "c10d/records.h"
 #include "communicator/process.h"
 #include "interpreter/explanation_dict.h"
@@ -33,13 +43,45 @@ std::optional<std::string> failure_of(const Backend& backend) {
 }
 
 py::dict explain(const Backend& backend, const std::string& collective, int64_t bytes, const std::string& dtype,
-                 const std::string& op, int root, const std::string& codec) {
+                 const std::string& op, int root, const std::string& codec, const std::string& device) {
   const auto explanation = [&] {
-    const WithoutGil without_gil;  // slow at first: it plans and verifies schedules
-    return braid::explain(backend.group(), collective, dtype, op, root, bytes, codec);
+    const WithoutGil
+        without_gil;  // slow at first: it plans and verifies schedules, and measures a device's copies
+    std::optional<DeviceCopies> copies;
+    if (const c10::Device where(device); !where.is_cpu()) {
+      const auto settings = copy_settings_from_env();
+      raise_if_failed(settings.status(), {backend.getRank(), {}});
+      const size_t piece_bytes = codec.empty() ? settings.value().piece_bytes : 0;
+      copies = DeviceCopies{copy_rates(where), static_cast<int64_t>(piece_bytes)};
+    }
+    return braid::explain(backend.group(), collective, dtype, op, root, bytes, codec, copies);
   }();
   raise_if_failed(explanation.status(), {backend.getRank(), {}});
-  return dict_of<py::dict>(explanation.value());
+  auto dict = dict_of<py::dict>(explanation.value());
+  const c10::Device where(device);
+  const auto [by_leg, why] = backend.leg_choice(collective, bytes, dtype, op, where.type());
+  dict["local_leg"] = by_leg;
+  dict["local_leg_reason"] = why;
+  return dict;
+}
+
+using LegTuples = std::map<std::string, std::vector<std::tuple<int64_t, double, double>>>;
+
+LegTable table_of(const LegTuples& tuples) {
+  std::map<std::string, std::vector<LegRow>> rows;
+  for (const auto& [operation, of_operation] : tuples) {
+    for (const auto& [bytes, flat_s, leg_s] : of_operation) rows[operation].push_back({bytes, flat_s, leg_s});
+  }
+  return LegTable(std::move(rows));
+}
+
+// Errors of the function are logged: they are no errors of the operation.
+std::function<void(int)> logging_errors(const py::function& function) {
+  return [function = shared_object(function)](int index) {
+    const py::gil_scoped_acquire gil;
+    const Status thrown = caught("noting the first device", [&] { (*function)(index); });
+    if (!thrown.ok()) log(LogLevel::kWarning, thrown.message());
+  };
 }
 
 // Call it at exit only. Then Python has printed the exception that ended the script, and still remembers it.
@@ -54,6 +96,7 @@ void leave_at_exit() {
   const WithoutGil without_gil;
   Interrupts interrupts;  // Ctrl-C ends the waiting
   leave_all_groups(reason, interrupts.give_up());
+  Courier::end_all();
   wait_for_callbacks(deadline_after(kCallbackTime), interrupts.give_up());
   throw_if_any(interrupts);
 }
@@ -79,6 +122,7 @@ std::pair<bool, std::shared_ptr<MainThreadReturns>> next_signals(int descriptor)
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using braid::adapter::Backend;
+  using braid::adapter::LegTuples;
   py::module_::import("torch._C._distributed_c10d");  // registers the base class
 
   using braid::adapter::BackendOptions;
@@ -97,9 +141,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           "What new_group() calls on ranks that stay outside; they have nothing to do here.")
       .def(
           "stats", [](const Backend& backend) { return braid::adapter::rows_of(backend.group()); },
-          "One dict per collective and family of algorithm, with its counters; see braid.stats().")
+          "One dict per collective and algorithm, with its counters; see braid.stats().")
       .def("explain", &braid::adapter::explain, py::arg("collective"), py::arg("nbytes"),
            py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0, py::arg("codec") = "",
+           py::arg("device") = "cpu",
            "Which algorithm would carry an operation, and why; see braid.Communicator.explain().")
       .def("lossy_allreduce", &Backend::lossy_allreduce, py::arg("tensor"), py::arg("codec"), py::arg("residual"),
            py::arg("seed"), py::arg("options"), py::call_guard<braid::WithoutGil>(),
@@ -108,16 +153,84 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            py::arg("codec"), py::arg("residual"), py::arg("seed"), py::arg("options"),
            py::call_guard<braid::WithoutGil>(),
            "A reduce_scatter between hosts in fewer bytes; see braid.lossy_reduce_scatter().")
+      .def(
+          "use_local_leg",
+          [](Backend& backend, const c10::intrusive_ptr<::c10d::Backend>& local,
+             const c10::intrusive_ptr<::c10d::Backend>& across, const std::string& name,
+             const std::vector<std::string>& devices, const std::vector<int>& hosts, const LegTuples& table,
+             const py::object& coder) {
+            auto encoder = std::make_shared<const braid::adapter::LegCoder>(coder);
+            const braid::WithoutGil without_gil;
+            std::vector<c10::DeviceType> types;
+            for (const std::string& device : devices) types.push_back(c10::Device(device).type());
+            backend.use_local_leg({local, across, name, std::move(types), hosts, braid::adapter::table_of(table),
+                                   std::move(encoder)});
+          },
+          py::arg("local"), py::arg("across"), py::arg("name"), py::arg("devices"), py::arg("hosts"),
+          py::arg("table"), py::arg("coder"),
+          "Lets another backend carry collectives within hosts; see python/braid/_torch/local_leg.py.")
+      .def("say_why_no_leg", &Backend::say_why_no_leg, py::arg("why"),
+           "What explain() says of a group without one.")
+      .def(
+          "at_first_device_call",
+          [](Backend& backend, const py::function& call) {
+            backend.at_first_device_call(braid::adapter::logging_errors(call));
+          },
+          py::arg("call"), "Calls a function once, with the index of the device of the first operation.")
       .def_property_readonly(
           "is_on_several_hosts", [](const Backend& backend) { return backend.group().is_on_several_hosts(); },
           "Whether the ranks are on more than one host. Nothing is encoded where they are all on one.")
       .def(
           "wires", [](const Backend& backend) { return backend.group().describe_wires(); },
           "One line per peer: which wire joins us, and why not a better one.")
+      .def(
+          "topology", [](const Backend& backend) { return backend.group().topology_text(); },
+          "Hosts, latencies and NICs; see braid.Communicator.topology().")
       .def("failure", &braid::adapter::failure_of, "What the group failed with, or None.");
+
+  m.def(
+      "on_derived",
+      [](const py::function& call) {
+        using braid::adapter::BackendConfig;
+        Backend::on_derived([call = braid::adapter::shared_object(call)](const c10::intrusive_ptr<Backend>& made,
+                                                                         const BackendConfig& config) {
+          const py::gil_scoped_acquire gil;
+          (*call)(made, config.store, config.rank, config.size, config.timeout, config.group_id,
+                  config.global_ranks);
+        });
+      },
+      py::arg("call"),
+      "Calls a function with each group that is derived from another one: its backend, store, rank, size, "
+      "timeout, "
+      "name and global ranks.");
+
+  // For plug-ins of devices: the address of a function like Flags::wait.
+  m.def(
+      "offer_flags",
+      [](const std::string& device, uintptr_t wait) {
+        using Wait = decltype(braid::adapter::Flags::wait);
+        braid::adapter::offer_flags(c10::Device(device).type(), {reinterpret_cast<Wait>(wait)});
+      },
+      py::arg("device"), py::arg("wait"));
+
+#ifdef BRAID_TEST_MUTATIONS
+  m.def("mutate",
+        [](int mutation) { braid::adapter::chosen_mutation = static_cast<braid::adapter::Mutation>(mutation); });
+#endif
 
   py::module_::import("atexit").attr("register")(py::cpp_function(&braid::adapter::leave_at_exit));
 
+  m.def(
+      "why_no_path", [](const std::string& device) { return braid::adapter::why_no_path(c10::Device(device)); },
+      py::arg("device"), "Why tensors of a device cannot be moved; \"\" if they can.");
+  m.def(
+      "has_stream_waits",
+      [](const std::string& device) { return braid::adapter::has_flags(c10::Device(device).type()); },
+      py::arg("device"), "Whether wait() lets streams of a device wait, and not the CPU.");
+  m.def(
+      "copied_bytes",
+      [](const std::string& group) { return braid::of_this_process<braid::adapter::CopiedBytes>().of(group); },
+      py::arg("group"), "Bytes that the group of this name has copied down from accelerators, and up to them.");
   m.def("flight_record", &braid::adapter::flight_record,
         "The last operations of this process, in the form of torch's flight recorder.");
   using braid::adapter::MainThreadReturns;
@@ -133,13 +246,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "create_backend",
       [](const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
          const std::string& group_id, const std::vector<int64_t>& global_ranks, const std::string& known_as,
-         const c10::intrusive_ptr<::c10d::Store>& servers,
-         const std::optional<braid::StatedNumbers>& links) -> c10::intrusive_ptr<::c10d::Backend> {
+         const c10::intrusive_ptr<::c10d::Store>& servers, const std::optional<braid::StatedNumbers>& links,
+         const std::string& also_equal) -> c10::intrusive_ptr<::c10d::Backend> {
         return Backend::create({store, rank, size, timeout, group_id, global_ranks, known_as, servers,
-                                braid::stated_links_of(links)});
+                                braid::stated_links_of(links), also_equal});
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("group_id"),
       py::arg("global_ranks"), py::arg("known_as") = "braid", py::arg("servers") = nullptr,
-      py::arg("links") = py::none(), py::call_guard<braid::WithoutGil>(),
+      py::arg("links") = py::none(), py::arg("also_equal") = "", py::call_guard<braid::WithoutGil>(),
       "Forms the group through the store and returns its backend.");
 }

@@ -88,6 +88,7 @@ Backend::Work Backend::allreduce_sparse(TensorList& tensors, const ::c10d::Allre
   exchange.timeout = options.timeout;
   exchange.outputs = equal_blocks(std::as_writable_bytes(std::span(*all)), size_);
   exchange.inline_for = kLookUpEvery;
+  wait_for_courier();
   auto exchanged = group().start(std::move(exchange), true);
   raise_if_failed(exchanged.status(), *members_);
   exchanged.value()->on_done([own, all](const Status&) {});

@@ -7,7 +7,11 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
 
+#include <string>
 #include <utility>
+
+#include "c10d/device.h"
+#include "c10d/staging.h"
 
 namespace braid::adapter {
 namespace {
@@ -37,18 +41,9 @@ std::optional<DType> dtype_of(at::ScalarType type) {
   }
 }
 
-// The bytes of conjugated and negated views differ from their values, so such views need a copy.
-bool in_one_piece(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
-
 void check_writable(const at::Tensor& tensor, const Subject& what) {
   TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "braid ", what,
                     " is written to, but several of its elements share memory (an expanded view); pass a clone()");
-}
-
-Bytes bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
 
 ConstBytes const_bytes_of(const at::Tensor& tensor) {
@@ -68,10 +63,16 @@ void check_tensor(const at::Tensor& tensor, const Subject& what) {
                    " must be a dense tensor, but its layout is ", tensor.is_nested() ? "nested" : "",
                    tensor.is_nested() ? "" : c10::str(tensor.layout()),
                    "; convert it, with to_dense() for instance");
+  if (tensor.is_cpu()) return;
   TORCH_CHECK_TYPE(
-      tensor.device().is_cpu(), "braid ", what, " is on device ", tensor.device(),
-      ", but this backend moves CPU tensors only; pass tensor.cpu(), or name a backend for that device: "
-      "init_process_group(\"cpu:braid,cuda:nccl\")");
+      !tensor.is_meta(), "braid ", what,
+      " is on device meta, where tensors have no data; materialize it first, with to_empty(device=\"cpu\") "
+      "for a module");
+  const std::string why = why_no_path(tensor.device());
+  TORCH_CHECK_TYPE(why.empty(), "braid ", what, " is on device ", tensor.device(),
+                   ", which this backend has no path for (", why,
+                   "); pass tensor.cpu(), or name a backend for "
+                   "that device: init_process_group(\"cpu:braid,cuda:nccl\")");
 }
 
 void check_same_dtype(const at::Tensor& tensor, const at::Tensor& like, const Subject& what) {
@@ -120,44 +121,94 @@ std::optional<at::Tensor> factor_of(const ::c10d::ReduceOp& op, const at::Tensor
                     "torch.distributed._make_nccl_premul_sum(factor)");
   const auto& premul = static_cast<const PremulSupplement&>(*op.supplement_);
   if (!premul.tensor_factor.defined()) return at::scalar_tensor(premul.double_factor, at::kDouble);
-  TORCH_CHECK_VALUE(premul.tensor_factor.is_cpu() && premul.tensor_factor.numel() == 1, "braid ", what,
-                    ": the factor of PREMUL_SUM must be a CPU tensor of one element");
+  const at::Tensor& factor = premul.tensor_factor;
+  TORCH_CHECK_VALUE((factor.is_cpu() || factor.device() == tensor.device()) && factor.numel() == 1, "braid ", what,
+                    ": the factor of PREMUL_SUM must be a tensor of one element, on the CPU or on the device of ",
+                    "the tensor");
   return premul.tensor_factor.reshape({});
+}
+
+// The memory from the first to the last element of a tensor.
+ConstBytes extent_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
+  size_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) last += static_cast<size_t>((tensor.size(i) - 1) * tensor.stride(i));
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), (last + 1) * tensor.element_size()};
 }
 
 bool overlap(ConstBytes a, ConstBytes b) {
   return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
 }
 
+bool in_one_piece(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+Bytes bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.nbytes())};
+}
+
+void scale_by(const at::Tensor& tensor, const at::Tensor& factor) {
+  // torch has no arithmetic on 8-bit floats.
+  tensor.copy_(tensor.element_size() == 1 ? tensor.to(at::kFloat) * factor : tensor * factor);
+}
+
+bool Tensors::staged(const at::Tensor& tensor) {
+  if (tensor.is_cpu() && !staging_) return false;
+  const bool first = !staging_ && kept_.empty() && results_.empty();
+  const c10::Device device = staging_ ? staging_->device() : first ? with_index(tensor.device()) : at::kCPU;
+  TORCH_CHECK_VALUE(tensor.device() == device, "braid: one operation got tensors on ", device, " and on ",
+                    tensor.device(), "; move them all to one device");
+  if (first) follow(device);
+  if (factor_) staging_->scale_inputs(*std::exchange(factor_, std::nullopt));
+  return true;
+}
+
+void Tensors::follow(c10::Device device) { staging_ = std::make_shared<Staging>(device); }
+
 at::Tensor Tensors::copy_of(const at::Tensor& tensor) const {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor copy = tensor.new_empty(tensor.sizes());
-  // torch has no arithmetic on 8-bit floats.
-  copy.copy_(!factor_                     ? tensor
-             : tensor.element_size() == 1 ? tensor.to(at::kFloat) * *factor_
-                                          : tensor * *factor_);
+  copy.copy_(tensor);
+  if (factor_) scale_by(copy, *factor_);
   return copy;
 }
 
 ConstBytes Tensors::read(const at::Tensor& tensor) {
+  if (staged(tensor)) return staging_->read(tensor);
   if (factor_ || !in_one_piece(tensor)) return read_copy(tensor);
   kept_.push_back(tensor);
   return const_bytes_of(tensor);
 }
 
 ConstBytes Tensors::read_copy(const at::Tensor& tensor) {
+  if (staged(tensor)) return staging_->read(tensor);
   kept_.push_back(copy_of(tensor));
   return const_bytes_of(kept_.back());
 }
 
 Bytes Tensors::write(const at::Tensor& tensor, const Subject& what) {
   check_writable(tensor, what);
+  if (staged(tensor)) {
+    results_.push_back(tensor);
+    return staging_->write(tensor);
+  }
   return add_result(tensor, in_one_piece(tensor) ? tensor : tensor.new_empty(tensor.sizes()));
 }
 
 Bytes Tensors::update(const at::Tensor& tensor, const Subject& what) {
   check_writable(tensor, what);
+  if (staged(tensor)) {
+    results_.push_back(tensor);
+    return staging_->update(tensor);
+  }
   return add_result(tensor, !factor_ && in_one_piece(tensor) ? tensor : copy_of(tensor));
+}
+
+Bytes Tensors::change(const at::Tensor& tensor) {
+  if (staged(tensor)) return staging_->change(tensor);
+  kept_.push_back(tensor);
+  return bytes_of(tensor);
 }
 
 Bytes Tensors::add_result(const at::Tensor& tensor, at::Tensor stand_in) {

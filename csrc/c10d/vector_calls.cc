@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls of calls.h on one vector: all_reduce, broadcast, reduce, and the barrier.
 #include <c10/util/Exception.h>
 
 #include "c10d/calls.h"
+#include "c10d/device.h"
 
 namespace braid::adapter {
 namespace {
@@ -67,6 +69,10 @@ Call call_barrier(const ::c10d::BarrierOptions& options) {
   Call call = begin_call(OpType::BARRIER, "barrier", CollectiveKind::kBarrier, options);
   call.operation.inputs = {ConstBytes()};
   call.operation.outputs = {Bytes()};
+  // As with NCCL, all ranks' streams have come here when it ends.
+  if (options.device && !options.device->is_cpu() && why_no_path(*options.device).empty()) {
+    call.tensors.follow(*options.device);
+  }
   return call;
 }
 

@@ -56,7 +56,7 @@ bool Work::settle_if_done() const {
   return true;
 }
 
-bool Work::isCompleted() { return settle_if_done(); }
+bool Work::isCompleted() { return settle_if_done() && (completion_->error() || completion_->landed()); }
 
 bool Work::isSuccess() const { return exception() == nullptr; }
 
@@ -79,6 +79,11 @@ bool Work::wait(std::chrono::milliseconds timeout) {
               " was started before this process was forked and cannot be waited for in the child");
   {
     const WithoutGil without_gil;
+    if (completion_->is_gated() && timeout == kNoTimeout && !started_->done()) {
+      if (const auto group = group_.lock()) raise_if_failed(group->failure(), *members_);
+      completion_->join_stream();
+      return true;
+    }
     Interrupts interrupts;
     static_cast<void>(wait_looking_up(*started_, deadline_after(timeout), interrupts.give_up()));
     throw_if_any(interrupts);  // the operation goes on
@@ -89,6 +94,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
       raise_if_failed({Code::kTimeout, text}, *members_);
     }
     completion_->wait_for_futures();
+    completion_->join_stream();
   }
   if (const auto error = completion_->error()) std::rethrow_exception(error);
   return true;

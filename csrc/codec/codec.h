@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lossy codecs: they encode a run of floats in fewer bytes. They also return the loss, which the caller adds next
 // time (error feedback: Seide et al. 2014; Karimireddy et al. 2019). One encoded run is a *message*;
-// docs/codecs.md has a full dump of each kind.
+// docs/codecs.md has a full dump of each layout.
 #pragma once
 
 #include <cstddef>

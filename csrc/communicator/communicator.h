@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/feed.h"
 #include "base/interruptible_wait.h"
 #include "base/span.h"
 #include "base/store.h"
@@ -50,12 +51,15 @@ struct Operation {
   // After this time in the calling thread, the operation is handed to the progress thread; 0: never. It is made
   // for callers that must do other things now and then: Python must handle signals.
   milliseconds inline_for{0};
+  // Set if the inputs come while the operation runs: it reads what has arrived, and tells what is settled. It must
+  // stay valid until the work is done. Not for lossy operations.
+  Feed* feed = nullptr;
 };
 
-// Counters of one group and collective, by family; messages are "send" and "recv".
+// Counters of one group and collective, by algorithm; messages are "send" and "recv".
 struct OperationStats {
   std::string collective;
-  std::string family;
+  std::string algorithm;
   uint64_t calls = 0;
   uint64_t bytes = 0;      // total size of all operations
   uint64_t min_bytes = 0;  // smallest and largest operation
@@ -85,7 +89,7 @@ struct Waits {
 template <class Visit>
 void for_each_field(const OperationStats& stats, Visit&& visit) {
   visit("collective", stats.collective);
-  visit("family", stats.family);
+  visit("algorithm", stats.algorithm);
   visit("calls", stats.calls);
   visit("bytes", stats.bytes);
   visit("min_bytes", stats.min_bytes);
@@ -138,10 +142,10 @@ class Communicator {
 
   virtual std::vector<OperationStats> stats() const = 0;
   virtual Waits waits() const = 0;
-  // Which family would carry an operation of `bytes`, and why. `bytes`: the size of the vector, or of all blocks
+  // Which algorithm would carry an operation of `bytes`, and why. `bytes`: the size of the vector, or of all blocks
   // together on a rank that has them all. Asks no other rank, starts nothing, and works in a failed group.
   //
-  // The family is exactly the one that start() takes. It is chosen for the next power of two of `bytes`. It is
+  // The algorithm is exactly the one that start() takes. It is chosen for the next power of two of `bytes`. It is
   // chosen for the smallest size if ranks may not know each other's sizes (all_to_all, gather, scatter). The
   // reason has the times of that size, but the predicted times are for `bytes`. So a runner-up may have a shorter
   // predicted time.

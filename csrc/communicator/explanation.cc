@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/explanation.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "base/dtype.h"
 #include "communicator/checks.h"
@@ -26,6 +29,10 @@ std::vector<double> parts_of(const std::vector<uint64_t>& shares) {
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
   for (double& part : parts) part /= sum;
   return parts;
+}
+
+std::string microseconds(double seconds) {
+  return std::to_string(static_cast<int64_t>(std::ceil(1e6 * seconds))) + " us";
 }
 
 template <class Explain>
@@ -60,7 +67,7 @@ Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType 
   const Choice& choice = made.value();
   const Schedule& schedule = choice.schedule->schedule();
   return Explanation{std::string(name_of(kind)),
-                     choice.family,
+                     choice.algorithm,
                      choice.predicted_s,
                      choice.runners_up,
                      choice.reason,
@@ -69,12 +76,40 @@ Result<Explanation> explain(Tuner& tuner, int ranks, CollectiveKind kind, DType 
                      choice.chunk_bytes > 0 ? segments_of(schedule, bytes, choice.chunk_bytes) : 1};
 }
 
+Explanation with_copies(Explanation explanation, const DeviceCopies& copies, int ranks, Node root, int64_t bytes) {
+  const CollectiveKind kind = collective_from_name(explanation.collective).value_or(CollectiveKind::kBarrier);
+  if (kind == CollectiveKind::kBarrier) return explanation;
+  const Collective collective{kind, ranks, has_root(kind) ? root : 0};
+  const int chunks = is_vector(kind) ? 1 : ranks;
+  int down = 0, up = 0;
+  for (Node rank = 0; rank < ranks; ++rank) {
+    down = std::max(down, input_chunks(collective, chunks, rank));
+    up = std::max(up, output_chunks(collective, chunks, rank));
+  }
+  const double down_s = copies.rates.down.of(bytes * down / chunks);
+  const double up_s = copies.rates.up.of(bytes * up / chunks);
+  const int64_t pieces =
+      copies.piece_bytes > 0 ? std::max<int64_t>(1, (bytes + copies.piece_bytes - 1) / copies.piece_bytes) : 1;
+  const auto with = [&](double network_s) {
+    const double longest_s = std::max({down_s, network_s, up_s});
+    return longest_s + (down_s + network_s + up_s - longest_s) / static_cast<double>(pieces);
+  };
+  explanation.copies_s = down_s + up_s;
+  explanation.predicted_s = with(explanation.predicted_s);
+  for (Candidate& candidate : explanation.runners_up) candidate.predicted_s = with(candidate.predicted_s);
+  explanation.reason += "; with " + microseconds(explanation.copies_s) + " of copies to and from the device";
+  return explanation;
+}
+
 Result<Explanation> explain(Communicator& group, const std::string& collective, const std::string& dtype,
-                            const std::string& op, Node root, int64_t bytes, const std::string& codec) {
-  return explain_names(collective, dtype, op, codec,
-                       [&](auto kind, auto element, auto reduction, const auto& with) {
-                         return group.explain(kind, element, reduction, root, bytes, with);
-                       });
+                            const std::string& op, Node root, int64_t bytes, const std::string& codec,
+                            const std::optional<DeviceCopies>& device) {
+  auto explained =
+      explain_names(collective, dtype, op, codec, [&](auto kind, auto element, auto reduction, const auto& with) {
+        return group.explain(kind, element, reduction, root, bytes, with);
+      });
+  if (!device || !explained.ok()) return explained;
+  return with_copies(std::move(explained).value(), *device, group.ranks(), root, bytes);
 }
 
 Result<Explanation> explain(Tuner& tuner, const std::string& collective, const std::string& dtype,

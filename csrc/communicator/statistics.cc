@@ -29,11 +29,11 @@ double Histogram::percentile(double share) const {
   return 0;
 }
 
-Statistics::Row& Statistics::row(std::string_view name, const std::string& family) {
+Statistics::Row& Statistics::row(std::string_view name, const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  Row& row = rows_[{std::string(name), family}];
+  Row& row = rows_[{std::string(name), algorithm}];
   row.sums.collective = name;
-  row.sums.family = family;
+  row.sums.algorithm = algorithm;
   return row;
 }
 

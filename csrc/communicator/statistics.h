@@ -29,15 +29,15 @@ class Histogram {
   double longest_ = 0;
 };
 
-// Counts finished operations by name and family. Thread safe.
+// Counts finished operations by name and algorithm. Thread safe.
 class Statistics {
  public:
   struct Row {
     OperationStats sums;
     Histogram durations;
   };
-  // The row of a name and family. The first call makes it. The reference stays valid.
-  Row& row(std::string_view name, const std::string& family);
+  // The row of a name and algorithm. The first call makes it. The reference stays valid.
+  Row& row(std::string_view name, const std::string& algorithm);
   void record(Row& row, uint64_t bytes, double seconds);
   std::vector<OperationStats> snapshot() const;  // rows without calls are left out
 

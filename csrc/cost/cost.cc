@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cost/chunk_sizes.h"
 #include "cost/port.h"
 #include "schedule/order.h"
 
@@ -24,7 +25,7 @@ class Prediction {
         order_(order),
         topology_(topology),
         rates_(rates),
-        offsets_(chunk_offsets(schedule, bytes)),
+        sizes_(schedule, bytes),
         ports_(schedule.programs.size()),
         start_s_(schedule.programs.size(), 0),
         arrived_s_(schedule.programs.size(), 0) {
@@ -170,7 +171,7 @@ class Prediction {
     return most_s;
   }
 
-  // Bytes of the message, by the sender's ref. If a node has only one block, its chunk 0 is that node's block.
+  // Bytes of the message, by the sender's ref.
   double size_of(const Message& message) const {
     const Step& step = schedule_.programs[message.from.node][message.from.round][message.from.step];
     return size_of(message.from.node, step.target);
@@ -193,14 +194,7 @@ class Prediction {
     });
   }
 
-  double size_of(Node node, const Ref& ref) const {
-    int first = ref.first;
-    CollectiveKind kind = schedule_.collective.kind;
-    bool own_input = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather;
-    bool own_output = kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kScatter;
-    if ((own_input && ref.buffer == Buffer::kInput) || (own_output && ref.buffer == Buffer::kOutput)) first = node;
-    return static_cast<double>(offsets_[first + ref.count] - offsets_[first]);
-  }
+  double size_of(Node node, const Ref& ref) const { return sizes_.of(node, ref); }
 
   void move(const Message& message) {
     if (is_never_sent(message)) return;
@@ -240,7 +234,7 @@ class Prediction {
   const Order& order_;
   const Topology& topology_;
   const Rates& rates_;
-  std::vector<int64_t> offsets_;
+  const ChunkSizes sizes_;
   std::array<std::vector<double>, 2> slowdown_;  // per node: the host's use of the NIC divided by the node's
   std::vector<std::vector<Port>> ports_;         // per node and round
   std::vector<double> start_s_;                  // per node, when its current round began

@@ -24,6 +24,10 @@ Result<Driver> Driver::open(const std::string& library) {
   if (driver.member == nullptr) missing = name;
   BRAID_CUDA_ENTRY_POINTS(BRAID_CUDA_FIND)
 #undef BRAID_CUDA_FIND
+#define BRAID_CUDA_LOOK(member, name, ...) \
+  driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(handle, name));
+  BRAID_CUDA_OPTIONAL_ENTRY_POINTS(BRAID_CUDA_LOOK)
+#undef BRAID_CUDA_LOOK
   if (missing != nullptr) return none(library + " has no " + missing);
   if (const CuResult result = driver.init(0); result != 0) {
     return none(driver.check("cuInit", result).message());

@@ -16,12 +16,17 @@ using CuContext = void*;
 using CuModule = void*;
 using CuFunction = void*;
 using CuStream = void*;
+using CuEvent = void*;
 using CuAddress = unsigned long long;
 
 // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT and so on.
 inline constexpr int kMultiprocessorCount = 16;
 inline constexpr int kCapabilityMajor = 75;
 inline constexpr int kCapabilityMinor = 76;
+// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
+inline constexpr int kPointerDevice = 9;
+// CU_MEMHOSTALLOC_PORTABLE, CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING.
+inline constexpr unsigned kPortable = 1, kNonBlocking = 1, kWithoutTiming = 2;
 
 // The entry points that are used: the member's name, the library's, and the arguments.
 #define BRAID_CUDA_ENTRY_POINTS(X)                                                                              \
@@ -41,7 +46,27 @@ inline constexpr int kCapabilityMinor = 76;
   X(get_function, "cuModuleGetFunction", CuFunction*, CuModule, const char*)                                    \
   X(launch, "cuLaunchKernel", CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
     CuStream, void**, void**)                                                                                   \
-  X(set_bytes, "cuMemsetD8Async", CuAddress, unsigned char, size_t, CuStream)
+  X(set_bytes, "cuMemsetD8Async", CuAddress, unsigned char, size_t, CuStream)                                   \
+  X(finish_context, "cuCtxSynchronize")                                                                         \
+  X(pointer_attribute, "cuPointerGetAttribute", void*, int, CuAddress)                                          \
+  X(take_memory, "cuMemAlloc_v2", CuAddress*, size_t)                                                           \
+  X(free_memory, "cuMemFree_v2", CuAddress)                                                                     \
+  X(take_pinned, "cuMemHostAlloc", void**, size_t, unsigned)                                                    \
+  X(free_pinned, "cuMemFreeHost", void*)                                                                        \
+  X(copy_down, "cuMemcpyDtoHAsync_v2", void*, CuAddress, size_t, CuStream)                                      \
+  X(copy_up, "cuMemcpyHtoDAsync_v2", CuAddress, const void*, size_t, CuStream)                                  \
+  X(make_stream, "cuStreamCreate", CuStream*, unsigned)                                                         \
+  X(finish_stream, "cuStreamSynchronize", CuStream)                                                             \
+  X(stream_waits, "cuStreamWaitEvent", CuStream, CuEvent, unsigned)                                             \
+  X(is_capturing, "cuStreamIsCapturing", CuStream, int*)                                                        \
+  X(make_event, "cuEventCreate", CuEvent*, unsigned)                                                            \
+  X(record_event, "cuEventRecord", CuEvent, CuStream)                                                           \
+  X(end_event, "cuEventDestroy_v2", CuEvent)
+
+// The same for entry points that an older library may lack. Their members are null then.
+#define BRAID_CUDA_OPTIONAL_ENTRY_POINTS(X)                                        \
+  X(wait_value, "cuStreamWaitValue32_v2", CuStream, CuAddress, unsigned, unsigned) \
+  X(host_address, "cuMemHostGetDevicePointer_v2", CuAddress*, void*, unsigned)
 
 class Driver {
  public:
@@ -57,6 +82,7 @@ class Driver {
 
 #define BRAID_CUDA_MEMBER(member, name, ...) CuResult (*member)(__VA_ARGS__) = nullptr;
   BRAID_CUDA_ENTRY_POINTS(BRAID_CUDA_MEMBER)
+  BRAID_CUDA_OPTIONAL_ENTRY_POINTS(BRAID_CUDA_MEMBER)
 #undef BRAID_CUDA_MEMBER
 
  private:

@@ -40,6 +40,7 @@ Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {
   if (!tcp_) {
     TcpOptions tcp;
     tcp.interface = options_.interface;
+    tcp.ports = options_.ports;
     tcp.reach = options_.reach;
     tcp.connections = options_.tcp_connections;
     tcp.peer_timeout = options_.peer_timeout;

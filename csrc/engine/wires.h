@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wires of this build.
+// The list of all kinds of wires of this build. What a group keeps of its wires is in rendezvous/rendezvous.h.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,7 @@ constexpr size_t kReadAtOnce = size_t{8} << 20;
 
 BoardExecution::BoardExecution(std::shared_ptr<const VerifiedSchedule> schedule, const BoardPlan& plan, Node node,
                                Operands operands, shm::Board& board, uint64_t digest, Pool& pool,
-                               SharedWorkspace& workspace, bool has_posted)
+                               BoardWorkspace& workspace, bool has_posted)
     : verified_(std::move(schedule)),
       plan_(plan),
       node_(node),
@@ -72,6 +72,8 @@ bool BoardExecution::advance() {
     if (!posting_) {
       posting_ = true;
       ++turn_;
+      // Lent memory is not settled before the end: peers read it.
+      if (operands_.feed != nullptr && !lent_) operands_.feed->settle(layout_.covered(oldest()));
       board_.begin_round();
     } else {
       posting_ = false;
@@ -98,6 +100,7 @@ bool BoardExecution::settled() const {
 
 bool BoardExecution::post_turn() {
   for (; segment_ <= newest(); ++segment_, step_ = 0, bounced_.clear()) {
+    if (operands_.feed != nullptr && lacks_input()) return false;
     const Round& round = round_of(segment_);
     for (; step_ < round.size(); ++step_) {
       if (round[step_].op == Op::kSend && !post(round[step_])) return false;
@@ -265,7 +268,7 @@ std::string BoardExecution::waiting_for(size_t most) const {
     for (const Node peer : waiting_peers()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(peer);
     return "rank " + ranks + " to read what was lent";
   }
-  if (posting_) return "room on the board";
+  if (posting_) return lacks_input() ? "its own inputs" : "room on the board";
   std::string text;
   for (size_t i = collected_; awaiting_ && i < awaited_.size(); ++i) {
     if (i - collected_ == most) return text + ", ...";
@@ -277,6 +280,7 @@ std::string BoardExecution::waiting_for(size_t most) const {
 
 std::vector<Node> BoardExecution::waiting_peers() const {
   std::vector<Node> peers;
+  if (turn_ < turns_ && lacks_input()) return peers;
   if (posting_) {
     for (Node node = 0; node < board_.ranks(); ++node) {
       if (node != node_ && !board_.has_taken_all(node)) peers.push_back(node);

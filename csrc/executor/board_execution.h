@@ -17,7 +17,7 @@
 namespace braid {
 
 // Working memory of a run. It is reused by the next run, so that small operations need not allocate it again.
-struct SharedWorkspace {
+struct BoardWorkspace {
   struct Awaited {  // a message that the current round needs
     const Step* step = nullptr;
     Node from = -1;
@@ -42,7 +42,7 @@ class BoardExecution {
   // SingleRound has already posted the messages of this node.
   // REQUIRES: a possible plan of this schedule; operands that match the schedule's collective on `node`.
   BoardExecution(std::shared_ptr<const VerifiedSchedule> schedule, const BoardPlan& plan, Node node,
-                 Operands operands, shm::Board& board, uint64_t digest, Pool& pool, SharedWorkspace& workspace,
+                 Operands operands, shm::Board& board, uint64_t digest, Pool& pool, BoardWorkspace& workspace,
                  bool has_posted = false);
   BoardExecution(const BoardExecution&) = delete;
   BoardExecution& operator=(const BoardExecution&) = delete;
@@ -60,8 +60,8 @@ class BoardExecution {
   std::string missing_with(Node peer) const;
 
  private:
-  using Awaited = SharedWorkspace::Awaited;
-  using Bounced = SharedWorkspace::Bounced;
+  using Awaited = BoardWorkspace::Awaited;
+  using Bounced = BoardWorkspace::Bounced;
 
   bool lends() const { return plan_.lend_from != Layout::kNever; }
   // True once no peer reads the operands' memory.
@@ -71,6 +71,8 @@ class BoardExecution {
   int64_t newest() const;
   const Round& round_of(int64_t segment) const;
   size_t round_index(int64_t segment) const { return static_cast<size_t>(turn_ - segment * plan_.stride); }
+  // True if the turn cannot go on because inputs of this rank have not arrived.
+  bool lacks_input() const { return posting_ && round_index(segment_) == 0 && !layout_.has_input(segment_); }
   bool post_turn();
   bool post(const Step& step);
   bool receive_turn();

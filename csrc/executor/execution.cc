@@ -83,7 +83,12 @@ bool Execution::advance() {
   while (moved && segments_left_ > 0 && status_.ok()) {
     moved = false;
     for (Lane& lane : lanes_) {
-      if (lane.active()) moved |= advance_lane(lane);
+      if (lane.active()) {
+        moved |= advance_lane(lane);
+      } else if (can_start()) {
+        start_segment(lane);
+        moved = true;
+      }
     }
   }
   return segments_left_ == 0 || !status_.ok();
@@ -107,13 +112,22 @@ bool Execution::advance_lane(Lane& lane) {
   }
   --segments_left_;
   start_segment(lane);
+  if (operands_.feed != nullptr) tell_settled();
   return true;
+}
+
+void Execution::tell_settled() const {
+  int64_t first_open = next_segment_;
+  for (const Lane& lane : lanes_) {
+    if (lane.active()) first_open = std::min(first_open, lane.segment);
+  }
+  operands_.feed->settle(layout_.covered(first_open));
 }
 
 void Execution::start_segment(Lane& lane) {
   lane.round = 0;
   lane.posted = lane.finished = 0;
-  if (next_segment_ == layout_.segments()) {
+  if (!can_start()) {
     lane.segment = -1;
     return;
   }
@@ -238,6 +252,7 @@ Status Execution::run_reduce(Lane& lane, const Step& step, size_t index, size_t&
 }
 
 std::string Execution::waiting_for(size_t most) const {
+  if (next_segment_ < layout_.segments() && !layout_.has_input(next_segment_)) return "its own inputs";
   std::string text;
   size_t listed = 0;
   for (const Lane& lane : lanes_) {

@@ -66,7 +66,10 @@ class Execution {
   };
 
   bool advance_lane(Lane& lane);  // true if the lane moved
+  // Leaves the lane idle if no segment is left, or if the inputs of the next one have not arrived.
   void start_segment(Lane& lane);
+  bool can_start() const { return next_segment_ < layout_.segments() && layout_.has_input(next_segment_); }
+  void tell_settled() const;
   void post_round(Lane& lane);
   void post_receive(Lane& lane, const Step& step, Node from, int32_t message, Bytes into);
   Status collect(Lane& lane, bool& complete);

@@ -41,6 +41,7 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     const auto see = [&](ConstBytes block) {
       if (is_whole(block.size())) {
         segments_ = 1;
+        any_whole_ = true;
       } else {
         longest = std::max(longest, block.size());
       }
@@ -54,6 +55,12 @@ Layout::Layout(const Schedule& schedule, const Operands& operands, size_t chunk_
     }
     scratch_bytes_ = grain_bytes_ * static_cast<size_t>(schedule.chunks);
   }
+}
+
+size_t Layout::covered(int64_t count) const {
+  if (count == 0) return 0;
+  const bool all = any_whole_ || count >= segments_;
+  return all ? Feed::kAll : grain_bytes_ * static_cast<size_t>(count);
 }
 
 size_t Layout::block_bytes(const Ref& ref) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/feed.h"
 #include "base/span.h"
 #include "codec/lossy.h"
 #include "schedule/schedule.h"
@@ -24,6 +25,7 @@ struct Operands {
   std::vector<Bytes> outputs;
   size_t bytes = 0;  // size of the vector on an aggregator, which has no blocks
   std::optional<Lossy> lossy = std::nullopt;
+  Feed* feed = nullptr;  // null: all inputs are there
 };
 
 // True if a node's program needs scratch memory.
@@ -44,6 +46,12 @@ class Layout {
   int64_t segments() const { return segments_; }
   // True if the vector or block of `ref` is not cut.
   bool is_whole(const Ref& ref) const { return is_whole(block_bytes(ref)); }
+  // The bytes of each block that the first `count` segments cover; Feed::kAll if they cover all.
+  size_t covered(int64_t count) const;
+  // True if the inputs of a segment have arrived.
+  bool has_input(int64_t segment) const {
+    return operands_.feed == nullptr || operands_.feed->arrived() >= covered(segment + 1);
+  }
   // The scratch memory that one segment needs at most.
   size_t scratch_bytes() const { return scratch_bytes_; }
 
@@ -69,6 +77,7 @@ class Layout {
   const Operands& operands_;
   const bool vector_;
   const size_t whole_from_;
+  bool any_whole_ = false;
   size_t grain_bytes_ = 0;  // bytes of the vector, or of each block, in one segment
   size_t total_bytes_ = 0;  // vector collectives
   int64_t segments_ = 0;

@@ -12,6 +12,20 @@
 namespace braid {
 namespace {
 
+// While it lives, inputs that arrive ring the bell.
+class Listening {
+ public:
+  Listening(Feed* feed, DoorbellWord& bell) : feed_(feed) {
+    if (feed_ != nullptr) feed_->listen([&bell] { ring(bell); });
+  }
+  ~Listening() {
+    if (feed_ != nullptr) feed_->listen(nullptr);
+  }
+
+ private:
+  Feed* const feed_;
+};
+
 Status run_node(Node node, Execution& execution, Mailbox& mailbox, DoorbellWord& bell, Deadline deadline) {
   Waiter waiter(bell);
   while (true) {
@@ -99,6 +113,7 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
     Status outcome;
     const Status thrown = caught("rehearsing", [&] {
       Pool pool(0);
+      const Listening listening(all[i].feed, bells[i]);
       Execution execution(schedule, node, all[i], *mailboxes[i], 1, pool, options.execution);
       const Status broke =
           caught("rehearsing", [&] { outcome = run_node(node, execution, *mailboxes[i], bells[i], deadline); });
@@ -111,9 +126,9 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
   });
 }
 
-Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                       const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
-                       size_t lend_from) {
+Status rehearse_on_boards(const std::shared_ptr<const VerifiedSchedule>& schedule,
+                          const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
+                          size_t lend_from) {
   const int nodes = schedule->schedule().nodes();
   const std::vector<Operands> all = with_aggregators(schedule->schedule(), operands);
   const bool lends = lend_from != Layout::kNever;
@@ -126,7 +141,8 @@ Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
   return on_threads(nodes, [&](Node node) {
     const auto i = static_cast<size_t>(node);
     Pool pool(0);
-    SharedWorkspace workspace;
+    BoardWorkspace workspace;
+    const Listening listening(all[i].feed, boards.bell(node));
     BoardExecution execution(schedule, plan, node, all[i], boards[node], 1, pool, workspace);
     return run_shared(node, execution, boards.bell(node), deadline);
   });

@@ -26,8 +26,8 @@ Status rehearse(const std::shared_ptr<const VerifiedSchedule>& schedule, const s
 // As rehearse(), over boards in shared memory. Each board has a bounce buffer of `bounce_bytes`. Vectors and
 // blocks of `lend_from` bytes and more are lent, if the plan allows it. kUnsupported if the schedule cannot run
 // over such boards.
-Status rehearse_shared(const std::shared_ptr<const VerifiedSchedule>& schedule,
-                       const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
-                       size_t lend_from = Layout::kNever);
+Status rehearse_on_boards(const std::shared_ptr<const VerifiedSchedule>& schedule,
+                          const std::vector<Operands>& operands, size_t bounce_bytes, milliseconds timeout,
+                          size_t lend_from = Layout::kNever);
 
 }  // namespace braid

@@ -14,7 +14,9 @@
 namespace braid {
 namespace {
 
-constexpr size_t kChunkBytes = 256 * 1024;  // default, for operations that boards cannot carry
+// The chunk size where the tuner states none. It states none for groups with boards. There it counts for the
+// operations that boards cannot carry.
+constexpr size_t kChunkBytes = 256 * 1024;
 
 }  // namespace
 
@@ -50,6 +52,7 @@ Status AlgorithmChoice::learn(bool again, Deadline deadline, const GiveUp& give_
     return {Code::kInvalidArgument, "BRAID_LINKS=" + member_.options.links + ": nobody has read that file"};
   }
   Topology topology(wires_.hosts, link_inside({wires_.board != nullptr, wires_.ranks_per_core}), kBetweenHosts);
+  if (wires_.board) topology.set_work(wires_.memory);
   if (!again) is_on_several_hosts_ = topology.host_count() > 1;
   if (topology.host_count() > 1) {
     pace_peers(nullptr);
@@ -65,7 +68,7 @@ Status AlgorithmChoice::learn(bool again, Deadline deadline, const GiveUp& give_
   const std::lock_guard lock(mutex_);
   tuner_ = std::move(made).value();
   last_route_ = {};
-  if (again) plan_.fetch_add(1, std::memory_order_release);
+  if (again) epoch_.fetch_add(1, std::memory_order_release);
   return {};
 }
 
@@ -80,7 +83,6 @@ void AlgorithmChoice::limit_credit(const Topology& topology) {
   mailbox_.set_credit(static_cast<size_t>(bytes));
 }
 
-// Limits sends to the measured rates of both NICs. Null removes the limit, to measure the links.
 void AlgorithmChoice::pace_peers(const Topology* topology) {
   for (Node peer = 0; peer < member_.nodes; ++peer) {
     if (peer == member_.rank) continue;
@@ -102,18 +104,18 @@ Result<const Route*> AlgorithmChoice::route_for(const Operation& operation) {
                        codec_number(operation.lossy),
                        agreed_bytes(operation)};
   std::shared_ptr<Tuner> tuner;
-  int plan = 0;
+  int epoch = 0;
   {
     const std::lock_guard lock(mutex_);
     if (last_route_.route != nullptr && last_route_.key == asked) return last_route_.route;
     tuner = tuner_;
-    plan = plan_.load(std::memory_order_relaxed);
+    epoch = epoch_.load(std::memory_order_relaxed);
   }
   const Collective collective{operation.kind, member_.ranks, asked.root};
   const std::optional<Codec> codec = operation.lossy ? std::optional(operation.lossy->codec) : std::nullopt;
   auto choice = tuner->choose(collective, operation.dtype, operation.op, asked.bytes, codec);
   if (!choice.ok()) return choice.status();
-  const SchedulePtr& schedule = choice.value()->schedule;
+  const VerifiedSchedulePtr& schedule = choice.value()->schedule;
 
   const std::lock_guard lock(mutex_);
   const std::tuple key(schedule.get(), choice.value()->chunk_bytes, asked.codec);
@@ -121,18 +123,19 @@ Result<const Route*> AlgorithmChoice::route_for(const Operation& operation) {
   if (found == routes_.end()) {
     Route route;
     route.schedule = schedule;
-    route.plan = plan;
+    route.epoch = epoch;
     const auto chunk_bytes = static_cast<size_t>(choice.value()->chunk_bytes);
     route.chunk_bytes = chunk_bytes > 0 ? chunk_bytes : kChunkBytes;
-    const std::string& family = schedule->schedule().family;
-    route.counters = &statistics_.row(name_of(operation.kind), codec ? family + " " + to_text(*codec) : family);
+    const std::string& algorithm = schedule->schedule().algorithm;
+    route.counters =
+        &statistics_.row(name_of(operation.kind), codec ? algorithm + " " + to_text(*codec) : algorithm);
     if (wires_.board) {
       const Host host{wires_.board->bounce_bytes(), wires_.ranks_per_core > 1, wires_.readable};
       route.board = plan_for_boards(*schedule, host);
     }
     found = routes_.emplace(key, std::move(route)).first;  // last, so that an exception leaves no partial route
   }
-  if (plan == plan_.load(std::memory_order_relaxed)) last_route_ = {asked, &found->second};
+  if (epoch == epoch_.load(std::memory_order_relaxed)) last_route_ = {asked, &found->second};
   return &found->second;
 }
 

@@ -35,8 +35,8 @@ class AlgorithmChoice {
   Status learn(bool again, Deadline deadline, const GiveUp& give_up = {});
 
   bool is_on_several_hosts() const { return is_on_several_hosts_; }
-  // The number of the plan. It grows when the ranks plan anew, on all ranks between the same two collectives.
-  int plan() const { return plan_.load(std::memory_order_acquire); }
+  // How often the ranks have planned anew (replan.h). It grows on all ranks between the same two collectives.
+  int epoch() const { return epoch_.load(std::memory_order_acquire); }
   std::shared_ptr<Tuner> tuner() const;
   // The route of an operation. It lives as long as this object.
   Result<const Route*> route_for(const Operation& operation);
@@ -46,7 +46,9 @@ class AlgorithmChoice {
  private:
   // The links between the hosts: stated, remembered, measured now, or assumed.
   Result<Topology> learn_links(bool again, Deadline deadline, const GiveUp& give_up);
+  // Sets how many bytes may be under way to this rank's NIC.
   void limit_credit(const Topology& topology);
+  // Limits sends to the measured rates of both NICs. Null removes the limit, to measure the links.
   void pace_peers(const Topology* topology);
 
   const Member& member_;
@@ -54,7 +56,7 @@ class AlgorithmChoice {
   Mailbox& mailbox_;
   Statistics& statistics_;
   bool is_on_several_hosts_ = false;  // set by the first learn()
-  std::atomic<int> plan_{0};          // written with mutex_ held
+  std::atomic<int> epoch_{0};         // written with mutex_ held
 
   mutable std::mutex mutex_;
   std::shared_ptr<Tuner> tuner_;

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "base/caught.h"
-#include "group/intent.h"
+#include "group/signature.h"
 
 namespace braid {
 namespace {
 
-// How many polls without progress lie between two comparisons of intents with the other ranks.
+// How many polls without progress lie between two comparisons of signatures with the other ranks.
 constexpr unsigned kLookEvery = 64;
 
 }  // namespace
@@ -21,7 +21,7 @@ CollectiveTask::CollectiveTask(TaskContext& group, uint64_t sequence, Operation 
       operation_(std::move(operation)),
       bytes_(memory_bytes(operation_)),
       route_(&route),
-      intent_(intent_for(operation_, route)),
+      signature_(signature_for(operation_, route)),
       started_(started),
       deadline_(deadline) {}
 
@@ -35,7 +35,7 @@ Work::Describe description_of(const Operation& operation, size_t bytes, const Ro
     text += std::string(name_of(dtype)) + ", " + std::to_string(bytes) + " bytes, ";
     if (has_root(kind)) text += "root " + std::to_string(root) + ", ";
     if (lossy) text += to_text(lossy->codec) + ", ";
-    return text + schedule->schedule().family + ")";
+    return text + schedule->schedule().algorithm + ")";
   };
 }
 
@@ -47,11 +47,11 @@ void CollectiveTask::make_work() {
 Status CollectiveTask::begin() {
   if (!begun_) begun_ = Clock::now();
   stall_.begin(*begun_, group_.member.options.stall_notice);
-  if (route_->plan != group_.choice.plan()) {  // all ranks have planned anew since start()
+  if (route_->epoch != group_.choice.epoch()) {  // all ranks have planned anew since start()
     const auto route = group_.choice.route_for(operation_);
     if (!route.ok()) return route.status();
     route_ = route.value();
-    intent_ = intent_for(operation_, *route_);
+    signature_ = signature_for(operation_, *route_);
   }
   if (operation_.kind == CollectiveKind::kBarrier) {
     // Every chunk gets one byte. Without bytes no message would move, and no rank would wait.
@@ -59,7 +59,8 @@ Status CollectiveTask::begin() {
     operation_.inputs = {token_};
     operation_.outputs = {token_};
   }
-  group_.peers.announce(sequence_, intent_, !route_->board.possible);
+  if (group_.aggregators.may_form()) operation_.feed = nullptr;  // see lacks_inputs(): all inputs are there
+  group_.peers.announce(sequence_, signature_, !route_->board.possible);
   aggregated_ = group_.aggregators.all_reduce_for(operation_, sequence_);
   if (aggregated_) {
     running_ = aggregated_.get();
@@ -70,12 +71,18 @@ Status CollectiveTask::begin() {
 }
 
 void CollectiveTask::begin_alone() {
-  Operands operands{operation_.dtype, operation_.op,   std::move(operation_.inputs), std::move(operation_.outputs),
-                    operation_.bytes, operation_.lossy};
+  Operands operands{operation_.dtype,
+                    operation_.op,
+                    std::move(operation_.inputs),
+                    std::move(operation_.outputs),
+                    operation_.bytes,
+                    operation_.lossy,
+                    operation_.feed};
+  if (operands.feed != nullptr) operands.feed->listen([&bell = group_.member.engine->bell()] { ring(bell); });
   if (operands.lossy) operands.lossy->seed += static_cast<uint32_t>(sequence_) * 0x9e3779b9u;
   if (route_->board.possible) {
     running_.emplace<BoardExecution>(route_->schedule, route_->board, group_.member.rank, std::move(operands),
-                                     *group_.wires.board, digest_of(sequence_, intent_),
+                                     *group_.wires.board, digest_of(sequence_, signature_),
                                      group_.member.engine->pool(), group_.workspace, has_posted_);
   } else {
     const ExecutionOptions options{route_->chunk_bytes, group_.member.options.window, group_.wires.hosts};
@@ -84,13 +91,21 @@ void CollectiveTask::begin_alone() {
   }
 }
 
+bool CollectiveTask::lacks_inputs() const {
+  return operation_.feed != nullptr && group_.aggregators.may_form() && operation_.feed->arrived() != Feed::kAll;
+}
+
 Task::Step CollectiveTask::advance(bool before_sleep) {
   if (!begun()) {
     if (group_.mailbox.has_ended()) return finish(group_.mailbox.ending());
+    if (lacks_inputs()) {
+      if (Clock::now() < deadline_) return Step::kAfar;
+      return finish({Code::kTimeout, "timed out while its own inputs were on their way to the host"});
+    }
     if (Status bad = begin(); !bad.ok()) return finish(std::move(bad));
   }
   if (auto** aggregated = std::get_if<AggregatedAllReduce*>(&running_)) return advance_aggregated(**aggregated);
-  if (auto* shared = std::get_if<BoardExecution>(&running_)) return advance_shared(*shared, before_sleep);
+  if (auto* on_boards = std::get_if<BoardExecution>(&running_)) return advance_on_boards(*on_boards, before_sleep);
   // A bell rings after every event that a mailbox can handle. So do not poll without a ring: a poll takes the
   // mutex that the network thread needs.
   const bool rung = group_.peers.has_rung();
@@ -118,14 +133,14 @@ Task::Step CollectiveTask::advance_aggregated(AggregatedAllReduce& aggregated) {
   return Step::kMoved;
 }
 
-Task::Step CollectiveTask::advance_shared(BoardExecution& execution, bool before_sleep) {
+Task::Step CollectiveTask::advance_on_boards(BoardExecution& execution, bool before_sleep) {
   // Read before advance(): messages that a peer posted before it was lost still count.
   const bool had_lost = group_.mailbox.has_lost();
   if (execution.advance()) {
     Status status = execution.status();
     if (status.code() == Code::kMismatch) {
       // The ranks may have disagreed on an earlier operation: an operation without bytes waits for no rank.
-      if (Status other = group_.peers.disagreement(sequence_, shm::kIntents); !other.ok())
+      if (Status other = group_.peers.disagreement(sequence_, shm::kSignatures); !other.ok())
         status = std::move(other);
     }
     if (status.code() == Code::kPeerLost) {
@@ -191,23 +206,24 @@ Task::Step CollectiveTask::wait_or_give_up(bool moved) {
 std::string CollectiveTask::waiting_for() const {
   if (std::holds_alternative<AggregatedAllReduce*>(running_))
     return "the aggregators and what other ranks say of them";
-  if (const auto* shared = std::get_if<BoardExecution>(&running_)) return shared->waiting_for(3);
+  if (const auto* on_boards = std::get_if<BoardExecution>(&running_)) return on_boards->waiting_for(3);
   return std::get<Execution>(running_).waiting_for(3);
 }
 
 std::vector<Node> CollectiveTask::waiting_peers() const {
-  if (const auto* shared = std::get_if<BoardExecution>(&running_)) return shared->waiting_peers();
-  if (const auto* apart = std::get_if<Execution>(&running_)) return apart->waiting_peers();
+  if (const auto* on_boards = std::get_if<BoardExecution>(&running_)) return on_boards->waiting_peers();
+  if (const auto* by_mailbox = std::get_if<Execution>(&running_)) return by_mailbox->waiting_peers();
   return {};
 }
 
 WaitView CollectiveTask::view() {
   make_work();  // the wait will be shown, and that needs a work
   const auto missing = [this](Node peer) {
-    const auto* shared = std::get_if<BoardExecution>(&running_);
-    const auto* apart = std::get_if<Execution>(&running_);
-    if (peer == kAnyNode || (shared == nullptr && apart == nullptr)) return "waiting for: " + waiting_for();
-    return shared != nullptr ? shared->missing_with(peer) : apart->missing_with(peer);
+    const auto* on_boards = std::get_if<BoardExecution>(&running_);
+    const auto* by_mailbox = std::get_if<Execution>(&running_);
+    if (peer == kAnyNode || (on_boards == nullptr && by_mailbox == nullptr))
+      return "waiting for: " + waiting_for();
+    return on_boards != nullptr ? on_boards->missing_with(peer) : by_mailbox->missing_with(peer);
   };
   return {work_, sequence_, waiting_peers(), missing};
 }
@@ -231,6 +247,7 @@ Task::Step CollectiveTask::finish(Status status, std::vector<Node> missing) {
   const auto now = Clock::now();
   if (status.ok()) record(now);
   stall_.end(group_.stalls, work_, status.ok());
+  if (operation_.feed != nullptr) operation_.feed->listen(nullptr);
   running_.emplace<std::monostate>();
   aggregated_.reset();
   if (!status.ok()) status = status.within(what() + " failed");
@@ -249,6 +266,7 @@ bool CollectiveTask::fail(const Status& why) {
     if (!caught("leaving the aggregators", [&] { over = (*aggregated)->abandon(why); }).ok() || !over)
       return false;
   }
+  if (operation_.feed != nullptr) operation_.feed->listen(nullptr);
   running_.emplace<std::monostate>();
   aggregated_.reset();
   Status named = why;

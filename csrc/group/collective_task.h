@@ -23,8 +23,8 @@ namespace braid {
 // arguments.
 Work::Describe description_of(const Operation& operation, size_t bytes, const Route& route, uint64_t sequence);
 
-// One collective, over the group's boards or through its mailbox. Its first advance() comes when it is its turn,
-// and begins it.
+// One collective: over the group's boards, through its mailbox, or through aggregators. It begins with its first
+// advance(), which comes when all collectives before it have ended.
 class CollectiveTask final : public Task {
  public:
   CollectiveTask(TaskContext& group, uint64_t sequence, Operation operation, const Route& route,
@@ -47,10 +47,13 @@ class CollectiveTask final : public Task {
 
  private:
   Status begin();
+  // True if the operation must not begin yet: aggregators get whole inputs only.
+  bool lacks_inputs() const;
+  // Begins over the boards or through the mailbox, without aggregators.
   void begin_alone();
   Step advance_aggregated(AggregatedAllReduce& aggregated);
   bool begun() const { return !std::holds_alternative<std::monostate>(running_); }
-  Step advance_shared(BoardExecution& execution, bool before_sleep);
+  Step advance_on_boards(BoardExecution& execution, bool before_sleep);
   // After an advance over the boards that moved nothing: checks what the boards do not show.
   Status look_around(const BoardExecution& execution, bool had_lost);
   Step wait_or_give_up(bool moved);
@@ -68,7 +71,7 @@ class CollectiveTask final : public Task {
   Operation operation_;  // its blocks are moved out when it begins without aggregators
   const size_t bytes_;
   const Route* route_;  // of the plan in force when its turn comes
-  Intent intent_;
+  Signature signature_;
   std::vector<std::byte> token_;  // the bytes that a barrier sends
   std::shared_ptr<Work> work_;
   std::optional<Status> outcome_;

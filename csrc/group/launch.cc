@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a group's collectives: they are queued, or the caller carries them.
+// Starts a group's collectives. Each is queued for the progress thread, or the calling thread carries it.
 #include <thread>
 #include <utility>
 
@@ -7,10 +7,10 @@
 #include "communicator/checks.h"
 #include "group/collective_task.h"
 #include "group/group.h"
-#include "group/intent.h"
 #include "group/queue.h"
 #include "group/refusal.h"
 #include "group/replan.h"
+#include "group/signature.h"
 
 namespace braid {
 namespace {
@@ -158,7 +158,7 @@ void Group::inline_ended_locked() {
 PreparedOperation* Group::prepared_locked(const Operation& operation) {
   if (!queue_.empty() || inline_running_ || shut_down_ || operation.lossy || mailbox_.has_ended()) return nullptr;
   PreparedOperation* prepared = prepared_.find(operation);
-  if (prepared == nullptr || prepared->route->plan != choice_.plan()) return nullptr;
+  if (prepared == nullptr || prepared->route->epoch != choice_.epoch()) return nullptr;
   return check_overlap(operation, member_.rank).ok() ? prepared : nullptr;
 }
 
@@ -187,9 +187,9 @@ Result<std::shared_ptr<Work>> Group::carry_prepared(PreparedOperation& prepared,
   if (watched) {
     work = std::make_shared<Work>(description_of(operation, bytes, *prepared.route, sequence), sequence, now);
   }
-  peers_.announce(sequence, prepared.intent, false);
+  peers_.announce(sequence, prepared.signature, false);
   const SingleRound::Memory memory{operation.inputs, operation.outputs};
-  const uint64_t digest = digest_of(sequence, prepared.intent);
+  const uint64_t digest = digest_of(sequence, prepared.signature);
   const bool posted = prepared.round.post(memory, *wires_.board, digest);
   const int looks = wires_.ranks_per_core > 1 ? kLooksInACrowd : kLooks;
   if (posted && prepared.round.complete(memory, *wires_.board, digest, looks)) {

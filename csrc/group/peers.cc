@@ -16,10 +16,10 @@ bool Peers::has_rung() {
   return true;
 }
 
-void Peers::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
-  if (wires_.board) wires_.board->announce(sequence, intent);
+void Peers::announce(uint64_t sequence, const Signature& signature, bool by_mailbox) {
+  if (wires_.board) wires_.board->announce(sequence, signature);
   if (by_mailbox) {
-    mailbox_.begin(sequence, intent);
+    mailbox_.begin(sequence, signature);
   } else {
     wires_.stream_word->store(sequence, std::memory_order_relaxed);
   }
@@ -28,9 +28,9 @@ void Peers::announce(uint64_t sequence, const Intent& intent, bool by_mailbox) {
 Status Peers::disagreement(uint64_t sequence, uint64_t before) const {
   if (!wires_.board) return {};
   for (uint64_t stream = sequence - std::min(before, sequence); stream <= sequence; ++stream) {
-    const std::optional<Intent> mine = wires_.board->intent_of(member_.rank, stream);
+    const std::optional<Signature> mine = wires_.board->signature_of(member_.rank, stream);
     for (Node node = 0; mine && node < member_.ranks; ++node) {
-      const std::optional<Intent> theirs = wires_.board->intent_of(node, stream);
+      const std::optional<Signature> theirs = wires_.board->signature_of(node, stream);
       if (theirs && *theirs != *mine) return disagree(stream, member_.rank, *mine, node, *theirs, name_of_codec);
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the other ranks of a group are: what this rank shows them of itself, and what it knows of them.
+// What this rank shows the other ranks of its group, and what it knows of them: the place where each runs, and the
+// collective that each is in.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,9 @@ class Peers {
 
   // "node7 (pid 4711)"; empty if it is not known.
   std::string place_of(Node node) const;
-  // For the carrier: shows the other ranks that this rank is now in collective `sequence`: on the board if there is
-  // one, and through the mailbox if `by_mailbox`.
-  void announce(uint64_t sequence, const Intent& intent, bool by_mailbox);
+  // For the carrier: shows the other ranks that this rank is now in collective `sequence`. It shows it on the board,
+  // if there is one, and tells the mailbox if `by_mailbox`.
+  void announce(uint64_t sequence, const Signature& signature, bool by_mailbox);
   // kMismatch if a rank of this host has another operation than this rank as collective `sequence`, or as one of
   // the `before` collectives before it.
   Status disagreement(uint64_t sequence, uint64_t before = 0) const;

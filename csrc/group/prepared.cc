@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "group/intent.h"
 #include "group/route.h"
+#include "group/signature.h"
 
 namespace braid {
 namespace {
@@ -32,11 +32,11 @@ std::vector<size_t> sizes_of(const Blocks& blocks) {
 
 PreparedOperation* PreparedOperations::find(const Operation& operation) {
   for (PreparedOperation& prepared : known_) {
-    const Intent& intent = prepared.intent;
-    if (intent.kind == static_cast<uint8_t>(operation.kind) &&
-        intent.dtype == static_cast<uint8_t>(operation.dtype) &&
-        (!is_reduction(operation.kind) || intent.op == static_cast<uint8_t>(operation.op)) &&
-        (!has_root(operation.kind) || static_cast<Node>(intent.root) == operation.root) &&
+    const Signature& signature = prepared.signature;
+    if (signature.kind == static_cast<uint8_t>(operation.kind) &&
+        signature.dtype == static_cast<uint8_t>(operation.dtype) &&
+        (!is_reduction(operation.kind) || signature.op == static_cast<uint8_t>(operation.op)) &&
+        (!has_root(operation.kind) || static_cast<Node>(signature.root) == operation.root) &&
         has_sizes(operation.inputs, prepared.input_bytes) && has_sizes(operation.outputs, prepared.output_bytes)) {
       return &prepared;
     }
@@ -50,8 +50,8 @@ void PreparedOperations::prepare(const Operation& operation, const Route& route,
   const Operands operands{operation.dtype, operation.op, operation.inputs, operation.outputs, operation.bytes};
   auto round = SingleRound::lay_out(route.schedule, route.board, rank, operands);
   if (!round) return;
-  known_.push_front({intent_for(operation, route), &route, sizes_of(operation.inputs), sizes_of(operation.outputs),
-                     std::move(*round)});
+  known_.push_front({signature_for(operation, route), &route, sizes_of(operation.inputs),
+                     sizes_of(operation.outputs), std::move(*round)});
   if (known_.size() > kMostPrepared) known_.pop_back();
 }
 

@@ -15,7 +15,7 @@ namespace braid {
 struct Route;
 
 struct PreparedOperation {
-  Intent intent;
+  Signature signature;
   const Route* route = nullptr;
   std::vector<size_t> input_bytes;  // size of each block
   std::vector<size_t> output_bytes;

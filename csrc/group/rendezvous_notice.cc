@@ -52,7 +52,10 @@ void RendezvousNotice::tell(const std::string& key) {
     text += "all " + std::to_string(ranks_) + " ranks have come, but \"" + key + "\" is not in the store yet";
   } else {
     text += "waiting for " + ranks_text(missing) + " of " + std::to_string(ranks_) + "; " +
-            std::to_string(static_cast<size_t>(ranks_) - missing.size()) + " have come";
+            std::to_string(static_cast<size_t>(ranks_) - missing.size()) +
+            " have come; are they started, with this number of ranks, and with braid as backend?";
+    if (missing.size() > 1 && missing.front() == 0)
+      text += " Rank 0 may be waiting in torch's store for the others.";
   }
   log(LogLevel::kWarning, text);
 }

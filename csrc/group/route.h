@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// What the route of an operation depends on.
+// What the route of an operation depends on. The last route is looked up by it.
 struct RouteKey {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   DType dtype = DType::kFloat32;
@@ -24,12 +24,12 @@ struct RouteKey {
   bool operator==(const RouteKey&) const = default;
 };
 
-// How operations of some kind and size are carried.
+// How operations of some kind and size are carried: the verified schedule, and how it is cut.
 struct Route {
-  SchedulePtr schedule;
-  BoardPlan board;         // used if possible: over the boards; if not, through the mailbox
+  VerifiedSchedulePtr schedule;
+  BoardPlan board;         // if board.possible, over the boards; otherwise through the mailbox
   size_t chunk_bytes = 0;  // chunk size through the mailbox
-  int plan = 0;            // the number of the plan when the route was made
+  int epoch = 0;           // AlgorithmChoice::epoch() when the route was made; older routes are not used any more
   Statistics::Row* counters = nullptr;
 };
 

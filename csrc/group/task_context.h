@@ -23,7 +23,7 @@ struct TaskContext {
   Stalls& stalls;
   AlgorithmChoice& choice;
   AggregatorGroup& aggregators;
-  SharedWorkspace workspace = {};  // for the running collective only
+  BoardWorkspace workspace = {};  // for the running collective only
 };
 
 }  // namespace braid

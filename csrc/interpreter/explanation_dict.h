@@ -14,19 +14,20 @@ Dict dict_of(const Explanation& explanation) {
   std::vector<Dict> runners_up;
   for (const Candidate& candidate : explanation.runners_up) {
     Dict row;
-    row["family"] = candidate.family;
+    row["algorithm"] = candidate.algorithm;
     row["predicted_s"] = candidate.predicted_s;
     runners_up.push_back(std::move(row));
   }
   Dict dict;
   dict["collective"] = explanation.collective;
-  dict["family"] = explanation.family;
+  dict["algorithm"] = explanation.algorithm;
   dict["predicted_s"] = explanation.predicted_s;
   dict["runners_up"] = std::move(runners_up);
   dict["reason"] = explanation.reason;
   dict["shares"] = explanation.shares;
   dict["chunk_bytes"] = explanation.chunk_bytes;
   dict["segments"] = explanation.segments;
+  dict["copies_s"] = explanation.copies_s;
   return dict;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <limits>
@@ -13,6 +12,7 @@
 
 #include "base/clock.h"
 #include "codec/codec.h"
+#include "links/three_digits.h"
 #include "reduce/reduce.h"
 
 namespace braid {
@@ -80,14 +80,6 @@ class Stopwatch {
   std::vector<float> others_ = values_;
   size_t slice_ = 0;
 };
-
-// Further digits would only be noise, and people read these numbers.
-double with_three_digits(double value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value, std::chars_format::scientific, 2);
-  std::from_chars(text, end, value);
-  return value;
-}
 
 Topology::Work measure() {
   Stopwatch watch;

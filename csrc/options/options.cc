@@ -40,6 +40,11 @@ Result<Options> options_from_env() {
   options.algorithm = env_string("BRAID_ALGORITHM").value_or("");
   options.transports = env_string("BRAID_TRANSPORTS").value_or(options.transports);
   options.interface = env_string("BRAID_INTERFACE").value_or("");
+  if (const auto text = env_string("BRAID_PORTS")) {
+    const auto ports = port_range_from_text(*text);
+    if (!ports.ok()) return Status(ports.status().code(), "BRAID_PORTS=" + ports.status().message());
+    options.ports = ports.value();
+  }
   options.host = env_string("BRAID_HOST").value_or("");
   options.links = env_string("BRAID_LINKS").value_or("");
   if (!options.links.empty() && options.links != "measure" && options.links != "assume" &&

@@ -14,11 +14,24 @@ constexpr milliseconds kInstallDue{10'000};
 
 }  // namespace
 
+uint64_t Server::Adoption::most_moves() const {
+  uint64_t most = 0;
+  for (const auto& [worker, offer] : offers) most = std::max(most, offer.moves);
+  return most;
+}
+
+// A server that does not know of the worker's move has another past: then nothing is certain.
+uint64_t Server::left_of(const Job& job, const Entry& entry) {
+  const uint64_t before = job.call.moves - std::min<uint64_t>(job.call.moves, 1);
+  return entry.moves > before ? entry.losses.least_since(before) : 0;
+}
+
 // All workers that had the lost server ask its successor. The one with the newest values installs them.
 Verdict Server::adopt_locked(Job& job, Entry& entry) {
   const bool is_kept = job.call.hand_over == HandOver::kKeep;
   if (is_kept && !is_sealed_) stay_locked();
-  if (is_kept && entry.is_given && entry.gone_to < 0 && entry.given_to == job.worker) {
+  const bool is_back = is_kept || (job.call.hand_over == HandOver::kYes && !is_leaving_);
+  if (is_back && entry.is_given && entry.gone_to < 0 && entry.given_to == job.worker) {
     entry.is_given = false;  // this worker found no other server for it
     entry.given_to = -1;
     entry.shard.give_up(false);
@@ -33,15 +46,23 @@ Verdict Server::adopt_locked(Job& job, Entry& entry) {
   Adoption& adoption = entry.adoption;
   const auto now = Clock::now();
   if (adoption.offers.empty()) adoption.began = now;
-  adoption.offers[job.worker] = job.call.base;
+  adoption.offers[job.worker] = {job.call.steps > 0, job.call.moves, job.call.base};
   const bool have_all_offered = adoption.offers.size() >= workers_.size();
   const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + kInstallDue;
   if (is_chosen_gone && (have_all_offered || now > adoption.began + kOffersDue)) {
     const auto newest = std::max_element(adoption.offers.begin(), adoption.offers.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (entry.is_dormant &&
-        entry.shard.version() >= newest->second) {  // it came from the lost server just in time
-      entry.is_dormant = false;
+    if (entry.is_dormant && Adoption::Offer{true, entry.moves, entry.shard.version()} >= newest->second) {
+      entry.is_dormant = false;  // it came from the lost server just in time
+      entry.moves = std::max(entry.moves, adoption.most_moves());
+      entry.losses.add(entry.moves, entry.shard.version());
+      adoption = {};
+      return Verdict::kDone;
+    }
+    const bool is_elastic = options_.rule.kind == RuleKind::kElastic;  // workers have no values of the server
+    const Adoption::Offer copy{true, entry.copy.moves + 1, entry.copy.version};
+    if (has_copy(entry, job) && (is_elastic || copy >= newest->second)) {
+      wake_copy(job, entry, newest->second);
       return Verdict::kDone;
     }
     adoption.chosen = newest->first;

@@ -14,8 +14,9 @@ uint64_t body_bytes_of(const Call& call, const CallLimits& limits) {
   switch (call.kind) {
     case CallKind::kPush:
     case CallKind::kPushPull: return call.codec == 0 ? vector_bytes : body_bytes(limits.push, call.count);
-    case CallKind::kInstall: return vector_bytes;
-    case CallKind::kRestore: return snapshot_floats(call, limits.state_vectors) * sizeof(float);
+    case CallKind::kInstall: return install_floats(call) * sizeof(float);
+    case CallKind::kRestore:
+    case CallKind::kReplica: return snapshot_floats(call, limits.state_vectors) * sizeof(float);
     default: return 0;
   }
 }
@@ -36,6 +37,11 @@ std::string name_of(CallKind kind) {
     case CallKind::kMap: return "map";
     case CallKind::kFind: return "find";
     case CallKind::kMoved: return "moved";
+    case CallKind::kRest: return "rest";
+    case CallKind::kLook: return "look";
+    case CallKind::kReplica: return "replica";
+    case CallKind::kOffer: return "offer";
+    case CallKind::kAttend: return "attend";
   }
   return "an unknown call";
 }

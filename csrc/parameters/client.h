@@ -57,7 +57,7 @@ class Client {
   virtual uint64_t received_bytes() const = 0;
   // From now on the loss of the server is noticed even if no call is under way.
   virtual void watch() = 0;
-  // Calls that are not over.
+  // Calls that are not over, but for kAttend.
   virtual size_t open_calls() const = 0;
   // Of memory that it keeps beside calls.
   virtual size_t kept_bytes() const = 0;

@@ -8,6 +8,9 @@
 //
 // If the worker dies before step 4, the next one that asks gets the snapshot. If all servers leave, one of them stays:
 // the living one with the lowest place in the list. Workers bring it shards with HandOver::kKeep.
+//
+// A server that comes late gets shards in the same way (newcomer.cc). One of its workers asks the owner, which stays,
+// to freeze one (HandOver::kShare), and goes on with step 2.
 #include <algorithm>
 #include <cstring>
 
@@ -28,10 +31,16 @@ bool Server::is_leaving() const {
   return is_leaving_;
 }
 
+bool Server::holds_shards() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.is_here(); });
+}
+
 // A round that is open begins anew elsewhere: its updates are refused, too.
 void Server::freeze(Entry& entry) {
   entry.shard.give_up(true);
   if (entry.summed == 0) return;
+  if (options_.quorum.late_goes_on) return end_round(entry);  // those that were late will not bring it again
   for (Job* job : waiting_) {
     const auto index = static_cast<size_t>(job->call.shard);
     if (index >= entries_.size() || &entries_[index] != &entry) continue;
@@ -40,7 +49,7 @@ void Server::freeze(Entry& entry) {
   }
   for (auto& [worker, progress] : entry.progress) progress.has_contributed = false;
   updates_ -= static_cast<uint64_t>(entry.summed);
-  entry.summed = 0;
+  entry.summed = entry.came = 0;
   entry.ends_at = kNoDeadline;
 }
 
@@ -55,8 +64,47 @@ void Server::refuse(Job& job, const Entry& entry) const {
   if (entry.is_given && entry.gone_to >= 0) {
     job.answer.moved_to = static_cast<uint64_t>(entry.gone_to) + 1;
     job.answer.moves = entry.given_moves;
+    job.answer.shard_version = entry.losses.least_since(job.call.moves);
   }
-  job.status = {Code::kAborted, "this server leaves, and its shard goes to another one"};
+  job.status = {Code::kAborted, "its shard goes to another server"};
+}
+
+// A worker asks a server that stays to freeze a shard. It asks again for the snapshot: workers of this host may just
+// add to mapped memory.
+void Server::share(Job& job, Entry& entry) {
+  if (entry.is_given && entry.gone_to >= 0) return refuse(job, entry);
+  if (entry.is_given) {
+    job.answer.verdict = Verdict::kWait;
+    return;
+  }
+  if (!entry.is_here() || is_leaving_ || workers_.size() > job.call.base) {
+    job.status = {Code::kAborted, "this server gives no shard now"};
+    return;
+  }
+  freeze(entry);
+  entry.is_given = true;
+  entry.given_to = job.worker;
+  job.answer.verdict = Verdict::kWait;
+}
+
+void Server::tell_offer(Job& job) {
+  if (!takes_ || is_leaving_ || is_sealed_) {
+    job.status = {Code::kAborted, "this server takes no shards"};
+    return;
+  }
+  has_its_part_ |= job.call.place == 1;
+  job.answer.steps = *takes_;
+  job.answer.shard_version = workers_.size();
+  if (has_its_part_) return;
+  job.answer.verdict = job.worker == *workers_.begin() ? Verdict::kSend : Verdict::kWait;
+}
+
+// True, and refused, once this server leaves.
+bool Server::tell_leave(Job& job) const {
+  if (!is_leaving_) return false;
+  job.answer.has_moved = 1;
+  job.status = {Code::kAborted, "this server leaves"};
+  return true;
 }
 
 // A worker asks for the shard, to take it to another server.
@@ -74,14 +122,10 @@ void Server::give(Job& job, Entry& entry) {
   entry.given_to = job.worker;
   entry.given_moves = std::max(entry.given_moves, entry.moves) + 1;
   job.answer.moves = entry.given_moves;
-  std::vector<Turn> turns(kMostTurns);
-  size_t rows = 1;
-  for (const auto& [worker, progress] : entry.progress) {
-    if (rows < kMostTurns) turns[rows++] = {worker, 0, progress.clock};
-  }
-  turns[0] = {entry.last, 0, rows - 1};
+  const std::vector<Turn> turns = turns_of(entry);
   float* const after = job.result + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
   std::memcpy(after, turns.data(), kMostTurns * sizeof(Turn));
+  entry.losses.write(after + kTurnFloats);
 }
 
 // The worker has brought the shard elsewhere.
@@ -114,15 +158,10 @@ void Server::take(Job& job, Entry& entry) {
   entry.is_dormant = true;
   entry.moves = job.call.moves;
   entry.adoption = {};
-  std::vector<Turn> turns(kMostTurns);
-  const float* const after = job.update + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
-  std::memcpy(static_cast<void*>(turns.data()), after, kMostTurns * sizeof(Turn));
-  entry.last = turns[0].worker;
-  const size_t rows = std::min<uint64_t>(turns[0].clock, kMostTurns - 1);
-  for (size_t row = 1; row <= rows; ++row) {
-    const auto known = entry.progress.find(turns[row].worker);
-    if (known != entry.progress.end()) known->second.clock = turns[row].clock;
-  }
+  entry.copy = {};
+  const float* const turns = job.update + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
+  take_turns(entry, turns);
+  entry.losses = Losses::read(turns + kTurnFloats);
 }
 
 // All servers leave, and this one was chosen to stay. What was given away stays away.

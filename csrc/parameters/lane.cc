@@ -96,11 +96,17 @@ void CallLane::find_memory() {
   } else if (call.kind == CallKind::kJoin) {
     text_.resize(call.body_bytes);
     into = std::as_writable_bytes(std::span(text_));
-  } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kSnapshot) {
+  } else if (call.kind == CallKind::kInstall && call.hand_over != HandOver::kNo) {
+    const size_t count = install_floats(call);
+    snapshot_ = make_floats(count);
+    job_->update = snapshot_.get();
+    into = std::as_writable_bytes(std::span(snapshot_.get(), count));
+  } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kReplica ||
+             call.kind == CallKind::kSnapshot) {
     const size_t count = snapshot_floats(call, server_.state_vectors());
     snapshot_ = make_floats(count);
     job_->update = job_->result = snapshot_.get();
-    if (call.kind == CallKind::kRestore) into = std::as_writable_bytes(std::span(snapshot_.get(), count));
+    if (call.kind != CallKind::kSnapshot) into = std::as_writable_bytes(std::span(snapshot_.get(), count));
   } else if (call.body_bytes > 0) {
     job_->buffer = server_.acquire(*job_);
     if (!job_->buffer) return;

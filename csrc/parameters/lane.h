@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's end of a lane: receives its calls, one after the other, and sends the answers. A lane whose call waits
-// does not hold up the others of its pair.
+// The server's end of a lane (call.h): receives the worker's calls for one shard, one after the other, and sends the
+// answers. A lane whose call waits does not hold up the others of its pair.
 //
 // Thread safety: one thread polls and destroys it.
 #pragma once
@@ -18,6 +18,7 @@ namespace braid {
 struct SessionState {
   Server& server;
   const int worker;
+  const std::string name;  // of the worker, in messages
   const std::unique_ptr<Pair> pair;
   bool has_joined = false;
 };
@@ -71,7 +72,7 @@ class CallLane {
   Request body_request_;
   Table table_;
   std::string text_;  // settings of the worker, or the reason of a failure
-  Floats snapshot_;   // for kSnapshot and kRestore, which are larger than a buffer
+  Floats snapshot_;   // for kSnapshot, kRestore and kInstall, which are larger than a buffer
   CodedValues values_;
   size_t counted_bytes_ = 0;  // of values_, as the server knows
   std::unique_ptr<Job> job_;

@@ -26,10 +26,11 @@ bool ParameterService::tend_moved_part(size_t shard, ParameterRequest& request) 
   const uint64_t moved_to = call.answer.moved_to;
   if (homes_[shard].load() == place && !rescues_[shard]) {
     if (moved_to > 0 && moved_to <= clients_.size() && call.answer.moves > moves_[shard]) {
+      const uint64_t left = call.answer.shard_version;
+      if (left != Losses::kNone) count_lost(shard, left, call.answer.moves);
       end_rescue(shard, static_cast<int>(moved_to) - 1, call.answer.moves);
     } else {
-      const int server = setup_.servers[static_cast<size_t>(place)];
-      begin_rescue(shard, {Code::kAborted, server_text(server) + " leaves"}, true);
+      begin_rescue(shard, {Code::kAborted, server_text_at(place) + " gives a shard away"}, true);
     }
   }
   // What a coded push would have brought lies in the residual again, and travels with the repeated one.
@@ -43,6 +44,7 @@ bool ParameterService::tend_moved_part(size_t shard, ParameterRequest& request) 
 bool ParameterService::may_start(size_t shard, const ParameterRequest* request) const {
   if (rescues_[shard]) return false;
   const int home = homes_[shard].load();
+  if (!is_known(home)) return false;
   for (const Request& earlier : open_) {
     if (earlier.get() == request) break;
     const ClientCall& call = earlier->calls_[shard];
@@ -104,10 +106,44 @@ bool ParameterService::say_farewells() {
   return moved;
 }
 
+// A server refuses calls for its shards when it leaves. One that holds none gets a call for this alone.
+bool ParameterService::attend_idle_servers() {
+  if (!failure_.ok()) return false;
+  bool moved = false;
+  for (size_t at = 0; at < places(); ++at) {
+    const auto place = static_cast<int>(at);
+    ClientCall& call = attends_[at];
+    const bool may_leave = server_at(setup_, place) >= kFirstAlone;
+    if (!may_leave || !call.is_over() || is_lost(place) || farewells_.contains(place)) continue;
+    if (call.answer.has_moved != 0) {
+      farewells_.try_emplace(place);
+      call.answer = {};
+      call.status = {};
+      moved = true;
+      continue;
+    }
+    if (!call.status.ok() || is_home(place)) continue;
+    call.call = {};
+    call.call.kind = CallKind::kAttend;
+    call.call.shard = static_cast<uint16_t>(extents_.size());
+    clients_[at]->start(call);
+    moved = true;
+  }
+  return moved;
+}
+
+// Whether requests go to the server at this place.
+bool ParameterService::is_home(int place) const {
+  for (size_t shard = 0; shard < extents_.size(); ++shard) {
+    if (is_asked(shard) && homes_[shard].load() == place) return true;
+  }
+  return false;
+}
+
 // Whether this worker may still have to do with the server at this place.
 bool ParameterService::is_needed(int place) const {
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
-    if (homes_[shard].load() == place) return true;
+    if (is_asked(shard) && homes_[shard].load() == place) return true;
     const auto& rescue = rescues_[shard];  // it may be carrying the shard from or to that server
     if (rescue && (rescue->from == place || rescue->to == place || rescue->asked == place)) return true;
     for (const Request& request : open_) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A worker's end towards the server in its own process. See client.h.
 #include <list>
 #include <utility>
 

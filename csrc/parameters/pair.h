@@ -27,15 +27,8 @@ class Pair {
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
-  // The parts of a call, in the order in which they are sent.
-  enum class Part : uint64_t {
-    kCall = 1,
-    kTable,
-    kBody,
-    kAnswer,
-    kAnswerBody,
-    kNever
-  };  // the last one is never sent
+  // The parts of a call, in the order in which they are sent. kNever is never sent.
+  enum class Part : uint64_t { kCall = 1, kTable, kBody, kAnswer, kAnswerBody, kNever };
   // `number`: of the call, from 0. As Mailbox::send() and recv().
   void send(Part part, uint64_t number, ConstBytes bytes, Request* request);
   void recv(Part part, uint64_t number, Bytes bytes, Request* request);
@@ -45,6 +38,10 @@ class Pair {
   void fail(const Status& why) { mailbox_.fail(why); }
   // Leaves in good order: all requests finish.
   void close() { mailbox_.close(); }
+  // The host and process of the other end: "node7 (pid 4711)".
+  const std::string& place() const { return wires_.places[static_cast<size_t>(1 - end_)]; }
+  // The other end as errors name it from now on.
+  void set_peer(const std::string& name) { mailbox_.set_name(1 - end_, name); }
   const std::string& wire() const { return wires_.descriptions[static_cast<size_t>(1 - end_)]; }
 
  private:

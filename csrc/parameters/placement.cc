@@ -41,6 +41,36 @@ Result<std::vector<Extent>> place(size_t elements, size_t servers, const std::ve
   return extents;
 }
 
+std::vector<size_t> shares_for_newcomer(const std::vector<Extent>& extents, std::vector<int> homes,
+                                        const std::vector<double>& weights, uint64_t most) {
+  const size_t newcomer = weights.size() - 1;
+  std::vector<double> held(weights.size());
+  for (size_t shard = 0; shard < extents.size(); ++shard) {
+    held[static_cast<size_t>(homes[shard])] += static_cast<double>(extents[shard].count);
+  }
+  const auto fullness = [&](size_t place, double more) {
+    return held[place] + more == 0 ? 0 : (held[place] + more) / weights[place];
+  };
+  std::vector<size_t> chosen;
+  for (;;) {
+    size_t best = extents.size();
+    for (size_t shard = 0; shard < extents.size(); ++shard) {
+      const auto home = static_cast<size_t>(homes[shard]);
+      const auto count = static_cast<double>(extents[shard].count);
+      if (home == newcomer || count == 0 || held[newcomer] + count > static_cast<double>(most)) continue;
+      if (fullness(newcomer, count) >= fullness(home, 0)) continue;
+      if (best == extents.size() || fullness(home, 0) > fullness(static_cast<size_t>(homes[best]), 0))
+        best = shard;
+    }
+    if (best == extents.size()) return chosen;
+    const auto count = static_cast<double>(extents[best].count);
+    held[static_cast<size_t>(homes[best])] -= count;
+    held[newcomer] += count;
+    homes[best] = static_cast<int>(newcomer);
+    chosen.push_back(best);
+  }
+}
+
 int successor_of(int lost, const std::vector<bool>& lives) {
   const auto n = static_cast<int>(lives.size());
   for (int step = 1; step < n; ++step) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A worker's end towards a server in another process, over a pair. See client.h.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "base/caught.h"
@@ -45,8 +45,11 @@ class RemoteClient final : public Client {
   }
   size_t open_calls() const override {
     const std::lock_guard lock(mutex_);
-    return std::accumulate(lanes_.begin(), lanes_.end(), size_t{0},
-                           [](size_t calls, const auto& lane) { return calls + lane.second.open.size(); });
+    size_t calls = 0;
+    for (const auto& [index, lane] : lanes_) {
+      for (const Open& open : lane.open) calls += open.call->call.kind == CallKind::kAttend ? 0 : 1;
+    }
+    return calls;
   }
   size_t kept_bytes() const override;
 

@@ -32,7 +32,9 @@ class ParameterRequest {
   std::deque<ClientCall> calls_;  // by shard
   std::deque<int> places_;        // of the servers that were called
   std::deque<bool> is_parked_;    // calls that wait until their shard has a home
+  std::deque<bool> is_noted_;     // ParameterService::note_push()
   CallKind kind_ = CallKind::kPull;
+  bool has_number_ = true;  // a push that names its number
   std::vector<uint64_t> versions_;
   // Once it is done: a whole vector of values for a rescue, or null.
   const float* newest_ = nullptr;

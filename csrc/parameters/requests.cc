@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requests of a worker: one call to each shard.
+// The requests of a worker: one call to each shard that has numbers.
 #include <algorithm>
 #include <utility>
 
@@ -36,16 +36,58 @@ ParameterService::Request ParameterService::start(CallKind kind, const float* ne
     call.call.moves = moves_[shard];
     call.deadline = deadline;
     request->places_.push_back(homes_[shard].load());
-    request->is_parked_.push_back(!may_start(shard, nullptr));
+    request->is_parked_.push_back(is_asked(shard) && !may_start(shard, nullptr));
+    request->is_noted_.push_back(false);
+    if (!is_asked(shard)) continue;
     fill(shard, call);
     call.begin();
     if (!request->is_parked_.back()) due.push_back(shard);
+  }
+  if (is_push(kind)) count_push(*request);
+  if (kind == CallKind::kRest) {
+    is_resting_ = true;
+    has_clock_ = false;
   }
   open_.push_back(request);
   const Status failure = failure_;
   lock.unlock();  // a mapped shard is changed right here, and others need the lock
   for (const size_t shard : due) start_call(shard, *request, failure);
   return request;
+}
+
+// All shards count this worker's updates by one number, so none holds it while another one waits for it.
+void ParameterService::count_push(ParameterRequest& request) {
+  is_resting_ = false;
+  request.has_number_ = has_clock_;
+  if (has_clock_) ++clock_;
+  for (ClientCall& call : request.calls_) {
+    call.call.steps = has_clock_ ? clock_ : 0;
+    call.call.place = has_clock_ ? 0 : 1;
+  }
+}
+
+void ParameterService::learn_clock(const ParameterRequest& request) {
+  if (has_clock_ || request.has_number_ || !is_push(request.kind_)) return;
+  uint64_t most = 0;
+  for (const ClientCall& call : request.calls_) most = std::max(most, call.answer.steps);
+  if (most == 0) return;  // no shard has counted it: all of it was lost
+  clock_ = most;
+  for (const Request& other : open_) {  // each is counted once more
+    if (other.get() != &request && is_push(other->kind_) && !other->has_number_) ++clock_;
+  }
+  has_clock_ = !is_resting_;
+}
+
+bool ParameterService::rest_again() {
+  if (!is_resting_ || !failure_.ok()) return false;
+  bool moved = false;
+  for (size_t shard = 0; shard < extents_.size(); ++shard) {
+    const int home = homes_[shard].load();
+    if (!is_asked(shard) || rescues_[shard] || !is_lost(home)) continue;
+    begin_rescue(shard, {Code::kPeerLost, server_text_at(home) + " is lost"}, false);
+    moved = true;
+  }
+  return moved;
 }
 
 void ParameterService::start_call(size_t shard, ParameterRequest& request, const Status& failure) {
@@ -77,13 +119,14 @@ ParameterService::Request ParameterService::install(const float* values) {
 }
 
 ParameterService::Request ParameterService::push(const float* update, float* result, Table table, float scale,
-                                                 const ParameterRequest* based_on) {
+                                                 const ParameterRequest* based_on, std::optional<uint64_t> round) {
   const auto shared = std::make_shared<const Table>(std::move(table));
   const CallKind kind = result == nullptr ? CallKind::kPush : CallKind::kPushPull;
   return start(kind, is_elastic() ? update : result, [&](size_t shard, ClientCall& call) {
     call.table = shared;
     call.call.scale = scale;
     if (based_on != nullptr) call.call.base = based_on->versions()[shard];
+    if (round) call.call.base = *round;
     call.body = std::as_bytes(part(update, extents_[shard]));
     if (result != nullptr) call.into = std::as_writable_bytes(part(result, extents_[shard]));
   });
@@ -95,6 +138,18 @@ ParameterService::Request ParameterService::pull(float* values) {
   });
 }
 
+ParameterService::Request ParameterService::rest() {
+  for (size_t place = 0; place < places(); ++place) {
+    const auto& client = clients_[place];
+    if (client) client->watch();  // no call may be under way when a server dies
+  }
+  return start(CallKind::kRest, nullptr, [](size_t, ClientCall&) {});
+}
+
+ParameterService::Request ParameterService::look() {
+  return start(CallKind::kLook, nullptr, [](size_t, ClientCall&) {});
+}
+
 ParameterService::Request ParameterService::snapshot(float* values) {
   const auto vectors = static_cast<size_t>(1 + state_vectors_);
   return start(CallKind::kSnapshot, nullptr, [&](size_t shard, ClientCall& call) {
@@ -102,11 +157,13 @@ ParameterService::Request ParameterService::snapshot(float* values) {
   });
 }
 
-ParameterService::Request ParameterService::restore(const float* values, const std::vector<uint64_t>& steps) {
+ParameterService::Request ParameterService::restore(const float* values, const std::vector<uint64_t>& steps,
+                                                    const std::vector<uint64_t>& versions) {
   const auto vectors = static_cast<size_t>(1 + state_vectors_);
   return start(CallKind::kRestore, nullptr, [&](size_t shard, ClientCall& call) {
     call.body = std::as_bytes(part(values, extents_[shard], vectors));
     call.call.steps = shard < steps.size() ? steps[shard] : 0;
+    call.call.base = shard < versions.size() ? versions[shard] : 0;
   });
 }
 

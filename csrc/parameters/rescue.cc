@@ -30,8 +30,9 @@ void ParameterService::begin_rescue(size_t shard, const Status& why, bool leaves
   rescue->state = was_lost ? Rescue::State::kFinding : Rescue::State::kTaking;
   rescue->due = was_lost ? Clock::now() + kRescueTime : call_deadline();
   rescue->why = why;
+  rescue->moves = moves_[shard];
   rescue->ask_at = Clock::now();
-  if (setup_.servers.size() > 1) {  // else choose() says that none is left
+  if (places() > 1) {  // else choose() says that none is left
     log(was_lost ? LogLevel::kWarning : LogLevel::kInfo, "parameter service \"" + setup_.name +
                                                              "\": " + why.message() + "; shard " +
                                                              std::to_string(shard) + " moves to another server");
@@ -45,7 +46,7 @@ void ParameterService::begin_rescue(size_t shard, const Status& why, bool leaves
 void ParameterService::choose(Rescue& rescue) {
   std::vector<bool> lives;
   bool has_living = false;
-  for (int place = 0; place < static_cast<int>(clients_.size()); ++place) {
+  for (int place = 0; place < static_cast<int>(places()); ++place) {
     has_living |= !is_lost(place);
     lives.push_back(!is_lost(place) && !rescue.refused.contains(place));
   }
@@ -71,6 +72,19 @@ void ParameterService::choose(Rescue& rescue) {
   rescue.to = successor_of(rescue.from, lives);
 }
 
+// A request that is not done may have brought this shard, and waits for another one.
+ParameterService::Newest ParameterService::newest_of(size_t shard) const {
+  const size_t begin = extents_[shard].begin;
+  Newest newest{newest_ == nullptr ? nullptr : newest_ + begin, versions_[shard]};
+  for (const Request& request : open_) {
+    const ClientCall& call = request->calls_[shard];
+    if (is_elastic() || request->newest_ == nullptr || request->is_parked_[shard]) continue;
+    if (!call.is_over() || !call.status.ok() || call.answer.shard_version <= newest.version) continue;
+    newest = {request->newest_ + begin, call.answer.shard_version};
+  }
+  return newest;
+}
+
 void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOver hand_over) {
   const auto shard = static_cast<size_t>(rescue.shard);
   ClientCall& call = rescue.call;
@@ -79,14 +93,19 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
   call.call.hand_over = hand_over;
   call.call.shard = static_cast<uint16_t>(shard);
   call.call.count = extents_[shard].count;
-  call.call.base = kind == CallKind::kRestore ? rescue.version : versions_[shard];
-  call.call.steps = rescue.steps;
+  const Newest newest = newest_of(shard);
+  call.call.base = kind == CallKind::kRestore ? rescue.version : newest.version;
+  if (hand_over == HandOver::kShare) call.call.base = rescue.workers;
+  call.call.steps = kind == CallKind::kAdopt ? (newest.values != nullptr ? 1 : 0) : rescue.steps;
   call.call.moves = rescue.is_hand_over ? rescue.moves : moves_[shard] + 1;
   call.call.place = static_cast<uint32_t>(rescue.to);
   call.body = {};
   call.into = {};
   if (kind == CallKind::kInstall) {
-    call.body = std::as_bytes(std::span(newest_ + extents_[shard].begin, extents_[shard].count));
+    rescue.taken.assign(newest.values, newest.values + extents_[shard].count);
+    rescue.taken.resize(install_floats(call.call));
+    losses_[shard].write(rescue.taken.data() + extents_[shard].count);
+    call.body = std::as_bytes(std::span(rescue.taken));
   } else if (kind == CallKind::kSnapshot) {
     rescue.taken.resize(snapshot_floats(call.call, state_vectors_));
     call.into = std::as_writable_bytes(std::span(rescue.taken));
@@ -115,14 +134,16 @@ bool ParameterService::move_rescue(size_t shard) {
     }
     rescue.has_asked = true;
     if (rescue.state == Rescue::State::kTaking) {
-      call_for(rescue, rescue.from, CallKind::kSnapshot, HandOver::kYes);
+      const bool asks_first = rescue.is_share && !rescue.is_frozen;
+      call_for(rescue, rescue.from, CallKind::kSnapshot, asks_first ? HandOver::kShare : HandOver::kYes);
     } else {
       find(rescue);
     }
     return true;
   }
   if (rescue.is_hand_over && is_lost(rescue.from)) {  // it died before all was done
-    rescue.is_hand_over = false;
+    rescue.is_hand_over = rescue.is_share = false;
+    rescue.to = -1;
     rescue.due = Clock::now() + kRescueTime;
     ask_again(rescue);
   } else if (rescue.is_hand_over) {
@@ -137,7 +158,8 @@ bool ParameterService::move_rescue(size_t shard) {
 void ParameterService::ask_again(Rescue& rescue) {
   rescue.state = rescue.is_hand_over ? Rescue::State::kTaking : Rescue::State::kFinding;
   rescue.has_asked = false;
-  rescue.asked = -1;
+  rescue.moves = moves_[static_cast<size_t>(rescue.shard)];
+  rescue.asked = rescue.keeper = -1;
   rescue.ask_at = Clock::now() + kAskAgain;
 }
 
@@ -147,9 +169,11 @@ void ParameterService::ask_again(Rescue& rescue) {
 void ParameterService::find(Rescue& rescue) {
   do {
     ++rescue.asked;
-  } while (rescue.asked < static_cast<int>(clients_.size()) && is_lost(rescue.asked));
-  if (rescue.asked < static_cast<int>(clients_.size())) {
-    return call_for(rescue, rescue.asked, CallKind::kFind, HandOver::kNo);
+  } while (is_known(rescue.asked) && is_lost(rescue.asked));
+  if (is_known(rescue.asked)) return call_for(rescue, rescue.asked, CallKind::kFind, HandOver::kNo);
+  // Servers that have come late may be a backup that is not the next one for all.
+  if (rescue.keeper >= 0 && !is_lost(rescue.keeper) && !rescue.refused.contains(rescue.keeper)) {
+    rescue.to = rescue.keeper;
   }
   if (rescue.to < 0 || is_lost(rescue.to) || rescue.refused.contains(rescue.to)) choose(rescue);
   if (!failure_.ok()) return;
@@ -165,18 +189,22 @@ void ParameterService::go_on(Rescue& rescue) {
   const auto shard = static_cast<size_t>(rescue.shard);
   switch (rescue.state) {
     case State::kFinding:
-      if (is_ok && call.answer.verdict == Verdict::kDone)
-        return end_rescue(shard, rescue.asked, call.answer.moves);
+      if (is_ok && call.answer.verdict == Verdict::kDone) return end_loss(shard, rescue.asked, call.answer);
+      if (is_ok && call.answer.steps > 0 &&
+          (rescue.keeper < 0 || call.answer.shard_version > rescue.kept_version)) {
+        rescue.keeper = rescue.asked;
+        rescue.kept_version = call.answer.shard_version;
+      }
       return find(rescue);
     case State::kAsking:
-      if (is_ok && call.answer.verdict == Verdict::kDone) return end_rescue(shard, rescue.to, call.answer.moves);
-      if (is_ok && call.answer.verdict == Verdict::kSend && newest_ != nullptr) {
+      if (is_ok && call.answer.verdict == Verdict::kDone) return end_loss(shard, rescue.to, call.answer);
+      if (is_ok && call.answer.verdict == Verdict::kSend && newest_of(shard).values != nullptr) {
         rescue.state = State::kInstalling;
         return call_for(rescue, rescue.to, CallKind::kInstall, HandOver::kYes);
       }
       break;
     case State::kInstalling:
-      if (is_ok) return end_rescue(shard, rescue.to, call.answer.moves);
+      if (is_ok) return end_loss(shard, rescue.to, call.answer);
       break;
     default: break;
   }
@@ -212,12 +240,15 @@ void ParameterService::go_on_with_hand_over(Rescue& rescue) {
         rescue.moves = call.answer.moves;
         rescue.is_forced = false;
         rescue.refused.clear();
-        choose(rescue);
+        if (!rescue.is_share) choose(rescue);
         return bring(rescue);
       }
-      if (is_ok) break;  // another worker takes it
+      rescue.is_frozen |= is_ok;
+      if (is_ok) break;  // not yet, or another worker takes it
       if (call.answer.moved_to > 0 && call.answer.moved_to <= clients_.size()) {
-        return end_rescue(shard, static_cast<int>(call.answer.moved_to) - 1, call.answer.moves);
+        const Answer moved = call.answer;  // it goes with the rescue
+        if (moved.shard_version != Losses::kNone) count_lost(shard, moved.shard_version, moved.moves);
+        return end_rescue(shard, static_cast<int>(moved.moved_to) - 1, moved.moves);
       }
       return end_rescue(shard, rescue.from, moves_[shard]);  // it stays
     case State::kRestoring:
@@ -229,7 +260,11 @@ void ParameterService::go_on_with_hand_over(Rescue& rescue) {
         log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + call.status.message());
       }
       rescue.refused.insert(rescue.to);
-      choose(rescue);
+      if (std::exchange(rescue.is_share, false)) {
+        rescue.to = rescue.from;  // which has it still
+      } else {
+        choose(rescue);
+      }
       return bring(rescue);
     case State::kTelling:
       if (is_ok) return end_rescue(shard, rescue.to, rescue.moves);
@@ -242,14 +277,24 @@ void ParameterService::go_on_with_hand_over(Rescue& rescue) {
   ask_again(rescue);
 }
 
-// From now on the shard is at `home`. Calls that wait go there.
+// From now on the shard is at `home`. Calls that wait go there. If this worker rests, it says so there, too.
 void ParameterService::end_rescue(size_t shard, int home, uint64_t moves) {
   const int former = homes_[shard].load();
   const bool has_left = home != former && !is_lost(former);
   homes_[shard].store(home);
   moves_[shard] = std::max(moves_[shard], moves);
   if (has_left) farewells_.try_emplace(former);
+  const bool was_lost = home != former && is_lost(former);
   rescues_[shard].reset();
+  if (!is_resting_ || !was_lost || !is_known(home) || !rests_[shard].is_over()) return;
+  ClientCall& call = rests_[shard];
+  call.call = {};
+  call.call.kind = CallKind::kRest;
+  call.call.shard = static_cast<uint16_t>(shard);
+  call.call.count = extents_[shard].count;
+  call.call.moves = moves_[shard];
+  call.deadline = call_deadline();
+  clients_[static_cast<size_t>(home)]->start(call);
 }
 
 }  // namespace braid

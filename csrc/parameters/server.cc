@@ -2,7 +2,6 @@
 #include "parameters/server.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -11,42 +10,9 @@
 namespace braid {
 namespace {
 
-constexpr const char* kQuorumText = "quorum:";
-
 Status not_here(int worker) { return {Code::kAborted, worker_text(worker) + " has left, or has never joined"}; }
 
 }  // namespace
-
-Result<Consistency> consistency_from_text(const std::string& text) {
-  if (text == "atomic") return Consistency::kAtomic;
-  if (text == "relaxed") return Consistency::kRelaxed;
-  return Status(Code::kInvalidArgument, "consistency is '" + text + "', expected 'atomic' or 'relaxed'");
-}
-
-Result<Mode> mode_from_text(const std::string& text) {
-  if (text == "async") return Mode::kAsync;
-  if (text == "round_robin") return Mode::kRoundRobin;
-  if (text == "ssp") return Mode::kSsp;
-  if (text == "sync") return Mode::kSync;
-  if (text.starts_with(kQuorumText)) return Mode::kQuorum;
-  return Status(Code::kInvalidArgument, "mode is '" + text +
-                                            "', expected 'async', 'round_robin', 'ssp', 'sync' or "
-                                            "'quorum:at_least=N,grace_ms=N'");
-}
-
-Result<Quorum> quorum_from_text(const std::string& text) {
-  Quorum quorum;
-  int grace_ms = 0;
-  int used = 0;
-  const int found =
-      std::sscanf(text.c_str(), "quorum:at_least=%d,grace_ms=%d%n", &quorum.at_least, &grace_ms, &used);
-  if (found == 2 && static_cast<size_t>(used) == text.size() && quorum.at_least >= 1 && grace_ms >= 0) {
-    quorum.grace = milliseconds(grace_ms);
-    return quorum;
-  }
-  return Status(Code::kInvalidArgument,
-                "mode is '" + text + "', expected 'quorum:at_least=N,grace_ms=N' with at least 1 worker");
-}
 
 Server::Server(const ServerOptions& options, std::vector<Extent> extents, DoorbellWord& bell)
     : options_(options),
@@ -76,12 +42,17 @@ Status Server::admit(int worker, const std::string& settings) {
     if (refusal_.ok()) refusal_ = differs;
     return differs;
   }
+  if (is_source(worker)) {
+    sources_.insert(worker);
+    return {};
+  }
   workers_.insert(worker);
   for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
   return {};
 }
 
 void Server::has_heard(int worker) {
+  if (is_source(worker)) return;
   const std::lock_guard lock(mutex_);
   have_heard_.insert(worker);
   const auto here = std::distance(have_heard_.begin(), have_heard_.lower_bound(awaited_));
@@ -90,10 +61,12 @@ void Server::has_heard(int worker) {
   settle_locked();
 }
 
-void Server::dismiss(int worker, bool died) {
+void Server::dismiss(int worker, bool died, const std::string& loss) {
   const std::lock_guard lock(mutex_);
+  sources_.erase(worker);
   if (workers_.erase(worker) == 0) return;
   if (died) ++died_;
+  if (!loss.empty()) lost_.push_back(loss);
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     Job& job = **at;
     const bool goes = job.worker == worker;
@@ -106,6 +79,7 @@ void Server::dismiss(int worker, bool died) {
     if (entry.given_to == worker) entry.given_to = -1;
     entry.shard.forget(worker);
     end_round_if_due(entry);
+    wake_all_if_all_rest(entry);
   }
   settle_locked();
 }
@@ -130,7 +104,9 @@ Status Server::refusal() const {
 void Server::submit(Job& job) {
   const std::lock_guard lock(mutex_);
   if (!closed_.ok()) return fail(job, closed_);
-  if (!workers_.contains(job.worker)) return fail(job, not_here(job.worker));
+  const bool is_copy = job.call.kind == CallKind::kReplica;
+  if (!(is_copy ? sources_ : workers_).contains(job.worker)) return fail(job, not_here(job.worker));
+  if (lane_of(job.call) > 0 && job.call.kind != CallKind::kAttend) ++calls_;
   waiting_.push_back(&job);
   settle_locked();
 }
@@ -184,6 +160,7 @@ void Server::fail(Job& job, Status why) {
 // ---- Calls
 
 bool Server::advance_locked(Job& job) {
+  if (job.call.kind == CallKind::kAttend) return tell_leave(job);
   const auto index = static_cast<size_t>(job.call.shard);
   if (index >= entries_.size() || job.call.count != entries_[index].shard.count()) {
     job.status = {Code::kMismatch, name_of(job.call.kind) + " names shard " + std::to_string(job.call.shard) +
@@ -208,35 +185,54 @@ bool Server::advance_locked(Job& job) {
         if (!job.status.ok()) return true;
         entry.is_given = entry.is_dormant = false;
         entry.given_to = entry.gone_to = -1;
-        entry.moves = std::max(entry.moves, job.call.moves);
-        if (!entry.adoption.offers.empty()) {
+        entry.moves = std::max({entry.moves, job.call.moves, entry.adoption.most_moves()});
+        if (job.call.hand_over != HandOver::kNo) entry.losses = Losses::read(job.update + shard.count());
+        if (!entry.adoption.offers.empty()) entry.losses.add(entry.moves, job.call.base);
+        if (has_copy(entry, job)) {
+          add_state_of_copy(job, entry);
+        } else if (!entry.adoption.offers.empty()) {
           log(LogLevel::kWarning, "a parameter server took over shard " + std::to_string(job.call.shard) +
                                       " at version " + std::to_string(job.call.base) + " from " +
                                       worker_text(job.worker) + "; the state of the update rule begins anew");
         }
+        if (!entry.adoption.offers.empty()) forget_clocks(entry);
+        entry.copy = {};
         entry.adoption = {};
       }
       job.answer.moves = entry.moves;
       job.answer.shard_version = shard.version();
+      job.answer.steps = left_of(job, entry);
       return true;
     case CallKind::kAdopt:
       job.answer.verdict = adopt_locked(job, entry);
       job.answer.moves = entry.moves;
+      job.answer.steps = left_of(job, entry);
       return true;
     case CallKind::kFind:
       job.answer.verdict = entry.is_here() ? Verdict::kDone : Verdict::kWait;
       job.answer.moves = entry.moves;
+      job.answer.steps = entry.is_here() ? left_of(job, entry) : 0;
+      if (!entry.is_here() && has_copy(entry, job)) {
+        job.answer.steps = 1;
+        job.answer.shard_version = entry.copy.version;
+      }
       return true;
+    case CallKind::kOffer: tell_offer(job); return true;
     case CallKind::kMoved: note_move(job, entry); return true;
+    case CallKind::kReplica: keep_copy(job, entry); return true;
     case CallKind::kRestore:
       if (job.call.hand_over == HandOver::kNo) {
-        job.status = shard.restore(job.update, job.call.steps, shard.version() + 1);
+        job.status = shard.restore(job.update, job.call.steps, std::max(shard.version() + 1, job.call.base));
       } else {
         take(job, entry);
       }
       job.answer.shard_version = shard.version();
       return true;
     case CallKind::kSnapshot:
+      if (job.call.hand_over == HandOver::kShare) {
+        share(job, entry);
+        return true;
+      }
       if (!shard.is_installed()) return false;
       if (job.call.hand_over != HandOver::kNo) give(job, entry);
       if (!job.status.ok() || job.answer.verdict == Verdict::kWait) return true;
@@ -250,6 +246,15 @@ bool Server::advance_locked(Job& job) {
       return read(job, entry);
     case CallKind::kPush:
     case CallKind::kPushPull: return shard.is_installed() && awaited_ == 0 && advance_push(job, entry);
+    case CallKind::kRest:
+      if (!shard.is_installed() || awaited_ > 0) return false;
+      rest(job.worker, entry);
+      job.answer.shard_version = shard.version();
+      return true;
+    case CallKind::kLook:
+      if (!shard.is_installed()) return false;
+      job.answer.shard_version = shard.version();
+      return true;
     case CallKind::kMap:
       if (options_.is_relaxed() && !shard.is_installed()) return false;
       tell_map(job, entry);
@@ -289,7 +294,9 @@ Server::Stats Server::stats() const {
   Stats stats;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Shard& shard = entries_[i].shard;
+    stats.bytes += entries_[i].copy.numbers.size() * sizeof(float);
     if (!shard.is_installed()) continue;
+    if (entries_[i].has_backup) stats.copied[static_cast<int>(i)] = entries_[i].copied;
     if (shard.mapped() != nullptr) stats.updates += shard.mapped()->updates();
     stats.versions[static_cast<int>(i)] = shard.version();
     const std::vector<uint64_t> staleness = shard.staleness();
@@ -300,7 +307,9 @@ Server::Stats Server::stats() const {
   stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * buffer_count_ * sizeof(float);
   stats.bytes += static_cast<size_t>(session_bytes_.load(std::memory_order_relaxed));
   if (!options_.is_relaxed()) stats.updates = updates_;
+  stats.calls = calls_;
   stats.died = died_;
+  stats.lost = lost_;
   return stats;
 }
 

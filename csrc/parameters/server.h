@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shards of one server, and the order in which it answers its workers. It knows no wire: a Session brings the calls
-// of a worker on another process, a worker of this process calls submit() itself.
+// of a worker in another process. A worker of this process calls submit() itself.
 //
 // Thread safety: all functions may be called from any thread.
 #pragma once
@@ -11,41 +11,18 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "parameters/call.h"
+#include "parameters/modes.h"
 #include "parameters/shard.h"
 #include "transport/doorbell.h"
 
 namespace braid {
-
-enum class Consistency : uint8_t {
-  kAtomic,   // a pull sees whole updates of a shard
-  kRelaxed,  // workers of the server's host add to the shard by themselves (mapped_shard.h)
-};
-Result<Consistency> consistency_from_text(const std::string& text);  // "atomic", "relaxed"
-
-enum class Mode : uint8_t {
-  kAsync,       // updates are applied as they come (Hogwild's order, but whole updates)
-  kRoundRobin,  // as kAsync, but the workers take turns by number (You 2017, "Original EASGD")
-  kSsp,         // stale synchronous parallel (Ho 2013): a worker waits while it is too far ahead
-  kSync,        // one update of the mean of all workers
-  kQuorum,      // as kSync, but a round ends without those who are late, or who rest
-};
-// "async", "round_robin", "ssp", "sync", "quorum:at_least=2,grace_ms=500"
-Result<Mode> mode_from_text(const std::string& text);
-
-// When a round of kQuorum ends: all living workers have contributed, or so many have, and a grace period later.
-// A worker that pushes with a scale of 0 rests: nobody waits for it until it pushes again.
-struct Quorum {
-  int at_least = 1;
-  milliseconds grace{0};
-};
-// Of a mode that is kQuorum.
-Result<Quorum> quorum_from_text(const std::string& text);
 
 struct ServerOptions {
   RuleSpec rule;
@@ -57,6 +34,7 @@ struct ServerOptions {
   std::string settings;               // equal on all workers
   BodyCodecs coding;                  // of updates and values that travel
   int buffers = 4;                    // large calls whose bodies the server holds at a time
+  int replicas = 0;                   // 1: another server keeps a copy of each shard (replica.cc)
 
   bool has_rounds() const { return mode == Mode::kSync || mode == Mode::kQuorum; }
   bool is_relaxed() const { return consistency == Consistency::kRelaxed; }
@@ -88,6 +66,7 @@ struct Job {
   std::atomic<bool> done{false};
 
   bool is_applied = false;  // for the server only
+  bool is_late = false;     // the same: Quorum::late_goes_on
 };
 
 class Server {
@@ -97,8 +76,8 @@ class Server {
 
   // A worker has come. kMismatch if its settings differ; the text names both.
   Status admit(int worker, const std::string& settings);
-  // The worker has left or died. It no longer counts for those who wait, and its own jobs fail.
-  void dismiss(int worker, bool died);
+  // The worker has left or died. It no longer counts for those who wait, and its own jobs fail. `loss`: for stats().
+  void dismiss(int worker, bool died, const std::string& loss = "");
   std::vector<int> workers() const;
   // The worker has the answer of admit().
   void has_heard(int worker);
@@ -107,7 +86,7 @@ class Server {
   // Set once, before the first worker: pushes wait until workers 0 .. workers-1 have come. Else those that come first
   // would end a round of kSync alone.
   void await_first(int workers) { awaited_ = workers; }
-  // kQuorum: ends the rounds whose grace period is over. Returns when the next one ends.
+  // kQuorum: ends the rounds whose grace period is over. Returns the time at which the next grace period is over.
   Deadline end_late_rounds();
   // The first refusal of admit(), or ok.
   Status refusal() const;
@@ -126,9 +105,34 @@ class Server {
   // is_leaving() is false again.
   void leave();
   bool is_leaving() const;
+  // Set once, before the first worker: this server has come late, and holds so many numbers at most.
+  void come_late(uint64_t most) { takes_ = most; }
+
+  bool holds_shards() const;
+
   // A worker needs this server no more, because it leaves. An error if it stays; kWait while it still holds a shard.
   // After the first one it takes no shard.
   Status farewell(int worker, Verdict& verdict);
+
+  // replica.cc: copies of this server's shards at another one, its backup.
+  struct Copy {
+    int shard = -1;
+    uint64_t version = 0;
+    uint64_t steps = 0;
+    uint64_t moves = 0;
+    std::vector<float> numbers;  // as the body of kReplica
+  };
+  // From now on the backup has none of this server's shards. Without a backup nothing waits for copies.
+  void set_backup(bool exists);
+  // Takes a copy of a shard whose copy at the backup is too old. False if there is none.
+  bool take_copy(Copy& copy);
+  // The backup has it.
+  void note_copy(const Copy& copy);
+  // The backup holds this shard itself: it has taken it over. This server gives it up. `left`: the version from which
+  // the backup has gone on.
+  void give_way(int shard, int place, uint64_t moves, uint64_t left);
+  // When take_copy() should be called again at the latest.
+  Deadline copy_due() const;
 
   // A buffer for the body of a call: for the numbers of the largest shard, and behind them, from message_at() on, for
   // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one.
@@ -147,8 +151,11 @@ class Server {
     std::map<int, uint64_t> versions;  // by shard
     std::vector<uint64_t> staleness;   // histogram; the last entry counts all that are staler
     uint64_t updates = 0;
-    uint64_t died = 0;  // workers
-    size_t bytes = 0;   // of memory
+    uint64_t calls = 0;              // of workers, for shards; not those in mapped memory
+    uint64_t died = 0;               // workers
+    std::vector<std::string> lost;   // one line each: who, and why
+    size_t bytes = 0;                // of memory
+    std::map<int, uint64_t> copied;  // by shard: the version that the backup has
   };
   Stats stats() const;
 
@@ -156,13 +163,24 @@ class Server {
   struct Progress {  // of one worker in one shard
     uint64_t clock = 0;
     bool has_contributed = false;  // kSync, kQuorum: to the present round
-    bool rests = false;            // kQuorum
+    bool rests = false;            // until its next push
+    bool has_pushed = false;       // kQuorum: ever
+    bool has_clock = true;  // false: the shard came from a server that was lost; until the worker's next push
   };
   struct Adoption {
-    std::map<int, uint64_t> offers;  // by worker: the version that it has
+    struct Offer {
+      bool has_values = false;
+      uint64_t moves = 0;  // that the worker knows, with this one
+      uint64_t version = 0;
+      // After a loss versions count anew from an earlier one, so moves come first.
+      auto operator<=>(const Offer&) const = default;
+    };
+    std::map<int, Offer> offers;  // by worker
     Clock::time_point began;
     int chosen = -1;
     Clock::time_point chosen_at;
+    // Of all that have offered.
+    uint64_t most_moves() const;
   };
   struct Entry {
     Entry(Shard made) : shard(std::move(made)) {}
@@ -171,10 +189,13 @@ class Server {
     int last = -1;                     // kRoundRobin: who pushed last
     Floats sum;                        // kSync, kQuorum: of the updates of the present round
     int summed = 0;
+    int came = 0;                    // kQuorum: how many workers have brought these
     Deadline ends_at = kNoDeadline;  // kQuorum: the end of the grace period
     Table table;                     // of the round
+    uint64_t table_base = 0;         // of the push that it came with
     Adoption adoption;
-    uint64_t moves = 0;        // of the shard, when it came here
+    uint64_t moves = 0;  // of the shard, when it came here
+    Losses losses;
     bool is_given = false;     // a worker has taken the shard to another server, or is about to
     int given_to = -1;         // the worker that takes it; -1 as well if that one is gone
     uint64_t given_moves = 0;  // the last move that was begun here
@@ -183,6 +204,12 @@ class Server {
     // shard from there once more, and this copy is void.
     bool is_dormant = false;
     bool is_here() const { return shard.is_installed() && !is_given && !is_dormant; }
+    // At the backup: what the owner has sent last; empty if it has sent nothing.
+    Copy copy;
+    // At the owner: what the backup has.
+    bool has_backup = false;
+    uint64_t copied = 0;  // version
+    Clock::time_point copied_at;
   };
 
   void settle_locked();
@@ -204,7 +231,23 @@ class Server {
   void give(Job& job, Entry& entry);
   void take(Job& job, Entry& entry);
   void note_move(Job& job, Entry& entry);
+  void share(Job& job, Entry& entry);
+  void tell_offer(Job& job);
+  bool tell_leave(Job& job) const;
   void tell_map(Job& job, const Entry& entry) const;
+  // replica.cc
+  void keep_copy(Job& job, Entry& entry);
+  bool waits_for_copy(const Entry& entry) const;
+  bool is_copy_due(const Entry& entry, Clock::time_point now) const;
+  static bool has_copy(const Entry& entry, const Job& job);
+  void wake_copy(Job& job, Entry& entry, const Adoption::Offer& newest);
+  // Which updates are left, of those before the job's move.
+  static uint64_t left_of(const Job& job, const Entry& entry);
+  void add_state_of_copy(const Job& job, Entry& entry);
+  std::vector<Turn> turns_of(const Entry& entry) const;
+  static void take_turns(Entry& entry, const float* rows);
+  // Of a shard whose server was lost: nobody waits for a worker before its next push.
+  static void forget_clocks(Entry& entry);
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
   void fail(Job& job, Status why);
@@ -212,8 +255,15 @@ class Server {
   void give_back_locked(Floats buffer);
   // How many workers may need a buffer before this one.
   int turns_before(const Job& job) const;
+  // Of the workers that do not rest, and whose clock is known; 0 if there is none.
   static uint64_t least_clock(const Entry& entry);
-  bool is_turn_of(int worker, const Entry& entry) const;
+  static uint64_t most_clock(const Entry& entry);
+  static bool is_turn_of(int worker, const Entry& entry);
+  void rest(int worker, Entry& entry);
+  void wake_all_if_all_rest(Entry& entry) const;
+  // The worker wants to push again. False while it has to rest. It counts as far as the one that is furthest ahead.
+  bool wake(int worker, Entry& entry) const;
+  void count_push(Job& job, Entry& entry) const;
 
   const ServerOptions options_;
   const std::vector<Extent> extents_;
@@ -226,17 +276,23 @@ class Server {
 
   mutable std::mutex mutex_;
   std::set<int> workers_;  // those that live
+  std::set<int> sources_;  // servers whose backup this one is: their numbers (source_number())
+  bool has_backup_ = false;
   std::set<int> have_heard_;
   bool is_leaving_ = false;
-  bool is_sealed_ = false;  // a worker has said farewell: this server can take no shard, and cannot stay
-  int awaited_ = 0;         // workers with lower numbers have not all come yet; 0 once they have
+  std::optional<uint64_t> takes_;  // come_late()
+  bool has_its_part_ = false;      // the same
+  bool is_sealed_ = false;         // a worker has said farewell: this server can take no shard, and cannot stay
+  int awaited_ = 0;                // workers with lower numbers have not all come yet; 0 once they have
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   std::vector<Floats> free_;
   int buffers_out_ = 0;
   std::atomic<ptrdiff_t> session_bytes_{0};
   uint64_t updates_ = 0;
+  uint64_t calls_ = 0;
   uint64_t died_ = 0;
+  std::vector<std::string> lost_;
   Status refusal_;
   Status closed_;
 };

@@ -27,7 +27,10 @@ bool ParameterService::tend() {
   const std::lock_guard lock(mutex_);
   bool moved = false;
   for (size_t shard = 0; shard < rescues_.size(); ++shard) moved |= move_rescue(shard);
+  moved |= rest_again();
+  moved |= attend_idle_servers();
   moved |= say_farewells();
+  moved |= tend_newcomers();
   for (const Request& request : open_) moved |= start_parked(*request);
   for (auto at = open_.begin(); at != open_.end();) {
     if (tend_locked(**at)) {
@@ -42,6 +45,7 @@ bool ParameterService::tend() {
 
 bool ParameterService::is_lost(int place) const {
   const auto at = static_cast<size_t>(place);
+  if (!is_known(place)) return false;
   return lost_[at].load() || !clients_[at] || !clients_[at]->failure().ok();
 }
 
@@ -54,18 +58,19 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
       is_open = true;
       continue;
     }
+    if (!is_asked(shard)) continue;
     const Status& status = request.calls_[shard].status;
-    if (status.ok()) continue;
+    if (status.ok()) {
+      note_push(shard, request);
+      continue;
+    }
     const bool goes_on = failure_.ok() && (tend_moved_part(shard, request) || tend_lost_part(shard, request));
     is_open |= goes_on;
     if (!goes_on && bad.ok()) bad = failure_.ok() ? status : failure_;
   }
   if (is_open) return false;
-  for (size_t shard = 0; bad.ok() && shard < extents_.size(); ++shard) {
-    const uint64_t version = request.calls_[shard].answer.shard_version;
-    request.versions_[shard] = version;
-    if (request.newest_ != nullptr) versions_[shard] = version;
-  }
+  if (bad.ok()) note_versions(request);
+  if (bad.ok()) learn_clock(request);
   if (bad.ok() && request.newest_ != nullptr) newest_ = request.newest_;
   request.status_ = bad;
   request.done_.store(true, std::memory_order_release);  // from here on its memory belongs to the caller again
@@ -73,49 +78,37 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
   return true;
 }
 
-// A part of the request went to a server that died. Once the shard has another home, its values are pulled from there.
-// False if the part can not be had.
-bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
-  const CallKind kind = request.kind_;
-  if (kind != CallKind::kPush && kind != CallKind::kPushPull && kind != CallKind::kPull) return false;
-  if (!is_lost(request.places_[shard])) return false;
-  if (homes_[shard].load() == request.places_[shard]) {
-    begin_rescue(shard, request.calls_[shard].status, false);
-    return failure_.ok();
+// Shards without numbers count as far as the least of the others.
+void ParameterService::note_versions(ParameterRequest& request) {
+  uint64_t least = UINT64_MAX;
+  for (size_t shard = 0; shard < extents_.size(); ++shard) {
+    if (is_asked(shard)) least = std::min(least, request.calls_[shard].answer.shard_version);
   }
-  ClientCall& call = request.calls_[shard];
-  if (call.call.kind != CallKind::kPull) {
-    ++lost_parts_;
-    ++request.lost_parts_;
+  for (size_t shard = 0; shard < extents_.size(); ++shard) {
+    const uint64_t version = is_asked(shard) ? request.calls_[shard].answer.shard_version : least;
+    request.versions_[shard] = version;
+    if (request.newest_ != nullptr) versions_[shard] = version;
   }
-  call.call.kind = CallKind::kPull;
-  call.table = nullptr;
-  call.body = {};
-  call.call.ranges = 0;
-  call.answer = {};
-  call.status = {};
-  // The elastic difference of a lost part is zero: worker and centre stay where they are.
-  if (is_elastic() && kind == CallKind::kPushPull) std::fill(call.into.begin(), call.into.end(), std::byte{0});
-  if (kind == CallKind::kPush || (is_elastic() && kind == CallKind::kPushPull)) {
-    call.answer.shard_version = versions_[shard];
-    call.finish({});
-    return true;
-  }
-  request.is_parked_[shard] = true;
-  return true;
 }
 
 bool ParameterService::poll_clients() {
   bool moved = false;
-  for (size_t place = 0; place < clients_.size(); ++place) {
+  for (size_t place = 0; place < places(); ++place) {
     if (!clients_[place]) continue;
     moved |= clients_[place]->poll();
     if (!lost_[place].load(std::memory_order_relaxed) && !clients_[place]->failure().ok()) {
-      lost_[place].store(true);
+      note_lost(static_cast<int>(place));
       moved = true;
     }
   }
   return moved;
+}
+
+void ParameterService::note_lost(int place) {
+  const std::lock_guard lock(mutex_);
+  if (!lost_[static_cast<size_t>(place)].exchange(true) && failure_.ok()) {
+    lost_servers_.push_back(clients_[static_cast<size_t>(place)]->failure().message());
+  }
 }
 
 bool ParameterService::poll_sessions() {
@@ -136,16 +129,20 @@ void ParameterService::fence(milliseconds stood_still) {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = why;
   }
-  for (const auto& client : clients_) {
+  for (size_t place = 0; place < places(); ++place) {
+    const auto& client = clients_[place];
     if (client) client->fail(why);
   }
   if (server_) server_->close(why);
+  if (server_ && is_worker_) server_->dismiss(setup_.member, false);  // close() waits for those that are left
   sessions_.clear();
   log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + why.message());
 }
 
 void ParameterService::poll_until_stopped() {
-  const milliseconds limit = setup_.options.peer_timeout;  // others take a silent member for lost after this
+  // Others take a member for lost that is silent for peer_timeout. It may have been silent for a quarter of that
+  // before it stood still, because only then they ask it for a sign.
+  const milliseconds limit = setup_.options.peer_timeout * 3 / 4;
   auto looked_at = Clock::now();
   uint64_t waits_seen = 0;
   Waiter waiter(engine_->bell());
@@ -154,10 +151,11 @@ void ParameterService::poll_until_stopped() {
     const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
     if (limit.count() > 0 && gap > limit && has_clients_.load(std::memory_order_acquire)) fence(gap);
     bool moved = poll_sessions();
+    if (copier_) moved |= copier_->poll();
     const Deadline round_ends = server_ ? server_->end_late_rounds() : kNoDeadline;
     const uint64_t waits = waits_.load();
     const bool callers_poll = callers_.load() > 0 || std::exchange(waits_seen, waits) != waits;
-    if (callers_poll && sessions_.empty()) {
+    if (callers_poll && sessions_.empty() && !copier_) {
       waiter.moved();
       std::this_thread::sleep_for(kRest);
       continue;
@@ -169,7 +167,8 @@ void ParameterService::poll_until_stopped() {
       const std::lock_guard lock(mutex_);
       is_waiting = !open_.empty();
     }
-    const Deadline look = std::min(round_ends, Clock::now() + (is_waiting ? kLookEvery : kLookSeldom));
+    Deadline look = std::min(round_ends, Clock::now() + (is_waiting ? kLookEvery : kLookSeldom));
+    if (copier_) look = std::min(look, std::max(copier_->due(), Clock::now() + kLookEvery));
     moved ? waiter.moved() : waiter.idle(look);
   }
 }
@@ -197,15 +196,20 @@ Waited ParameterService::wait(const ParameterRequest& request, Deadline deadline
 
 // ---- The end
 
-void ParameterService::close(milliseconds limit, const GiveUp& give_up) {
+void ParameterService::close(milliseconds limit, const GiveUp& give_up, const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     failure_ = {Code::kAborted, "the parameter service was closed"};
   }
+  const Status lost(Code::kPeerLost, why);
+  for (size_t place = 0; has_clients_.load() && !why.empty() && place < places(); ++place) {
+    if (clients_[place]) clients_[place]->fail(lost);
+  }
   if (is_worker_ && has_clients_.load()) {
     std::deque<ClientCall> farewells;
-    for (const auto& client : clients_) {
+    for (size_t place = 0; place < places(); ++place) {
+      const auto& client = clients_[place];
       if (!client || !client->failure().ok()) continue;
       farewells.emplace_back().call.kind = CallKind::kLeave;
       client->start(farewells.back());
@@ -215,7 +219,8 @@ void ParameterService::close(milliseconds limit, const GiveUp& give_up) {
     while (!std::all_of(farewells.begin(), farewells.end(), is_over) && Clock::now() < until) {
       if (!poll_clients()) std::this_thread::sleep_for(milliseconds(1));
     }
-    for (const auto& client : clients_) {
+    for (size_t place = 0; place < places(); ++place) {
+      const auto& client = clients_[place];
       if (client) client->fail({Code::kAborted, "the parameter service was closed"});
     }
     static_cast<void>(tend());
@@ -228,6 +233,10 @@ void ParameterService::close(milliseconds limit, const GiveUp& give_up) {
   ring(engine_->bell());
   if (doorkeeper_.joinable()) doorkeeper_.join();
   if (poller_.joinable()) poller_.join();
+  if (copier_) copier_->stop();
+  for (const auto& session : sessions_) {
+    if (!why.empty()) session->end({Code::kAborted, why});
+  }
   if (server_) server_->close({Code::kAborted, "the parameter service was closed"});
   arrived_.clear();
   sessions_.clear();
@@ -240,8 +249,10 @@ ParameterService::Stats ParameterService::stats() const {
   if (server_) {
     stats.server = server_->stats();
     stats.workers = server_->workers();
+    if (copier_) stats.server.bytes += copier_->bytes();
   }
-  for (const auto& client : clients_) {
+  for (size_t place = 0; place < places(); ++place) {
+    const auto& client = clients_[place];
     stats.wires.push_back(client ? client->wire() : "not reached");
     stats.sent_bytes.push_back(client ? client->sent_bytes() : 0);
     stats.received_bytes.push_back(client ? client->received_bytes() : 0);
@@ -251,6 +262,8 @@ ParameterService::Stats ParameterService::stats() const {
   for (const auto& home : homes_) stats.homes.push_back(home.load());
   const std::lock_guard lock(mutex_);
   stats.lost_parts = lost_parts_;
+  stats.lost_members = stats.server.lost;
+  stats.lost_members.insert(stats.lost_members.end(), lost_servers_.begin(), lost_servers_.end());
   return stats;
 }
 

@@ -9,14 +9,12 @@
 
 namespace braid {
 
-Session::Session(Server& server, int worker, std::unique_ptr<Pair> pair)
-    : state_{server, worker, std::move(pair)} {
-  for (size_t lane = 0; lane <= server.extents().size(); ++lane) lanes_.emplace_back(state_, lane);
+Session::Session(Server& server, int worker, std::string name, std::unique_ptr<Pair> pair)
+    : state_{server, worker, std::move(name), std::move(pair)} {
+  for (size_t lane = 0; lane <= server.extents().size() + 1; ++lane) lanes_.emplace_back(state_, lane);
 }
 
-Session::~Session() {
-  if (!is_over_) end({Code::kAborted, "the server ends"});
-}
+Session::~Session() { end({Code::kAborted, "the server ends"}); }
 
 bool Session::poll() {
   if (is_over_) return false;
@@ -34,11 +32,11 @@ bool Session::poll() {
   return moved;
 }
 
-// A worker that leaves has the answers of all its calls first.
+// A worker that leaves has the answers of all its calls first. In the last lane it waits for this server to leave.
 bool Session::let_leave() {
   CallLane& first = lanes_.front();
   if (!first.is_leaving()) return false;
-  if (!std::all_of(lanes_.begin() + 1, lanes_.end(), [](const CallLane& lane) { return lane.is_idle(); }))
+  if (!std::all_of(lanes_.begin() + 1, lanes_.end() - 1, [](const CallLane& lane) { return lane.is_idle(); }))
     return false;
   first.let_leave();
   return true;
@@ -46,7 +44,7 @@ bool Session::let_leave() {
 
 // The pair ends before buffers go back: until then its requests use their memory.
 void Session::end(const Status& why) {
-  is_over_ = true;
+  if (std::exchange(is_over_, true)) return;
   for (CallLane& lane : lanes_) lane.cancel();
   if (!why.ok()) {
     state_.pair->fail(why);
@@ -54,12 +52,14 @@ void Session::end(const Status& why) {
     state_.pair->close();
   }
   for (CallLane& lane : lanes_) lane.give_buffer_back();
-  state_.server.dismiss(state_.worker, !why.ok());
+  const bool is_lost = !why.ok() && why.code() != Code::kAborted;
+  const std::string loss = state_.name + " is lost: " + why.message();
+  state_.server.dismiss(state_.worker, !why.ok(), is_lost && state_.has_joined ? loss : "");
   if (!state_.has_joined) {
     state_.server.has_heard(state_.worker);  // a refused worker leaves when it has the reason
-  } else if (!why.ok() && why.code() != Code::kAborted) {
-    log(LogLevel::kWarning,
-        "a parameter server goes on without " + worker_text(state_.worker) + ": " + why.message());
+  } else if (is_lost) {
+    log(is_source(state_.worker) ? LogLevel::kInfo : LogLevel::kWarning,
+        "a parameter server goes on without " + state_.name + ": " + why.message());
   }
 }
 

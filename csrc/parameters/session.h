@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "parameters/lane.h"
 
@@ -13,7 +14,8 @@ namespace braid {
 
 class Session {
  public:
-  Session(Server& server, int worker, std::unique_ptr<Pair> pair);
+  // `name`: of the worker, in messages.
+  Session(Server& server, int worker, std::string name, std::unique_ptr<Pair> pair);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -23,10 +25,11 @@ class Session {
   bool poll();
   // The worker has left or is lost. The server does not count it any more.
   bool is_over() const { return is_over_; }
+  // Ends the pair, and tells the worker why.
+  void end(const Status& why);
 
  private:
   bool let_leave();
-  void end(const Status& why);
 
   SessionState state_;
   std::deque<CallLane> lanes_;

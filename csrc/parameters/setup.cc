@@ -20,9 +20,31 @@ const char* text_of(Mode mode) {
 
 }  // namespace
 
-std::string server_text(int member) {
-  if (member < kFirstAlone) return "the server of member " + std::to_string(member);
+std::string member_text(int member) {
+  if (member < kFirstAlone) return "member " + std::to_string(member);
   return "parameter server " + std::to_string(member - kFirstAlone + 1) + " without a rank";
+}
+
+std::string server_text(int member) { return server_text(member, member_text(member)); }
+
+std::string server_text(int member, const std::string& who) {
+  return member < kFirstAlone ? "the server of " + who : who;
+}
+
+bool may_grow(const ServiceSetup& setup) {
+  return std::any_of(setup.servers.begin(), setup.servers.end(), [](int server) { return server >= kFirstAlone; });
+}
+
+size_t pieces_of(const ServiceSetup& setup) {
+  return std::clamp(setup.elements / setup.servers.size() / setup.least_piece, size_t{1}, kMostPieces);
+}
+
+int server_at(const ServiceSetup& setup, int place) {
+  const auto first = static_cast<int>(setup.servers.size());
+  if (place < first) return setup.servers[static_cast<size_t>(place)];
+  const auto alone =
+      std::count_if(setup.servers.begin(), setup.servers.end(), [](int server) { return server >= kFirstAlone; });
+  return kFirstAlone + static_cast<int>(alone) + place - first;
 }
 
 std::string settings_of(const ServiceSetup& setup) {
@@ -32,9 +54,14 @@ std::string settings_of(const ServiceSetup& setup) {
   if (setup.server.mode == Mode::kQuorum) {
     text += " of at least " + std::to_string(setup.server.quorum.at_least) + " within " +
             std::to_string(setup.server.quorum.grace.count()) + " ms";
+    if (setup.server.quorum.mean_rounds > 0) {
+      text += ", " + std::to_string(setup.server.quorum.mean_rounds) + " rounds of means";
+    }
+    if (setup.server.quorum.late_goes_on) text += ", late ones go on";
   }
   if (setup.server.divides_by_staleness) text += ", rates divided by staleness";
   if (setup.server.is_relaxed()) text += ", relaxed";
+  if (setup.server.replicas > 0) text += ", with a replica of each shard";
   const BodyCodecs& coding = setup.server.coding;
   if (coding.push || coding.pull) {
     text += ", pushes in " + to_text(coding.push) + ", pulls in " + to_text(coding.pull);
@@ -53,8 +80,11 @@ Status check(const ServiceSetup& setup) {
   if (setup.member < 0 || setup.member > kMostMembers)
     return bad("member " + std::to_string(setup.member) + " is not a number");
   if (setup.is_late && setup.member >= kFirstAlone) return bad("there have been too many late workers");
-  if (setup.servers.empty() || setup.servers.size() > UINT16_MAX) {
-    return bad("a parameter service needs 1 to 65535 servers");
+  if (setup.servers.empty() || setup.servers.size() > UINT16_MAX / kMostPieces) {
+    return bad("a parameter service needs 1 to " + std::to_string(UINT16_MAX / kMostPieces) + " servers");
+  }
+  if (setup.newcomer_takes && !may_grow(setup)) {
+    return bad("servers come late only to a service that has begun with one without a worker");
   }
   for (size_t i = 0; i < setup.servers.size(); ++i) {
     if (setup.servers[i] < 0 || std::count(setup.servers.begin(), setup.servers.end(), setup.servers[i]) > 1) {
@@ -68,6 +98,15 @@ Status check(const ServiceSetup& setup) {
   }
   if ((coding.push || coding.pull) && setup.elements > kMostEncodedElements) {
     return bad("a codec takes at most " + std::to_string(kMostEncodedElements) + " elements");
+  }
+  if (setup.server.replicas < 0 || setup.server.replicas > 1) {
+    return bad("replicas is " + std::to_string(setup.server.replicas) + ", expected 0, or 1 for a second copy");
+  }
+  if (setup.server.replicas > 0 && setup.servers.size() < 2) {
+    return bad("replicas=1 needs two servers or more: a copy lies at another server");
+  }
+  if (setup.server.replicas > 0 && setup.server.is_relaxed()) {
+    return bad("replicas=1 needs atomic consistency: a server does not see what workers add to mapped memory");
   }
   if (setup.server.is_relaxed()) {
     if (setup.server.mode != Mode::kAsync)

@@ -66,8 +66,8 @@ Result<uint32_t> Shard::apply(const Update& update) {
   rows.memory.result = update.result;
   rows.memory.count = count_;
   for (int i = 0; i < state_vectors_; ++i) rows.memory.state[i] = state_[static_cast<size_t>(i)].get();
-  if (rule_.rule
-          .compensates) {  // a worker without a copy has read nothing yet: then there is nothing to make up for
+  // A worker without a copy has read nothing yet: then there is nothing to make up for.
+  if (rule_.rule.compensates) {
     const auto backup = backups_.find(update.worker);
     rows.memory.backup = backup == backups_.end() ? values_.get() : backup->second.get();
   }
@@ -77,6 +77,11 @@ Result<uint32_t> Shard::apply(const Update& update) {
   ++staleness_[std::min<uint64_t>(stale, kStalenessRows - 1)];
   if (update.result != nullptr && update.worker >= 0) has_read(update.worker);
   return static_cast<uint32_t>(std::min<uint64_t>(stale, UINT32_MAX));
+}
+
+void Shard::subtract(const float* update, float scale) {
+  for (size_t i = 0; i < count_; ++i) values_[i] -= scale * update[i];
+  ++version_;
 }
 
 void Shard::read(int worker, float* into) {
@@ -106,9 +111,16 @@ Status Shard::restore(const float* from, uint64_t steps, uint64_t version) {
     mapped_->install(from, version, steps);
     return {};
   }
-  for (const Floats& vector : state_) copy(vector.get(), from += count_, count_);
-  steps_ = steps;
+  set_state(from + count_, steps);
   return {};
+}
+
+void Shard::set_state(const float* vectors, uint64_t steps) {
+  for (const Floats& vector : state_) {
+    copy(vector.get(), vectors, count_);
+    vectors += count_;
+  }
+  steps_ = steps;
 }
 
 size_t Shard::bytes() const {

@@ -45,6 +45,9 @@ class Shard {
   Status install(const float* values, uint64_t version);
   // Applies the update and returns its staleness. If check() fails, nothing was applied. REQUIRES: is_installed().
   Result<uint32_t> apply(const Update& update);
+  // values -= scale * update, without the rule: its state and steps() stay. The version rises.
+  // REQUIRES: is_installed(), and values that are not mapped.
+  void subtract(const float* update, float scale);
   // Copies the values for a worker. REQUIRES: is_installed().
   void read(int worker, float* into);
   // Notes that the worker has got the present values in another way.
@@ -53,6 +56,8 @@ class Shard {
   // The values and then each vector of the state. `into` and `from` have count() * (1 + state_vectors) numbers.
   void snapshot(float* into) const;
   Status restore(const float* from, uint64_t steps, uint64_t version);
+  // The vectors of the state alone. REQUIRES: is_installed(), and not mapped.
+  void set_state(const float* vectors, uint64_t steps);
 
   // Mapped values: workers may change them no more by themselves, or may again.
   void give_up(bool is_given_up) {

@@ -10,15 +10,76 @@ namespace braid {
 
 uint64_t Server::least_clock(const Entry& entry) {
   uint64_t least = UINT64_MAX;
-  for (const auto& [worker, progress] : entry.progress) least = std::min(least, progress.clock);
+  for (const auto& [worker, progress] : entry.progress) {
+    if (!progress.rests && progress.has_clock) least = std::min(least, progress.clock);
+  }
   return least == UINT64_MAX ? 0 : least;
 }
 
-// The turn goes to the living worker with the next number.
-bool Server::is_turn_of(int worker, const Entry& entry) const {
-  auto next = workers_.upper_bound(entry.last);
-  if (next == workers_.end()) next = workers_.begin();
-  return next != workers_.end() && *next == worker;
+uint64_t Server::most_clock(const Entry& entry) {
+  uint64_t most = 0;
+  for (const auto& [worker, progress] : entry.progress) {
+    if (!progress.rests && progress.has_clock) most = std::max(most, progress.clock);
+  }
+  return most;
+}
+
+// The turn goes to the worker with the next number, of those that do not rest.
+bool Server::is_turn_of(int worker, const Entry& entry) {
+  int first = -1, next = -1;
+  for (const auto& [number, progress] : entry.progress) {
+    if (progress.rests) continue;
+    if (first < 0) first = number;
+    if (next < 0 && number > entry.last) next = number;
+  }
+  return worker == (next >= 0 ? next : first);
+}
+
+void Server::rest(int worker, Entry& entry) {
+  entry.progress[worker].rests = true;
+  end_round_if_due(entry);
+  wake_all_if_all_rest(entry);
+}
+
+void Server::wake_all_if_all_rest(Entry& entry) const {
+  uint64_t most = 0;
+  for (const auto& [worker, progress] : entry.progress) {
+    if (!progress.rests) return;
+    most = std::max(most, progress.clock);
+  }
+  for (auto& [worker, progress] : entry.progress) {
+    progress.clock = most;
+    progress.rests = options_.mode == Mode::kQuorum && !progress.has_pushed;
+    progress.has_clock = true;
+  }
+}
+
+// With kSsp nobody waits for ever. Say that at rest X has the smallest number of all, at shard j, so nobody holds it
+// there. It waits at another shard i, with an update whose number is not larger, because each update goes to all shards
+// with one number. So somebody at i has a smaller number than X at j, which cannot be. The proof needs equal numbers.
+// Shards cannot find them alone: they see a worker wake at different moments, and then with s = 0 each could hold whom
+// another one waits for. So the worker names its number, and is not held as long as it does not know it.
+void Server::count_push(Job& job, Entry& entry) const {
+  Progress& mine = entry.progress[job.worker];
+  if (mine.has_clock) {
+    mine.clock = std::max(mine.clock + 1, job.call.steps);
+  } else if (job.call.steps > 0) {
+    mine.clock = job.call.steps;
+  } else {
+    mine.clock = 1 + most_clock(entry);
+  }
+  mine.has_clock = true;
+  job.answer.steps = mine.clock;
+}
+
+bool Server::wake(int worker, Entry& entry) const {
+  Progress& mine = entry.progress[worker];
+  if (!mine.rests) return true;
+  if (options_.mode == Mode::kSync) return false;
+  mine.clock = std::max(mine.clock, most_clock(entry));
+  mine.rests = false;
+  mine.has_clock = true;
+  return true;
 }
 
 // ---- Buffers
@@ -28,15 +89,21 @@ int Server::turns_before(const Job& job) const {
   if (!is_push(job.call.kind) || index >= entries_.size()) return 0;
   const Entry& entry = entries_[index];
   if (has_moved(job, entry)) return 0;  // it is refused as soon as it is here
+  if (!entry.is_here()) return 1;       // it waits for the shard, which comes in a buffer, too
   int before = 0;
   if (options_.has_rounds()) {
     const bool has_order = options_.mode == Mode::kSync;
     for (const auto& [worker, progress] : entry.progress) {
-      if (worker == job.worker) return progress.has_contributed ? options_.buffers : before;
-      before += has_order && !progress.has_contributed ? 1 : 0;
+      if (worker == job.worker) {
+        const bool has_to_wait =
+            (progress.has_contributed && !options_.quorum.late_goes_on) || (has_order && progress.rests);
+        return has_to_wait ? options_.buffers : before;
+      }
+      before += has_order && !progress.has_contributed && !progress.rests ? 1 : 0;
     }
   } else if (options_.mode == Mode::kRoundRobin) {
-    for (const int worker : workers_) {
+    for (const auto& [worker, progress] : entry.progress) {
+      if (progress.rests) continue;
       // Workers between the one that pushed last and this one, in the circle of numbers.
       const bool after_last = worker > entry.last;
       const bool before_this = worker < job.worker;
@@ -79,6 +146,7 @@ void Server::release(Floats buffer) {
 // ---- Updates
 
 bool Server::advance_push(Job& job, Entry& entry) {
+  if (!job.is_applied && (waits_for_copy(entry) || !wake(job.worker, entry))) return false;
   if (options_.has_rounds()) return advance_round(job, entry);
   const bool pulls = job.call.kind == CallKind::kPushPull;
   const bool reads_now = pulls && options_.mode != Mode::kSsp;
@@ -97,12 +165,13 @@ bool Server::advance_push(Job& job, Entry& entry) {
     if (reads_now) job.reply = job.result;
     job.beginning = entry.shard.beginning();
     entry.last = job.worker;
-    ++progress.clock;
+    count_push(job, entry);
     ++updates_;
     if (!reads_now) give_back_locked(std::move(job.buffer));
   }
   if (!pulls || reads_now) return true;
-  const bool is_ahead = progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness);
+  const bool is_ahead =
+      job.call.place == 0 && progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness);
   // Slower workers push a shard that goes, or has gone, elsewhere. There this one waits for them with its next update.
   if (is_ahead && !is_leaving_ && !entry.is_given) return false;
   return read(job, entry);
@@ -115,25 +184,25 @@ bool Server::advance_push(Job& job, Entry& entry) {
 bool Server::advance_round(Job& job, Entry& entry) {
   Progress& mine = entry.progress[job.worker];
   if (!job.is_applied) {
-    if (mine.has_contributed) return false;  // to the round before this one, which goes on
+    // To the round before this one, which goes on.
+    if (mine.has_contributed && !options_.quorum.late_goes_on) return false;
     if (options_.mode == Mode::kSync) {
       for (const auto& [worker, progress] : entry.progress) {
-        if (worker < job.worker && !progress.has_contributed) return false;
+        if (worker < job.worker && !progress.has_contributed && !progress.rests) return false;
       }
     }
     job.status = entry.shard.check(*job.table);
     if (!job.status.ok()) return true;
-    mine.rests = options_.mode == Mode::kQuorum && job.call.scale == 0;
-    if (mine.rests) {
-      end_round_if_due(entry);
-      job.answer.shard_version = entry.shard.version();
-      return job.call.kind == CallKind::kPush || read(job, entry);
-    }
+    const uint64_t version = entry.shard.version();
+    job.answer.staleness =
+        static_cast<uint32_t>(std::min<uint64_t>(version - std::min(job.call.base, version), UINT32_MAX));
+    job.is_late = options_.quorum.late_goes_on && job.call.base < version;
+    entry.came += mine.has_contributed ? 0 : 1;
+    mine.has_contributed = mine.has_pushed = job.is_applied = true;
     add_to_round(job, entry);
-    mine.has_contributed = job.is_applied = true;
     end_round_if_due(entry);
   }
-  if (mine.has_contributed) return false;
+  if (mine.has_contributed && !job.is_late) return false;
   if (options_.mode == Mode::kQuorum && job.call.kind == CallKind::kPushPull) return read(job, entry);
   if (job.call.kind == CallKind::kPushPull) {
     job.reply = entry.shard.values();
@@ -144,6 +213,7 @@ bool Server::advance_round(Job& job, Entry& entry) {
   return true;
 }
 
+// The numbers of the rule are those of the push that is meant for the latest round: a worker that is late has old ones.
 // kSync: workers contribute in the order of their numbers, so that the sum has the same bits in every run.
 void Server::add_to_round(Job& job, Entry& entry) {
   const size_t count = entry.shard.count();
@@ -152,13 +222,16 @@ void Server::add_to_round(Job& job, Entry& entry) {
   const float scale = job.call.scale;
   if (entry.summed == 0) {
     for (size_t i = 0; i < count; ++i) sum[i] = scale * job.update[i];
-    entry.table = *job.table;
   } else {
     for (size_t i = 0; i < count; ++i) sum[i] += scale * job.update[i];
   }
+  if (entry.summed == 0 || (options_.mode == Mode::kQuorum && job.call.base > entry.table_base)) {
+    entry.table = *job.table;
+    entry.table_base = job.call.base;
+  }
   ++entry.summed;
   ++updates_;
-  if (options_.mode == Mode::kQuorum && entry.summed == options_.quorum.at_least) {
+  if (options_.mode == Mode::kQuorum && entry.came == options_.quorum.at_least && entry.ends_at == kNoDeadline) {
     entry.ends_at = Clock::now() + options_.quorum.grace;
     ring(bell_);  // the thread that calls end_late_rounds() may sleep for longer
   }
@@ -194,8 +267,14 @@ void Server::end_round(Entry& entry) {
   entry.ends_at = kNoDeadline;
   if (entry.summed == 0) return;
   const float mean = 1.0f / static_cast<float>(std::exchange(entry.summed, 0));
-  const auto applied = entry.shard.apply({-1, entry.sum.get(), nullptr, entry.table, mean, entry.shard.version()});
-  if (!applied.ok()) log(LogLevel::kWarning, "a parameter server: " + applied.status().message());
+  entry.came = 0;
+  if (entry.shard.version() < options_.quorum.mean_rounds) {
+    entry.shard.subtract(entry.sum.get(), mean);
+  } else {
+    const auto applied =
+        entry.shard.apply({-1, entry.sum.get(), nullptr, entry.table, mean, entry.shard.version()});
+    if (!applied.ok()) log(LogLevel::kWarning, "a parameter server: " + applied.status().message());
+  }
   for (auto& [worker, progress] : entry.progress) {
     if (progress.has_contributed) ++progress.clock;
     progress.has_contributed = false;

@@ -3,8 +3,8 @@
 
 namespace braid {
 
-Schedule plan_alone(const Collective& collective, const std::string& family, int aggregators) {
-  Builder builder(collective, family, 1, aggregators);
+Schedule plan_alone(const Collective& collective, const std::string& algorithm, int aggregators) {
+  Builder builder(collective, algorithm, 1, aggregators);
   builder.copy(0, output(0), input(0));
   return std::move(builder).build();
 }

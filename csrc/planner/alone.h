@@ -8,6 +8,6 @@
 namespace braid {
 
 // Draws any collective of one rank: the output is a copy of the input. Aggregators have nothing to do.
-Schedule plan_alone(const Collective& collective, const std::string& family, int aggregators = 0);
+Schedule plan_alone(const Collective& collective, const std::string& algorithm, int aggregators = 0);
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a family for ranks into a family for hosts. The schedule between hosts has one rank per host. One real
+// Makes an algorithm for ranks into an algorithm for hosts. The schedule between hosts has one rank per host. One real
 // rank of each host, the carrier, runs the host's part.
 #pragma once
 

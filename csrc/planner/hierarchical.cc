@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce over hosts. The ranks of a host share the work of adding up. Then each rank runs a schedule between
-// hosts on its part of the sum. Any other family draws the schedule between hosts.
+// hosts on its part of the sum. Any other algorithm draws the schedule between hosts.
 //
 //   2 hosts x 2:  round 0:     0 <-> 1   2 <-> 3   a host's ranks swap halves: r0 and r2 keep piece 0 of its sum,
 //                                                  r1 and r3 piece 1
@@ -97,18 +97,18 @@ void hand_out_inside(Builder& builder, const std::vector<Node>& ranks, const Pie
 }
 
 template <class Draw>
-Schedule drawn(const Collective& collective, const Hosts& hosts, const std::string& family, const Draw& draw) {
+Schedule drawn(const Collective& collective, const Hosts& hosts, const std::string& algorithm, const Draw& draw) {
   Schedule between = draw(Collective{CollectiveKind::kAllReduce, hosts.count(), 0});
   int64_t room = std::min(kMaxChunks, kMaxChunksOfAllNodes / (collective.ranks + between.aggregators()));
   int pieces = static_cast<int>(std::clamp<int64_t>(room / between.chunks, 1, hosts.most()));
-  return compose_all_reduce(collective, hosts, between, pieces, family);
+  return compose_all_reduce(collective, hosts, between, pieces, algorithm);
 }
 
 }  // namespace
 
 Schedule compose_all_reduce(const Collective& collective, const Hosts& hosts, const Schedule& between, int pieces,
-                            const std::string& family) {
-  Builder builder(collective, family, pieces * between.chunks, between.aggregators());
+                            const std::string& algorithm) {
+  Builder builder(collective, algorithm, pieces * between.chunks, between.aggregators());
   builder.set_shares(repeated(between.shares, pieces));
   Pieces cut(hosts, pieces, between.chunks);
   for (int host = 0; host < hosts.count(); ++host) {

@@ -14,6 +14,6 @@ namespace braid {
 // host; no node of it sends two messages to the same node in one round, because a rank that carries several pieces
 // puts messages of other pieces between the two.
 Schedule compose_all_reduce(const Collective& collective, const Hosts& hosts, const Schedule& between, int pieces,
-                            const std::string& family);
+                            const std::string& algorithm);
 
 }  // namespace braid

@@ -12,15 +12,15 @@ namespace {
 
 bool supports_any(const Collective& collective) { return check(collective).ok(); }
 
-// A `weighed` family takes shares and aggregators; other families take neither.
+// A `weighed` algorithm takes shares and aggregators; other algorithms take neither.
 Status check_options(const Collective& collective, const PlanOptions& options, bool weighed) {
   Status status = check(collective);
   if (!status.ok()) return status;
   if (!weighed && !options.shares.empty()) {
-    return {Code::kInvalidArgument, "this family cuts equal shares only"};
+    return {Code::kInvalidArgument, "this algorithm cuts equal shares only"};
   }
   if (!weighed && options.aggregators != 0) {
-    return {Code::kInvalidArgument, "this family has no work for aggregators"};
+    return {Code::kInvalidArgument, "this algorithm has no work for aggregators"};
   }
   if (options.aggregators < 0 || options.aggregators > kMaxRanks - collective.ranks) {
     return {Code::kInvalidArgument, std::to_string(options.aggregators) + " aggregators, must be between 0 and " +
@@ -52,24 +52,24 @@ Result<Schedule> weighed(const Collective& collective, const PlanOptions& option
 }
 
 template <Schedule (*draw)(const Collective&)>
-constexpr Family row(CollectiveKind kind, std::string_view name) {
+constexpr Algorithm row(CollectiveKind kind, std::string_view name) {
   return {name, kind, false, false, false, supports_any, plain<draw>};
 }
 
 template <Schedule (*draw)(const Collective&, const Hosts&)>
-constexpr Family row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
+constexpr Algorithm row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
   return {name, kind, false, false, hierarchical, supports_any, placed<draw>};
 }
 
 template <Result<Schedule> (*draw)(const Collective&, const PlanOptions&)>
-constexpr Family row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
+constexpr Algorithm row(CollectiveKind kind, std::string_view name, bool hierarchical = false) {
   return {name, kind, true, true, hierarchical, supports_any, weighed<draw>};
 }
 
 using enum CollectiveKind;
 
 // Sorted by collective.
-constexpr std::array kFamilies = {
+constexpr std::array kAlgorithms = {
     row<plan_ring_all_reduce>(kAllReduce, "ring"),
     row<plan_doubling>(kAllReduce, "doubling"),
     row<plan_halving_doubling>(kAllReduce, "halving_doubling"),
@@ -99,24 +99,24 @@ constexpr std::array kFamilies = {
     row<plan_doubling>(kBarrier, "doubling"),
     row<plan_gather_all>(kBarrier, "gather_all"),
 };
-static_assert(std::ranges::is_sorted(kFamilies, {}, &Family::kind));
+static_assert(std::ranges::is_sorted(kAlgorithms, {}, &Algorithm::kind));
 
 }  // namespace
 
-bool suits(const Family& family, const std::vector<int>& hosts) {
-  if (!family.hierarchical) return true;
+bool suits(const Algorithm& algorithm, const std::vector<int>& hosts) {
+  if (!algorithm.hierarchical) return true;
   Hosts grouped(static_cast<int>(hosts.size()), hosts);
   return grouped.count() >= 2 && grouped.most() >= 2;
 }
 
-std::span<const Family> families(CollectiveKind kind) {
-  auto [first, last] = std::ranges::equal_range(kFamilies, kind, {}, &Family::kind);
+std::span<const Algorithm> algorithms(CollectiveKind kind) {
+  auto [first, last] = std::ranges::equal_range(kAlgorithms, kind, {}, &Algorithm::kind);
   return {first, last};
 }
 
-const Family* find_family(CollectiveKind kind, std::string_view name) {
-  for (const Family& family : families(kind)) {
-    if (family.name == name) return &family;
+const Algorithm* find_algorithm(CollectiveKind kind, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms(kind)) {
+    if (algorithm.name == name) return &algorithm;
   }
   return nullptr;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per family and collective; planners.cc has the table of them.
+// One function per algorithm and collective; planners.cc has the table of them.
 // REQUIRES (all): check() accepted the collective, and check_hosts() accepted the hosts.
 #pragma once
 

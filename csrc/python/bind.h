@@ -8,6 +8,7 @@ namespace braid {
 void bind_bucket(pybind11::module_& m);
 void bind_codec(pybind11::module_& m);
 void bind_communicator(pybind11::module_& m);
+void bind_copies(pybind11::module_& m);
 void bind_cost(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);
 void bind_low_rank(pybind11::module_& m);

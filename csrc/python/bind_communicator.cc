@@ -71,6 +71,8 @@ std::vector<std::string> reduce_op_names() {
 }
 
 using Counts = std::vector<size_t>;
+// Latency in seconds, and seconds per byte, of copies down and of copies up.
+using Rates = std::pair<std::pair<double, double>, std::pair<double, double>>;
 
 }  // namespace
 
@@ -126,16 +128,22 @@ void bind_communicator(py::module_& m) {
       .def(
           "explain",
           [](const ArrayCommunicator& self, const std::string& collective, const std::string& dtype,
-             const std::string& op, int root, int64_t bytes, const std::string& codec) {
+             const std::string& op, int root, int64_t bytes, const std::string& codec,
+             const std::optional<Rates>& copies) {
+            std::optional<DeviceCopies> device;
+            if (copies) {
+              const auto& [down, up] = *copies;
+              device = DeviceCopies{{{down.first, down.second}, {up.first, up.second}}};
+            }
             const auto explanation = [&, group = self.group()] {
               const WithoutGil without_gil;  // the first of its kind draws and proves schedules
-              return explain(*group, collective, dtype, op, root, bytes, codec);
+              return explain(*group, collective, dtype, op, root, bytes, codec, device);
             }();
             raise_if_failed(explanation.status());
             return dict_of<py::dict>(explanation.value());
           },
           py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("root"), py::arg("bytes"),
-          py::arg("codec") = "")
+          py::arg("codec") = "", py::arg("copies") = py::none())
       .def("lossy_all_reduce", &ArrayCommunicator::start_lossy, py::arg("array"), py::arg("codec"), py::arg("op"),
            py::arg("residual"), py::arg("seed"))
       .def("topology", [](const ArrayCommunicator& self) { return self.group()->topology_text(); })

@@ -81,18 +81,18 @@ class PythonService {
  public:
   PythonService(std::shared_ptr<ParameterService> service, bool installs)
       : installs_(installs), service_(std::move(service)) {}
-  ~PythonService() { close(0); }
+  ~PythonService() { close(0, ""); }
   PythonService(const PythonService&) = delete;
   PythonService& operator=(const PythonService&) = delete;
 
-  void close(double limit_s) {
+  void close(double limit_s, const std::string& why) {
     auto service = std::move(service_);
     if (!service) return;
     if (made_under_ != fork_count()) return abandon(std::move(service));
     {
       const WithoutGil without_gil;
       Interrupts interrupts;
-      service->close(milliseconds_of(limit_s), interrupts.give_up());
+      service->close(milliseconds_of(limit_s), interrupts.give_up(), why);
       service.reset();
     }
     newest_ = py::none();
@@ -112,13 +112,14 @@ class PythonService {
   }
 
   std::unique_ptr<HeldRequest> push_pull(const py::array& update, const std::optional<py::array>& out,
-                                         const Numbers& numbers, float scale, const py::object& based_on) {
+                                         const Numbers& numbers, float scale, const py::object& based_on,
+                                         std::optional<uint64_t> round) {
     const float* from = vector_of(update, false);
     float* into = out ? vector_of(*out, true) : nullptr;
     const ParameterRequest* base = based_on.is_none() ? nullptr : py::cast<HeldRequest&>(based_on).get();
     Table table = table_of(numbers);
     auto request = started(
-        [&](ParameterService& running) { return running.push(from, into, std::move(table), scale, base); });
+        [&](ParameterService& running) { return running.push(from, into, std::move(table), scale, base, round); });
     const py::object result = out ? py::object(*out) : py::none();
     if (out) newest_ = result;
     return hold(std::move(request), {update, result});
@@ -128,6 +129,14 @@ class PythonService {
     float* into = vector_of(out, true);
     newest_ = out;
     return hold(started([&](ParameterService& running) { return running.pull(into); }), {out});
+  }
+
+  std::unique_ptr<HeldRequest> rest() {
+    return hold(started([](ParameterService& running) { return running.rest(); }), {});
+  }
+
+  std::unique_ptr<HeldRequest> look() {
+    return hold(started([](ParameterService& running) { return running.look(); }), {});
   }
 
   py::dict snapshot() {
@@ -151,14 +160,14 @@ class PythonService {
     return ends;
   }
 
-  void restore(const py::array& saved, const std::vector<uint64_t>& steps) {
+  void restore(const py::array& saved, const std::vector<uint64_t>& steps, const std::vector<uint64_t>& versions) {
     const auto expected = static_cast<py::ssize_t>(service().elements()) * (1 + service().state_vectors());
     const auto floats = floats_of(saved, false);
     if (floats.size() != static_cast<size_t>(expected)) {
       throw py::value_error("a snapshot of this service has " + std::to_string(expected) + " numbers, not " +
                             std::to_string(floats.size()));
     }
-    hold(service().restore(floats.data(), steps), {saved})->wait(std::nullopt);
+    hold(service().restore(floats.data(), steps, versions), {saved})->wait(std::nullopt);
   }
 
   py::dict stats() const {
@@ -167,6 +176,8 @@ class PythonService {
     stats["versions"] = all.server.versions;
     stats["staleness"] = all.server.staleness;
     stats["updates"] = all.server.updates;
+    stats["copied"] = all.server.copied;
+    stats["calls"] = all.server.calls;
     stats["died"] = all.server.died;
     stats["bytes"] = all.server.bytes + all.worker_bytes;
     stats["workers"] = all.workers;
@@ -175,6 +186,7 @@ class PythonService {
     stats["received_bytes"] = all.received_bytes;
     stats["homes"] = all.homes;
     stats["lost_parts"] = all.lost_parts;
+    stats["lost_members"] = all.lost_members;
     return stats;
   }
 
@@ -229,7 +241,8 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
                                             const std::string& mode, int staleness, bool staleness_rate,
                                             double timeout_s, bool late, const std::string& reach,
                                             const std::string& push_codec, const std::string& pull_codec,
-                                            const std::string& consistency) {
+                                            const std::string& consistency, int replicas,
+                                            std::optional<uint64_t> newcomer_takes, const std::string& who) {
   ServiceSetup setup;
   setup.name = name;
   setup.member = member;
@@ -241,11 +254,14 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   setup.server.mode = value_of(mode_from_text(mode));
   if (setup.server.mode == Mode::kQuorum) setup.server.quorum = value_of(quorum_from_text(mode));
   setup.server.consistency = value_of(consistency_from_text(consistency));
+  setup.server.replicas = replicas;
   setup.server.staleness = staleness;
   setup.server.divides_by_staleness = staleness_rate;
   setup.server.settings = settings;
   setup.server.coding = {value_of(codec_option(push_codec)), value_of(codec_option(pull_codec))};
   setup.is_late = late;
+  setup.newcomer_takes = newcomer_takes;
+  setup.who = who;
   setup.options = value_of(options_from_env());
   setup.options.timeout = milliseconds_of(timeout_s);
   if (!reach.empty()) setup.options.reach = reach;
@@ -260,7 +276,7 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   if (!service.ok() && interrupts.restore()) throw py::error_already_set();
   if (!service.ok()) member_store->raise_what_was_caught();
   raise_if_failed(service.status());
-  return std::make_unique<PythonService>(std::move(service).value(), member == 0 && !late);
+  return std::make_unique<PythonService>(std::move(service).value(), member == 0 && !late && !newcomer_takes);
 }
 
 }  // namespace
@@ -279,14 +295,19 @@ void bind_parameters(py::module_& m) {
            py::arg("shares") = py::none(), py::arg("rule"), py::arg("settings") = "", py::arg("mode") = "async",
            py::arg("staleness") = 0, py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0,
            py::arg("late") = false, py::arg("reach") = "", py::arg("push_codec") = "", py::arg("pull_codec") = "",
-           py::arg("consistency") = "atomic")
+           py::arg("consistency") = "atomic", py::arg("replicas") = 0, py::arg("newcomer_takes") = py::none(),
+           py::arg("who") = "")
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
       .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
-           py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on") = py::none())
+           py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on") = py::none(),
+           py::arg("round") = py::none())
       .def("pull", &PythonService::pull, py::arg("out"))
+      .def("rest", &PythonService::rest)
+      .def("look", &PythonService::look)
       .def("snapshot", &PythonService::snapshot)
       .def("ends", &PythonService::ends)
-      .def("restore", &PythonService::restore, py::arg("numbers"), py::arg("steps"))
+      .def("restore", &PythonService::restore, py::arg("numbers"), py::arg("steps"),
+           py::arg("versions") = std::vector<uint64_t>())
       .def("stats", &PythonService::stats)
       .def("leave", [](const PythonService& self) { self.service().leave(); })
       .def("is_leaving", [](const PythonService& self) { return self.service().is_leaving(); })
@@ -296,7 +317,7 @@ void bind_parameters(py::module_& m) {
              if (failure.ok()) return std::nullopt;
              return failure.message();
            })
-      .def("close", &PythonService::close, py::arg("limit_s") = 60.0);
+      .def("close", &PythonService::close, py::arg("limit_s") = 60.0, py::arg("why") = "");
 }
 
 }  // namespace braid

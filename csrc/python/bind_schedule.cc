@@ -33,20 +33,20 @@ CollectiveKind kind_named(const std::string& name) {
   return *kind;
 }
 
-std::vector<std::string> families_of(const std::string& collective) {
+std::vector<std::string> algorithms_of(const std::string& collective) {
   std::vector<std::string> names;
-  for (const Family& family : families(kind_named(collective))) names.emplace_back(family.name);
+  for (const Algorithm& algorithm : algorithms(kind_named(collective))) names.emplace_back(algorithm.name);
   return names;
 }
 
-std::string plan(const std::string& collective, const std::string& family, int ranks, int root,
+std::string plan(const std::string& collective, const std::string& algorithm, int ranks, int root,
                  std::vector<uint64_t> shares, std::vector<int> hosts, int aggregators) {
   const CollectiveKind kind = kind_named(collective);
-  const Family* found = find_family(kind, family);
+  const Algorithm* found = find_algorithm(kind, algorithm);
   if (found == nullptr) {
     std::string known;
-    for (const std::string& name : families_of(collective)) known += (known.empty() ? "" : ", ") + name;
-    throw py::value_error(collective + " has no family \"" + family + "\"; there are: " + known);
+    for (const std::string& name : algorithms_of(collective)) known += (known.empty() ? "" : ", ") + name;
+    throw py::value_error(collective + " has no algorithm \"" + algorithm + "\"; there are: " + known);
   }
   return to_text(
       value_or_raise(found->plan({kind, ranks, root}, {std::move(shares), std::move(hosts), aggregators})));
@@ -132,9 +132,9 @@ void rehearse_on_arrays(const std::string& text, const std::vector<std::vector<p
 }  // namespace
 
 void bind_schedule(py::module_& m) {
-  m.def("families", &families_of, py::arg("collective"), "Names of the algorithm families of a collective.");
+  m.def("algorithms", &algorithms_of, py::arg("collective"), "Names of the algorithms of a collective.");
   m.def(
-      "plan", &plan, py::arg("collective"), py::arg("family"), py::arg("ranks"), py::arg("root") = 0,
+      "plan", &plan, py::arg("collective"), py::arg("algorithm"), py::arg("ranks"), py::arg("root") = 0,
       py::arg("shares") = std::vector<uint64_t>(), py::arg("hosts") = std::vector<int>(),
       py::arg("aggregators") = 0,
       "Draw a schedule and return its text form. Raises ValueError for what no planner can draw. Aggregators are "

@@ -43,6 +43,7 @@ PYBIND11_MODULE(_core, m) {
   braid::bind_codec(m);
   braid::bind_bucket(m);
   braid::bind_communicator(m);
+  braid::bind_copies(m);
   braid::bind_cost(m);
   braid::bind_cuda(m);
   braid::bind_low_rank(m);

@@ -13,14 +13,15 @@
 namespace braid {
 namespace {
 
-constexpr int kWireFormat = 7;
+constexpr int kWireFormat = 8;
 
-constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 7> kFields = {{
+constexpr std::array<std::pair<const char*, std::string RankEndpoint::*>, 8> kFields = {{
     {"settings", &RankEndpoint::settings},
     {"host", &RankEndpoint::host},
     {"cores", &RankEndpoint::cores},
     {"nonce", &RankEndpoint::nonce},
     {"rates", &RankEndpoint::rates},
+    {"memory", &RankEndpoint::memory},
     {"place", &RankEndpoint::place},
     {"secret", &RankEndpoint::secret},
 }};
@@ -122,13 +123,45 @@ std::string own_place(const Options& options) {
 }
 
 std::string shared_settings(const Options& options) {
-  return "wire format " + std::to_string(kWireFormat) + ", BRAID_ALGORITHM=" + options.algorithm +
-         ", BRAID_CHUNK_BYTES=" + std::to_string(options.chunk_bytes) +
-         ", BRAID_WINDOW=" + std::to_string(options.window) +
-         ", BRAID_TCP_CONNECTIONS=" + std::to_string(options.tcp_connections) +
-         ", BRAID_LINKS=" + (options.stated ? in_words(*options.stated) : options.links) + ", " +
-         std::to_string(options.aggregators) +
-         " aggregators, BRAID_SERVERS=" + (options.await_servers < 0 ? "" : std::to_string(options.await_servers));
+  std::string text;
+  const auto add = [&text](std::string_view name, std::string value) {
+    std::erase_if(value, [](char each) { return each == '\t' || each == '\n'; });
+    text.append(name).append("=").append(value).append("\t");
+  };
+  add("wire format", std::to_string(kWireFormat));
+  add("BRAID_ALGORITHM", options.algorithm);
+  add("BRAID_CHUNK_BYTES", options.chunk_bytes == 0 ? "" : std::to_string(options.chunk_bytes));
+  add("BRAID_WINDOW", std::to_string(options.window));
+  add("BRAID_TCP_CONNECTIONS", std::to_string(options.tcp_connections));
+  add("BRAID_LINKS", options.stated ? in_words(*options.stated) : options.links);
+  add("BRAID_SERVERS", options.await_servers < 0 ? "" : std::to_string(options.await_servers));
+  add("number of aggregators", std::to_string(options.aggregators));
+  return text + options.also_equal;
+}
+
+std::string difference_of(const std::string& mine, const std::string& other, int rank, int of) {
+  std::string_view left = mine;
+  std::string_view right = other;
+  const auto next = [](std::string_view& rest) {
+    const size_t end = std::min(rest.find('\t'), rest.size());
+    const std::string_view setting = rest.substr(0, end);
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+    return setting;
+  };
+  while (!left.empty() || !right.empty()) {
+    const std::string_view here = next(left);
+    const std::string_view there = next(right);
+    if (here == there) continue;
+    const std::string_view either = here.empty() ? there : here;
+    const std::string_view name = either.substr(0, either.find('='));
+    const auto value = [name](std::string_view setting) {
+      const std::string_view text = setting.size() > name.size() ? setting.substr(name.size() + 1) : "";
+      return text.empty() ? std::string("none") : "\"" + std::string(text) + "\"";
+    };
+    return std::string(name) + " differs: rank " + std::to_string(rank) + " has " + value(here) + ", rank " +
+           std::to_string(of) + " has " + value(there) + ": give all ranks the same";
+  }
+  return "";
 }
 
 }  // namespace braid

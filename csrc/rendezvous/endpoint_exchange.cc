@@ -24,9 +24,7 @@ Status check_settings(const std::vector<RankEndpoint>& endpoints, Node rank) {
   const RankEndpoint& mine = endpoints[static_cast<size_t>(rank)];
   for (size_t node = 0; node < endpoints.size(); ++node) {
     if (endpoints[node].settings == mine.settings) continue;
-    return {Code::kMismatch,
-            "settings must be equal on all ranks, but rank " + std::to_string(rank) + " has " + mine.settings +
-                " and rank " + std::to_string(node) + " has " + endpoints[node].settings,
+    return {Code::kMismatch, difference_of(mine.settings, endpoints[node].settings, rank, static_cast<Node>(node)),
             static_cast<Node>(node)};
   }
   return {};

@@ -19,8 +19,8 @@ struct Refusal {
 
 struct Reaches {
   Node rank = 0;
-  std::vector<std::string>
-      rows;  // by rank: how it reaches each rank, a grade each (Reach); or "" if it was not asked
+  // By rank: how it reaches each rank, a grade each (Reach); "" if it was not asked.
+  std::vector<std::string> rows;
   std::vector<Refusal> refusals;  // by peer
 
   char mine(Node peer) const { return rows[static_cast<size_t>(rank)][static_cast<size_t>(peer)]; }

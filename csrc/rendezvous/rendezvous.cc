@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "base/sha256.h"
+#include "links/memory_rates.h"
 #include "rendezvous/cores.h"
 #include "rendezvous/endpoint_exchange.h"
 #include "rendezvous/reach.h"
@@ -43,6 +44,7 @@ Result<RankEndpoint> make_endpoint(const Rendezvous& m, const Wires& wires) {
   endpoint.place = own_place(m.options);
   endpoint.cores = usable_cores();
   if (m.options.stated) endpoint.rates = to_text(m.options.stated->nic);
+  if (m.options.links != "assume") endpoint.memory = memory_text(memory_rates());
   auto nonce = random_hex(kNonceBytes);
   if (!nonce.ok()) return nonce.status();
   endpoint.nonce = std::move(nonce).value();
@@ -110,6 +112,16 @@ Result<std::vector<Topology::Nic>> stated_rates(const Options& options,
     rates.push_back(one.value());
   }
   return rates;
+}
+
+Result<Topology::Work> memory_of(const std::vector<RankEndpoint>& endpoints) {
+  std::vector<Topology::Work> ranks;
+  for (size_t rank = 0; rank < endpoints.size(); ++rank) {
+    auto one = memory_from_text(endpoints[rank].memory);
+    if (!one.ok()) return one.status().within("the endpoint of rank " + std::to_string(rank));
+    ranks.push_back(std::move(one).value());
+  }
+  return median_of(ranks);
 }
 
 // Counts the ranks that share a core. Ranks of other hosts count too, if the hosts are containers of one machine.
@@ -186,6 +198,9 @@ Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, co
   auto rates = stated_rates(options, endpoints);
   if (!rates.ok()) return rates.status();
   wires.rates = std::move(rates).value();
+  auto memory = memory_of(endpoints);
+  if (!memory.ok()) return memory.status();
+  wires.memory = std::move(memory).value();
   expect_neighbours(engine, endpoints, rank, wires);
 
   auto reaches = reaches_of_all(m, endpoint_set.value(), wires);

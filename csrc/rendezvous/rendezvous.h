@@ -23,9 +23,9 @@ struct Wires {
   std::unique_ptr<shm::Board> board;             // null unless all ranks share memory
   std::atomic<uint64_t>* stream_word = nullptr;  // the word of the wire that has one
   std::vector<int> hosts;                        // per rank: number of its host, by first appearance
-  std::vector<std::string>
-      host_addresses;                     // per rank: its host and address; measured links are remembered by them
+  std::vector<std::string> host_addresses;       // per rank: its host and address: the key of measured links
   std::vector<Topology::Nic> rates;       // per rank: the stated rates of its host's NIC; empty if none are stated
+  Topology::Work memory;                  // median rates of all ranks' memory; empty if not measured
   double ranks_per_core = 1;              // of this rank's machine
   double most_ranks_per_core = 1;         // of the most crowded machine, at least 1; the same on all ranks
   bool readable = false;                  // every rank can read the memory of every other

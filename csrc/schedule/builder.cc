@@ -5,9 +5,9 @@
 
 namespace braid {
 
-Builder::Builder(const Collective& collective, std::string family, int chunks, int aggregators) {
+Builder::Builder(const Collective& collective, std::string algorithm, int chunks, int aggregators) {
   schedule_.collective = collective;
-  schedule_.family = std::move(family);
+  schedule_.algorithm = std::move(algorithm);
   schedule_.chunks = chunks;
   schedule_.programs.resize(collective.ranks + aggregators);
   open_.resize(schedule_.programs.size());

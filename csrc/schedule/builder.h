@@ -17,7 +17,7 @@ inline Source message_from(Node node) { return {node, {}}; }
 
 class Builder {
  public:
-  Builder(const Collective& collective, std::string family, int chunks, int aggregators = 0);
+  Builder(const Collective& collective, std::string algorithm, int chunks, int aggregators = 0);
 
   void set_shares(std::vector<uint64_t> shares);
   void send(Node node, Ref what, Node to);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the text form of a schedule; text.cc writes it.
 #include <optional>
 
 #include "base/cursor.h"
@@ -67,9 +68,9 @@ bool parse_header(Cursor& line, Schedule* schedule, size_t* nodes) {
   if (!kind) return line.fail("the name of a collective");
   schedule->collective.kind = *kind;
   line.drop(kind_name);
-  schedule->family = line.word();
-  if (schedule->family.empty()) return line.fail("the name of a family");
-  line.drop(schedule->family);
+  schedule->algorithm = line.word();
+  if (schedule->algorithm.empty()) return line.fail("the name of an algorithm");
+  line.drop(schedule->algorithm);
   if (!line.take("ranks=") || !line.number(&schedule->collective.ranks, "a number of ranks", kNumberLimit))
     return false;
   int aggregators = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The central idea of braid: a collective algorithm is data. A Schedule holds a short program for every node, made
-// of four operations on chunks. Planners draw it, the verifier proves it, the cost model prices it, the executor
-// runs one node's part of it. Nothing else in the tree lists operations. See docs/schedule.md for one full dump.
+// of four kinds of steps on chunks: send, recv, reduce, copy. Planners draw it, the verifier proves it, the cost
+// model prices it, the executor runs one node's part of it. See docs/schedule.md for one full dump.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ using Program = std::vector<Round>;  // one node's part
 // the ranks, and send the sums back. Only vector collectives may have aggregators.
 struct Schedule {
   Collective collective;
-  std::string family;  // the planner's name: "ring", "direct", ...
+  std::string algorithm;  // the algorithm's name: "ring", "direct", ...
   int chunks = 1;
   std::vector<uint64_t> shares;   // one weight per chunk (vector collectives); empty means equal shares
   std::vector<Program> programs;  // one per node

@@ -40,7 +40,7 @@ std::string to_text(const Step& step) {
 }
 
 std::string to_text(const Schedule& schedule, Node node, size_t round, size_t step) {
-  return std::string(name_of(schedule.collective.kind)) + "/" + schedule.family + " " + rank_text(node) +
+  return std::string(name_of(schedule.collective.kind)) + "/" + schedule.algorithm + " " + rank_text(node) +
          " round " + std::to_string(round) + " step " + std::to_string(step) + " (" +
          to_text(schedule.programs[node][round][step]) + ")";
 }
@@ -48,7 +48,7 @@ std::string to_text(const Schedule& schedule, Node node, size_t round, size_t st
 std::string to_text(const Schedule& schedule) {
   const Collective& collective = schedule.collective;
   std::string text(name_of(collective.kind));
-  text += " " + schedule.family + " ranks=" + std::to_string(collective.ranks);
+  text += " " + schedule.algorithm + " ranks=" + std::to_string(collective.ranks);
   if (schedule.aggregators() > 0) text += " aggregators=" + std::to_string(schedule.aggregators());
   if (has_root(collective.kind)) text += " root=" + std::to_string(collective.root);
   text += " chunks=" + std::to_string(schedule.chunks);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes and reads the text form of a topology.
 #include <algorithm>
 #include <array>
 #include <charconv>

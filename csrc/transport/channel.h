@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface that a transport implements: one peer's wire, as a mailbox sees it. The contract suite
-// (tests/cpp/transport) runs on every implementation.
+// The interface of a channel: what carries the frames of one group to one peer and back. Each kind of wire (wire.h)
+// has a class of channels; so has loopback. The contract suite (tests/cpp/transport) runs on every one.
 #pragma once
 
 #include <atomic>
@@ -58,7 +58,7 @@ class FrameSink {
   virtual bool awaits(size_t bytes) const = 0;
   // Nothing more will come from this peer and nothing more can go there.
   virtual void lost(Node peer, Status why) = 0;
-  // The wire cannot go on in this process, for example for lack of memory: the group fails.
+  // The channel cannot go on in this process, for example for lack of memory: the group fails.
   virtual void broke(const Status& why) = 0;
 };
 

@@ -9,34 +9,34 @@
 
 namespace braid {
 
-// An intent has room for each of them.
+// A signature has room for each of them.
 static_assert(kCollectiveKindCount <= 1 << 4 && kDTypeCount <= 1 << 6 && kReduceOpCount <= 1 << 4);
 static_assert(kMaxRanks <= 1 << 12);
 
-std::string describe(const Intent& intent, CodecName codec_name) {
-  if (intent.kind >= kCollectiveKindCount || intent.dtype >= kDTypeCount || intent.op >= kReduceOpCount) {
+std::string describe(const Signature& signature, CodecName codec_name) {
+  if (signature.kind >= kCollectiveKindCount || signature.dtype >= kDTypeCount || signature.op >= kReduceOpCount) {
     return "an unknown operation";
   }
-  const auto kind = static_cast<CollectiveKind>(intent.kind);
+  const auto kind = static_cast<CollectiveKind>(signature.kind);
   std::string text(name_of(kind));
   if (kind == CollectiveKind::kBarrier) return text;
-  if (is_reduction(kind)) text += " " + std::string(name_of(static_cast<ReduceOp>(intent.op)));
-  if (intent.bytes > 0) {
-    text += intent.bytes == kMostIntentBytes ? " of at least " : " of ";
-    text += std::to_string(intent.bytes) + " bytes";
+  if (is_reduction(kind)) text += " " + std::string(name_of(static_cast<ReduceOp>(signature.op)));
+  if (signature.bytes > 0) {
+    text += signature.bytes == kMostSignatureBytes ? " of at least " : " of ";
+    text += std::to_string(signature.bytes) + " bytes";
   }
-  text += " of " + std::string(name_of(static_cast<DType>(intent.dtype)));
-  if (intent.codec != 0) {
-    const std::string name = codec_name != nullptr ? codec_name(intent.codec) : "";
-    text += " by the codec " + (name.empty() ? std::to_string(intent.codec) : name);
+  text += " of " + std::string(name_of(static_cast<DType>(signature.dtype)));
+  if (signature.codec != 0) {
+    const std::string name = codec_name != nullptr ? codec_name(signature.codec) : "";
+    text += " by the codec " + (name.empty() ? std::to_string(signature.codec) : name);
   }
-  if (has_root(kind)) text += " with root " + std::to_string(intent.root);
+  if (has_root(kind)) text += " with root " + std::to_string(signature.root);
   return text;
 }
 
-Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs,
+Status disagree(uint64_t stream, Node rank, const Signature& signature, Node peer, const Signature& theirs,
                 CodecName codec_name) {
-  const std::string mine_text = describe(intent, codec_name), their_text = describe(theirs, codec_name);
+  const std::string mine_text = describe(signature, codec_name), their_text = describe(theirs, codec_name);
   std::string text = "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank) +
                      " is in " + mine_text + ", " + rank_text(peer) + " in " + their_text;
   if (mine_text == their_text) text += ", carried by another algorithm";

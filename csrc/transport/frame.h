@@ -25,28 +25,28 @@ inline constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
 inline bool is_collective(const Tag& tag) { return (tag.stream & kPointToPoint) == 0; }
 
 inline constexpr int kPlanBits = 38;
-// The operation that the sender believes it is in. If two ranks have different intents for one stream, the group
-// fails with an error that names both. Every frame carries one, so its fields are packed into 16 bytes.
-struct Intent {
+// The signature of the operation that the sender believes it is in. If two ranks have different signatures for one
+// stream, the group fails with an error that names both. Every frame carries one, so it is packed into 16 bytes.
+struct Signature {
   uint32_t kind : 4 = 0;  // CollectiveKind
   uint32_t dtype : 6 = 0;
   uint32_t op : 4 = 0;
-  uint32_t root : 12 = 0;         // 0 for collectives without a root
-  uint64_t bytes : 38 = 0;        // size of the whole operation; 0 if ranks may have different sizes
-  uint32_t codec : 26 = 0;        // the number of its codec, from a layer above; 0: none
-  uint64_t plan : kPlanBits = 0;  // digest of how the operation is carried
+  uint32_t root : 12 = 0;                // 0 for collectives without a root
+  uint64_t bytes : 38 = 0;               // size of the whole operation; 0 if ranks may have different sizes
+  uint32_t codec : 26 = 0;               // the number of its codec, from a layer above; 0: none
+  uint64_t plan_digest : kPlanBits = 0;  // digest of how the operation is carried
 
-  bool operator==(const Intent&) const = default;
+  bool operator==(const Signature&) const = default;
 };
-// Intents of larger operations have this size. Then only the plan's digest tells their sizes apart.
-inline constexpr uint64_t kMostIntentBytes = (uint64_t{1} << 38) - 1;
+// Signatures of larger operations have this size. Then only the plan's digest tells their sizes apart.
+inline constexpr uint64_t kMostSignatureBytes = (uint64_t{1} << 38) - 1;
 
 // The name of the codec with this number; "" if there is none. The layers above know codecs.
 using CodecName = std::string (*)(uint32_t number);
 // "all_reduce sum of 4096 bytes of float32". Without `codec_name`, a codec is described by its number.
-std::string describe(const Intent& intent, CodecName codec_name = nullptr);
+std::string describe(const Signature& signature, CodecName codec_name = nullptr);
 // A kMismatch error: `rank` has one operation for collective `stream`, `peer` has another.
-Status disagree(uint64_t stream, Node rank, const Intent& intent, Node peer, const Intent& theirs,
+Status disagree(uint64_t stream, Node rank, const Signature& signature, Node peer, const Signature& theirs,
                 CodecName codec_name = nullptr);
 
 enum class FrameKind : uint8_t {
@@ -60,7 +60,7 @@ enum class FrameKind : uint8_t {
   kAsk = 8,             // asks which stream the receiver is in
   kTell = 9,            // the answer to kAsk, in tag.stream
   kRequestToSend = 10,  // sender to receiver: a message waits; answered by kClearToSend
-  kCredit = 11,         // receiver to sender: receives have got kMessages that count `message_bytes`
+  kWindowUpdate = 11,   // receiver to sender: receives have got kMessages that count `message_bytes` in the window
   kWant = 12,           // receiver to sender: announce this message now, whatever the limits say
   kForget = 13,         // receiver to sender: kWant is settled
 };
@@ -74,9 +74,9 @@ struct Frame {
   Tag tag;
   uint64_t message_bytes = 0;  // size of the whole message
   uint64_t offset = 0;
-  Intent intent;
+  Signature signature;
 };
-static_assert(sizeof(Intent) == 16 && sizeof(Frame) == 56);
+static_assert(sizeof(Signature) == 16 && sizeof(Frame) == 56);
 
 inline constexpr size_t kMostReasonBytes = 64 * 1024;  // in the payload of a kFail
 

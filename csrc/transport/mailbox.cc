@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// How many ended streams are remembered, to detect a peer that enters one of them with another intent.
+// How many ended streams are remembered, to detect a peer that enters one of them with another signature.
 constexpr size_t kRememberedStreams = 64;
 
 }  // namespace
@@ -182,9 +182,9 @@ void Mailbox::start_recv(Node from, Tag tag, Bytes bytes, Request* request) {
   if (announced || p.is_full || !comes_unasked) let_come(from, tag);
 }
 
-void Mailbox::begin(uint64_t stream, const Intent& intent) {
+void Mailbox::begin(uint64_t stream, const Signature& signature) {
   const std::lock_guard lock(mutex_);
-  streams_[stream] = intent;
+  streams_[stream] = signature;
   current_stream_ = stream;
   if (published_ != nullptr) published_->store(stream, std::memory_order_release);
   for (size_t node = 0; node < peers_.size(); ++node) {
@@ -234,9 +234,9 @@ bool Mailbox::poll_channels() {
 
 // ---- frames out
 
-Intent Mailbox::intent_of(const Tag& tag) const {
+Signature Mailbox::signature_of(const Tag& tag) const {
   const auto found = streams_.find(tag.stream);
-  return found == streams_.end() ? Intent{} : found->second;
+  return found == streams_.end() ? Signature{} : found->second;
 }
 
 void Mailbox::post_control(Node to, FrameKind kind, Tag tag, uint64_t message_bytes, ConstBytes payload,
@@ -247,7 +247,7 @@ void Mailbox::post_control(Node to, FrameKind kind, Tag tag, uint64_t message_by
   frame.tag = tag;
   frame.message_bytes = message_bytes;
   frame.offset = offset;
-  frame.intent = intent_of(tag);
+  frame.signature = signature_of(tag);
   peer(to).channel->post(frame, payload, nullptr);
 }
 
@@ -257,7 +257,7 @@ void Mailbox::post_whole(Node to, Tag tag, ConstBytes bytes, Request* request) {
   frame.payload_bytes = static_cast<uint32_t>(bytes.size());
   frame.tag = tag;
   frame.message_bytes = bytes.size();
-  frame.intent = intent_of(tag);
+  frame.signature = signature_of(tag);
   writing_[request] = {to, 1};
   peer(to).channel->post(frame, bytes, request);
 }
@@ -278,7 +278,7 @@ void Mailbox::post_pieces(Node to, Tag tag, ConstBytes bytes, Request* request, 
     frame.tag = tag;
     frame.message_bytes = bytes.size();
     frame.offset = offset;
-    frame.intent = intent_of(tag);
+    frame.signature = signature_of(tag);
     p.channel->post(frame, piece, request);
   }
 }
@@ -308,7 +308,7 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
   taken.kind = FrameKind::kTaken;
   taken.tag = offer.tag;
   taken.message_bytes = offer.message_bytes;
-  taken.intent = intent_of(offer.tag);
+  taken.signature = signature_of(offer.tag);
   writing_[request] = {from, 1};
   channel.post(taken, {}, request);
 }

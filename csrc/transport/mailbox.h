@@ -5,17 +5,15 @@
 // eager_bytes are ever kept for a receiver that has not asked for them.
 //
 // Limits bound the memory of a receiver, so that no sender can fill it. Both ends know the limits:
-// 1. Small messages count from when they are sent until the receiver reports that receives have got them
-//   (kCredit). One
-//    that would exceed early_bytes is announced (kRequestToSend), and waits at the sender like a large one.
+// 1. The window. A small message counts from when it is sent until the receiver reports that a receive has got it
+//    (kWindowUpdate). One that would exceed early_bytes is announced (kRequestToSend), and waits at the sender like a
+//    large one.
 // 2. At most `announced` messages are announced (or offered) and unanswered, and at most `small_announced` small
-//   ones.
-//    Further messages wait at the sender in order. Small ones go whole once the receiver has reported.
+//    ones. Further messages wait at the sender in order. Small ones go whole once the receiver has reported.
 // 3. A receiver with this many announcements names the messages it has posted memory for (kWant). These are
-//   announced
-//    in addition. So receives may be posted in any order, up to `announced` of one peer.
+//    announced in addition. So receives may be posted in any order, up to `announced` of one peer.
 // 4. At most `announced` kClearToSend go before their announcements. After them a receiver waits for
-//   announcements.
+//    announcements.
 // A peer that exceeds the limits has broken the protocol and is lost. This is checked before anything is
 // allocated.
 //
@@ -60,7 +58,7 @@ class Mailbox final : public FrameSink {
   Mailbox(Node rank, int ranks, DoorbellWord& bell);
   ~Mailbox() override;
 
-  // Sets the wire to `peer`. Once per peer, before the first message to it.
+  // Sets the channel to `peer`. Once per peer, before the first message to it.
   void attach(Node peer, std::unique_ptr<Channel> channel);
 
   // Start a message. The memory must stay valid and, for send, unchanged until the request is done. After a
@@ -69,8 +67,8 @@ class Mailbox final : public FrameSink {
   void send(Node to, Tag tag, ConstBytes bytes, Request* request);
   void recv(Node from, Tag tag, Bytes bytes, Request* request);
 
-  // For a receive from any peer. watch_all() makes the mailbox notice every peer's death. look_for_message() tells whether the
-  // peer's message with this tag has arrived early, and if not, whether it can still come.
+  // For a receive from any peer. watch_all() makes the mailbox notice every peer's death. look_for_message() tells
+  // whether the peer's message with this tag has arrived early, and if not, whether it can still come.
   struct Glance {
     bool arrived = false;
     Status lost;
@@ -112,11 +110,11 @@ class Mailbox final : public FrameSink {
   // begin() also writes the stream to `word`, for wires whose peers can read it without our help (shared memory).
   void publish_at(std::atomic<uint64_t>* word);
 
-  // How error messages name the codecs of intents.
+  // How error messages name the codecs of signatures.
   void name_codecs(CodecName codec_name) { codec_name_ = codec_name; }
-  // Says that this rank is now in collective `stream`. Messages of peers in this stream must carry the same
-  // intent.
-  void begin(uint64_t stream, const Intent& intent);
+  // Says that this rank is now in collective `stream`. Messages of peers in this stream must carry the same signature.
+  // Otherwise the group fails: the ranks have called different operations.
+  void begin(uint64_t stream, const Signature& signature);
   void end_stream(uint64_t stream);
 
   // Moves all messages that can move. True if anything moved.
@@ -131,7 +129,7 @@ class Mailbox final : public FrameSink {
   Status failure() const;
   // failure(), or kAborted if the mailbox is closed; ok before both.
   Status ending() const;
-  // For callers that poll; need no lock. has_ended(): end() is not ok. has_lost(): a peer is lost or has left.
+  // For callers that poll; need no lock. has_ended(): ending() is not ok. has_lost(): a peer is lost or has left.
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
   bool has_lost() const { return has_lost_.load(std::memory_order_acquire); }
 
@@ -182,13 +180,13 @@ class Mailbox final : public FrameSink {
   };
   struct Ended {  // a stream that has ended here
     uint64_t stream = 0;
-    Intent intent;
+    Signature signature;
   };
   struct Peer {
     std::unique_ptr<Channel> channel;
     Status lost;  // why no more messages can be exchanged
-    Status
-        unreadable;  // why an offer could not be read; poll() fails the group with it, or with the peer's reason
+    // Why an offer could not be read; poll() fails the group with it, or with the peer's reason.
+    Status unreadable;
     bool left = false;
     std::map<Tag, PostedReceive> receives;
     std::map<Tag, WaitingSend> sends;
@@ -196,7 +194,7 @@ class Mailbox final : public FrameSink {
     std::map<Tag, Frame> clearances;  // kClearToSend that came before the send
     std::map<Tag, Frame> announced;   // kRequestToSend that came before the receive
     // For messages to this peer.
-    size_t unreported_bytes = 0;  // sent as kMessage, minus the bytes reported by kCredit
+    size_t unreported_bytes = 0;  // sent as kMessage, minus the bytes reported by kWindowUpdate
     size_t unanswered = 0;        // the number of `sends` that are announced or offered
     size_t unanswered_small = 0;  // the small ones among `unanswered`
     uint64_t turns = 0;
@@ -222,7 +220,7 @@ class Mailbox final : public FrameSink {
   };
 
   Peer& peer(Node node) { return peers_[static_cast<size_t>(node)]; }
-  Intent intent_of(const Tag& tag) const;
+  Signature signature_of(const Tag& tag) const;
   void start_send(Node to, Tag tag, ConstBytes bytes, Request* request);
   void start_recv(Node from, Tag tag, Bytes bytes, Request* request);
   bool poll_channels();
@@ -282,8 +280,8 @@ class Mailbox final : public FrameSink {
 
   mutable std::mutex mutex_;
   std::vector<Peer> peers_;
-  std::unordered_map<uint64_t, Intent> streams_;  // streams that have begun and not ended
-  std::deque<Ended> ended_;                       // the last streams that have ended
+  std::unordered_map<uint64_t, Signature> streams_;  // streams that have begun and not ended
+  std::deque<Ended> ended_;                          // the last streams that have ended
   std::unordered_map<Request*, Writing> writing_;
   std::set<std::pair<Tag, Node>> waiting_;  // announced and posted, but without credit yet
   Limits limits_;

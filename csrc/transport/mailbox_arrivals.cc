@@ -85,7 +85,7 @@ Result<Bytes> Mailbox::landing(Node from, const Frame& frame) {
     case FrameKind::kLeave:
     case FrameKind::kAsk:
     case FrameKind::kTell:
-    case FrameKind::kCredit:
+    case FrameKind::kWindowUpdate:
     case FrameKind::kWant:
     case FrameKind::kForget:
       if (size == 0) return Bytes();
@@ -115,7 +115,7 @@ void Mailbox::arrived(Node from, const Frame& frame) {
       ring(bell_);
       break;
     case FrameKind::kRequestToSend: on_request_to_send(from, frame); break;
-    case FrameKind::kCredit:
+    case FrameKind::kWindowUpdate:
       p.unreported_bytes -= frame.message_bytes;
       send_next(from);
       break;
@@ -229,8 +229,8 @@ void Mailbox::kept(const Tag& tag) {
 bool Mailbox::agrees(Node from, const Frame& frame) {
   const uint64_t stream = frame.tag.stream;
   if (const auto mine = streams_.find(stream); mine != streams_.end()) {
-    if (mine->second == frame.intent) return true;
-    fail_locked(disagree(stream, rank_, mine->second, from, frame.intent, codec_name_));
+    if (mine->second == frame.signature) return true;
+    fail_locked(disagree(stream, rank_, mine->second, from, frame.signature, codec_name_));
     return false;
   }
   // An operation ends on this rank when all its messages have come and gone. A further message means that the peer
@@ -240,8 +240,8 @@ bool Mailbox::agrees(Node from, const Frame& frame) {
   if (ended == ended_.end()) return true;
   fail_locked({Code::kMismatch,
                "ranks disagree about operation " + std::to_string(stream) + ": " + rank_text(rank_) +
-                   " has finished it as " + describe(ended->intent, codec_name_) + ", " + rank_text(from) +
-                   " still has messages for it, as " + describe(frame.intent, codec_name_),
+                   " has finished it as " + describe(ended->signature, codec_name_) + ", " + rank_text(from) +
+                   " still has messages for it, as " + describe(frame.signature, codec_name_),
                from});
   return false;
 }

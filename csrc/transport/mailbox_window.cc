@@ -128,7 +128,7 @@ void Mailbox::handed_over(Node from, size_t bytes) {
   Peer& p = peer(from);
   p.handed_bytes += cost_of(bytes);
   if (p.handed_bytes < limits_.early_bytes / 4 || !p.lost.ok() || p.left) return;
-  post_control(from, FrameKind::kCredit, {}, std::exchange(p.handed_bytes, 0));
+  post_control(from, FrameKind::kWindowUpdate, {}, std::exchange(p.handed_bytes, 0));
 }
 
 void Mailbox::let_come(Node from, const Tag& tag) {
@@ -213,7 +213,7 @@ std::string Mailbox::excess(const Peer& from, const Frame& frame) const {
     case FrameKind::kPiece:
       if (from.overtaken.size() < 2 * most) return "";
       return "it has not announced what it says it has";
-    case FrameKind::kCredit:
+    case FrameKind::kWindowUpdate:
       if (frame.message_bytes <= from.unreported_bytes) return "";
       return "it reports more small messages than were sent to it";
     default: return "";

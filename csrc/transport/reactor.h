@@ -9,11 +9,9 @@
 // same mutex. So remove() cannot wait for the callback. Therefore:
 // 1. After remove() or cancel() no new call begins; a call that has begun may still be running.
 // 2. A callback keeps the objects that it uses alive (handlers are shared_ptr). When it has the mutex, it first
-//   checks
-//    a flag that says whether its object was closed. The closing thread sets this flag under the same mutex.
+//    checks a flag that says whether its object was closed. The closing thread sets this flag under the same mutex.
 // 3. The owner of the mutex (a sink) must, before it destroys the mutex, set an atomic flag that callbacks read
-//   before
-//    they touch the mutex. Then it calls quiesce(), and holds no lock that a callback may want.
+//    before they touch the mutex. Then it calls quiesce(), and holds no lock that a callback may want.
 //
 // Exceptions in callbacks. Handlers and tasks catch their exceptions and turn them into a failure of a group
 // (Membership::guarded) or of one stranger's connection (Greeting), because only they know who waits. If an

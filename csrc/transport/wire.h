@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a wire between processes offers. Groups and their rendezvous use this interface and name no wire. A Wire is one
-// rank's part of one group. docs/transport.md tells how to add a wire.
+// The interface of a wire: a kind of transport between processes, such as shared memory or TCP. A Wire is one rank's
+// part of it for one group, and makes the group's channels (channel.h). Groups and their rendezvous use this interface
+// and name no wire. docs/transport.md tells how to add one.
 //
 // The rendezvous calls, in this order:
 //   1. offer(), once. The text goes into this rank's endpoint.

@@ -5,9 +5,9 @@
 
 namespace braid {
 
-// A family and the time that the cost model predicts for it.
+// An algorithm and the time that the cost model predicts for it.
 struct Candidate {
-  std::string family;
+  std::string algorithm;
   double predicted_s = 0;
 };
 

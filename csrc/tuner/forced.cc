@@ -20,17 +20,18 @@ std::string known_collectives() {
   return names;
 }
 
-std::string known_families(CollectiveKind kind) {
+std::string known_algorithms(CollectiveKind kind) {
   std::string names;
-  for (const Family& family : families(kind)) names += (names.empty() ? "" : ", ") + std::string(family.name);
+  for (const Algorithm& algorithm : algorithms(kind))
+    names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
   return names;
 }
 
-std::string all_known_families() {
+std::string all_known_algorithms() {
   std::string lists;
   for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
     auto collective = static_cast<CollectiveKind>(kind);
-    lists += (kind == 0 ? "" : "; ") + std::string(name_of(collective)) + ": " + known_families(collective);
+    lists += (kind == 0 ? "" : "; ") + std::string(name_of(collective)) + ": " + known_algorithms(collective);
   }
   return lists;
 }
@@ -49,24 +50,25 @@ Result<Forced> Forced::parse(std::string_view text) {
     if (equals == std::string_view::npos) {
       bool known = false;
       for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
-        if (find_family(static_cast<CollectiveKind>(kind), entry) == nullptr) continue;
-        forced.families_[kind] = entry;
+        if (find_algorithm(static_cast<CollectiveKind>(kind), entry) == nullptr) continue;
+        forced.algorithms_[kind] = entry;
         known = true;
       }
-      if (!known) return refuse("no family \"" + std::string(entry) + "\"; there are " + all_known_families());
+      if (!known)
+        return refuse("no algorithm \"" + std::string(entry) + "\"; there are " + all_known_algorithms());
       continue;
     }
     std::string_view kind_name = trimmed(entry.substr(0, equals));
-    std::string_view family = trimmed(entry.substr(equals + 1));
+    std::string_view algorithm = trimmed(entry.substr(equals + 1));
     std::optional<CollectiveKind> kind = collective_from_name(kind_name);
     if (!kind) {
       return refuse("no collective \"" + std::string(kind_name) + "\"; there are " + known_collectives());
     }
-    if (find_family(*kind, family) == nullptr) {
-      return refuse(std::string(kind_name) + " has no family \"" + std::string(family) + "\"; it has " +
-                    known_families(*kind));
+    if (find_algorithm(*kind, algorithm) == nullptr) {
+      return refuse(std::string(kind_name) + " has no algorithm \"" + std::string(algorithm) + "\"; it has " +
+                    known_algorithms(*kind));
     }
-    forced.families_[static_cast<size_t>(*kind)] = family;
+    forced.algorithms_[static_cast<size_t>(*kind)] = algorithm;
   }
   return forced;
 }

@@ -5,18 +5,18 @@
 
 namespace braid {
 
-Result<SchedulePtr> ScheduleCache::get(const Collective& collective, std::string_view family,
-                                       const PlanOptions& options) {
-  Key key{collective.kind, collective.ranks, collective.root, std::string(family), options};
+Result<VerifiedSchedulePtr> ScheduleCache::get(const Collective& collective, std::string_view algorithm,
+                                               const PlanOptions& options) {
+  Key key{collective.kind, collective.ranks, collective.root, std::string(algorithm), options};
   {
     std::lock_guard lock(mutex_);
     auto found = schedules_.find(key);
     if (found != schedules_.end()) return found->second;
   }
-  const Family* planner = find_family(collective.kind, family);
+  const Algorithm* planner = find_algorithm(collective.kind, algorithm);
   if (planner == nullptr) {
     return Status(Code::kInvalidArgument,
-                  std::string(name_of(collective.kind)) + " has no family \"" + std::string(family) + "\"");
+                  std::string(name_of(collective.kind)) + " has no algorithm \"" + std::string(algorithm) + "\"");
   }
   // The lock is not held here: other threads may need a schedule that exists. If two threads draw the same
   // schedule, the first one is kept.

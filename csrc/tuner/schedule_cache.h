@@ -17,19 +17,20 @@
 
 namespace braid {
 
-using SchedulePtr = std::shared_ptr<const VerifiedSchedule>;
+using VerifiedSchedulePtr = std::shared_ptr<const VerifiedSchedule>;
 
 // Thread-safe. A schedule that it returned stays valid after the cache is destroyed.
 class ScheduleCache {
  public:
-  // Returns errors of the planner and the verifier, and does not keep them. kInvalidArgument for an unknown family.
-  Result<SchedulePtr> get(const Collective& collective, std::string_view family, const PlanOptions& options = {});
+  // Returns errors of the planner and the verifier, and does not keep them. kInvalidArgument for an unknown algorithm.
+  Result<VerifiedSchedulePtr> get(const Collective& collective, std::string_view algorithm,
+                                  const PlanOptions& options = {});
 
  private:
   using Key = std::tuple<CollectiveKind, int, Node, std::string, PlanOptions>;
 
   std::mutex mutex_;
-  std::map<Key, SchedulePtr> schedules_;  // guarded by mutex_
+  std::map<Key, VerifiedSchedulePtr> schedules_;  // guarded by mutex_
 };
 
 }  // namespace braid

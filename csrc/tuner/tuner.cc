@@ -60,7 +60,7 @@ int64_t segments_by(int64_t chunk_bytes, const Schedule& schedule, int64_t bytes
 
 struct Priced {
   Candidate candidate;
-  SchedulePtr schedule;
+  VerifiedSchedulePtr schedule;
   int64_t chunk_bytes = 0;
   std::vector<uint64_t> shares;
 };
@@ -71,21 +71,21 @@ std::string reason_for(const Collective& collective, int aggregators, int64_t by
                        nodes_text(collective.ranks, aggregators) + ": ";
   for (size_t index = 0; index < priced.size(); ++index) {
     const Candidate& candidate = priced[index].candidate;
-    reason += (index == 0 ? "" : ", then ") + candidate.family + " " + seconds_text(candidate.predicted_s);
+    reason += (index == 0 ? "" : ", then ") + candidate.algorithm + " " + seconds_text(candidate.predicted_s);
   }
   return reason + remark;
 }
 
 Status check_aggregators(const Collective& collective, int aggregators, const std::string& forced) {
-  const auto takes_any = [](const Family& family) { return family.takes_aggregators; };
-  const std::span<const Family> all = families(collective.kind);
+  const auto takes_any = [](const Algorithm& algorithm) { return algorithm.takes_aggregators; };
+  const std::span<const Algorithm> all = algorithms(collective.kind);
   const std::string name(name_of(collective.kind));
   if (aggregators == 0) return {};
   if (std::ranges::none_of(all, takes_any)) {
-    return {Code::kUnsupported, name + ": no family has work for aggregators"};
+    return {Code::kUnsupported, name + ": no algorithm has work for aggregators"};
   }
-  if (!forced.empty() && !takes_any(*find_family(collective.kind, forced))) {
-    return {Code::kInvalidArgument, name + ": the forced family " + forced + " has no work for aggregators"};
+  if (!forced.empty() && !takes_any(*find_algorithm(collective.kind, forced))) {
+    return {Code::kInvalidArgument, name + ": the forced algorithm " + forced + " has no work for aggregators"};
   }
   return {};
 }
@@ -158,15 +158,15 @@ Result<double> cut_finer(const Schedule& schedule, int64_t bytes, const Topology
   return best_s;
 }
 
-// Prices the family with the shares that take the least time, and with the first of equally good shares. The
-// result's schedule is null if no schedule of the family meets the demands.
-Result<Priced> price(const Family& family, const Collective& collective, const Demands& demands, int64_t bytes,
-                     const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
+// Prices the algorithm with the shares that take the least time, and with the first of equally good shares. The
+// result's schedule is null if no schedule of the algorithm meets the demands.
+Result<Priced> price(const Algorithm& algorithm, const Collective& collective, const Demands& demands,
+                     int64_t bytes, const Topology& topology, const TunerOptions& options, ScheduleCache& cache) {
   Priced best;
   const int aggregators = topology.nodes() - collective.ranks;
-  for (std::vector<uint64_t>& shares : shares_to_try(family, topology, aggregators, options.shares)) {
-    Result<SchedulePtr> schedule =
-        cache.get(collective, family.name, {shares, topology.numbered_hosts(), aggregators});
+  for (std::vector<uint64_t>& shares : shares_to_try(algorithm, topology, aggregators, options.shares)) {
+    Result<VerifiedSchedulePtr> schedule =
+        cache.get(collective, algorithm.name, {shares, topology.numbered_hosts(), aggregators});
     if (!schedule.ok()) return schedule.status();
     if (!demands.met_by(*schedule.value(), topology)) continue;
     const Schedule& own = schedule.value()->schedule();
@@ -179,9 +179,14 @@ Result<Priced> price(const Family& family, const Collective& collective, const D
                                                : predict(own, bytes, topology, options, chunk_bytes, demands);
     if (!predicted_s.ok()) return predicted_s.status();
     if (best.schedule != nullptr && predicted_s.value() >= best.candidate.predicted_s) continue;
-    best = {{std::string(family.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};
+    best = {{std::string(algorithm.name), predicted_s.value()}, schedule.value(), chunk_bytes, std::move(shares)};
   }
   return best;
+}
+
+// Replaces the time by the one to report, if there is another.
+void report(const VerifiedSchedule& schedule, int64_t bytes, const TunerOptions& options, double* predicted_s) {
+  if (options.reported_s) *predicted_s = options.reported_s(schedule, bytes).value_or(*predicted_s);
 }
 
 }  // namespace
@@ -202,7 +207,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   if (options.window < 1) return Status(Code::kInvalidArgument, "a window of " + std::to_string(options.window));
   Result<Forced> parsed = Forced::parse(options.algorithm);
   if (!parsed.ok()) return parsed.status();
-  const std::string& forced = parsed.value().family_for(collective.kind);
+  const std::string& forced = parsed.value().algorithm_for(collective.kind);
   const int aggregators = topology.nodes() - collective.ranks;
   Status possible_with = check_aggregators(collective, aggregators, forced);
   if (!possible_with.ok()) return possible_with;
@@ -212,16 +217,16 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
   const Demands demands{forced.empty() && must_round_once(collective, dtype, op), codec, size_of(dtype)};
   std::vector<Priced> priced;
   std::string left_out;
-  for (const Family& family : families(collective.kind)) {
-    if (!family.supports(collective) || (!forced.empty() && family.name != forced)) continue;
-    if (aggregators > 0 && !family.takes_aggregators) continue;
-    if (forced.empty() && !suits(family, hosts_of_ranks)) continue;
-    Result<Priced> one = price(family, collective, demands, bytes, topology, options, cache);
+  for (const Algorithm& algorithm : algorithms(collective.kind)) {
+    if (!algorithm.supports(collective) || (!forced.empty() && algorithm.name != forced)) continue;
+    if (aggregators > 0 && !algorithm.takes_aggregators) continue;
+    if (forced.empty() && !suits(algorithm, hosts_of_ranks)) continue;
+    Result<Priced> one = price(algorithm, collective, demands, bytes, topology, options, cache);
     if (!one.ok()) return one.status();
     if (one.value().schedule != nullptr) {
       priced.push_back(std::move(one).value());
     } else {
-      left_out += (left_out.empty() ? "" : ", ") + std::string(family.name);
+      left_out += (left_out.empty() ? "" : ", ") + std::string(algorithm.name);
     }
   }
   if (priced.empty() && codec) {
@@ -230,21 +235,22 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
                                  : "no codec can be used with " + forced + ", which algorithm=" +
                                        options.algorithm + " forces; direct and hierarchical_direct take one");
   }
-  if (priced.empty()) return Status(Code::kInternal, "no family for " + std::string(name_of(collective.kind)));
+  if (priced.empty()) return Status(Code::kInternal, "no algorithm for " + std::string(name_of(collective.kind)));
 
-  // In the order of the table: of equally good families the first wins, on every rank.
-  std::string chosen = priced[0].candidate.family;
+  // In the order of the table: of equally good algorithms the first wins, on every rank.
+  std::string chosen = priced[0].candidate.algorithm;
   double chosen_s = priced[0].candidate.predicted_s;
   for (const Priced& one : priced) {
     if (one.candidate.predicted_s >= chosen_s * (1 - options.margin)) continue;
-    chosen = one.candidate.family;
+    chosen = one.candidate.algorithm;
     chosen_s = one.candidate.predicted_s;
   }
+  for (Priced& one : priced) report(*one.schedule, bytes, options, &one.candidate.predicted_s);
   std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
     return a.candidate.predicted_s < b.candidate.predicted_s;
   });
   const auto at = std::find_if(priced.begin(), priced.end(),
-                               [&](const Priced& one) { return one.candidate.family == chosen; });
+                               [&](const Priced& one) { return one.candidate.algorithm == chosen; });
   std::rotate(priced.begin(), at, at + 1);
   std::string remark;
   if (!forced.empty()) remark = " (forced by algorithm=" + options.algorithm + ")";
@@ -253,7 +259,7 @@ Result<Choice> choose(const Collective& collective, DType dtype, ReduceOp op, in
     remark = " (a codec needs owners, which these have not: " + left_out + ")";
   } else if (!left_out.empty())
     remark = " (a narrow float is rounded once, so not " + left_out + ")";
-  Choice choice{priced[0].candidate.family,
+  Choice choice{priced[0].candidate.algorithm,
                 priced[0].candidate.predicted_s,
                 {},
                 std::move(priced[0].shares),
@@ -304,16 +310,17 @@ Result<Choice> Tuner::explain(const Collective& collective, DType dtype, ReduceO
   if (!priced.ok()) return priced.status();
   // Uses the shares of the size class; other shares may be cheaper for exact_bytes.
   const Schedule& own = made.value()->schedule->schedule();
-  const auto own_s =
+  auto own_s =
       predict(own, exact_bytes, topology_, options_, made.value()->chunk_bytes, {false, codec, size_of(dtype)});
   if (!own_s.ok()) return own_s.status();
+  report(*made.value()->schedule, exact_bytes, options_, &own_s.value());
   // The list of candidates does not depend on the size.
-  std::vector<Candidate> all = {{priced.value().family, priced.value().predicted_s}};
+  std::vector<Candidate> all = {{priced.value().algorithm, priced.value().predicted_s}};
   all.insert(all.end(), priced.value().runners_up.begin(), priced.value().runners_up.end());
   Choice choice = *made.value();
   choice.runners_up.clear();
   for (Candidate& candidate : all) {
-    if (candidate.family == choice.family) {
+    if (candidate.algorithm == choice.algorithm) {
       choice.predicted_s = own_s.value();
     } else {
       choice.runners_up.push_back(std::move(candidate));

@@ -29,8 +29,8 @@ Status check_header(const Schedule& schedule) {
   Status collective = check(schedule.collective);
   if (!collective.ok()) return collective;
   auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-  if (schedule.family.empty() || !std::all_of(schedule.family.begin(), schedule.family.end(), plain)) {
-    return refuse("the family's name must be made of a-z, 0-9 and _");
+  if (schedule.algorithm.empty() || !std::all_of(schedule.algorithm.begin(), schedule.algorithm.end(), plain)) {
+    return refuse("the algorithm's name must be made of a-z, 0-9 and _");
   }
   int ranks = schedule.collective.ranks;
   const size_t nodes = schedule.programs.size();
@@ -144,7 +144,8 @@ class StepCheck {
 
 Status check_structure(const Schedule& schedule) {
   Status header = check_header(schedule);
-  if (!header.ok()) return header.within(std::string(name_of(schedule.collective.kind)) + "/" + schedule.family);
+  if (!header.ok())
+    return header.within(std::string(name_of(schedule.collective.kind)) + "/" + schedule.algorithm);
   for (Node node = 0; node < schedule.nodes(); ++node) {
     StepCheck step_check(schedule, node);
     const Program& program = schedule.programs[node];

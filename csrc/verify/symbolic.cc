@@ -176,8 +176,8 @@ class Run {
         }
         if (!reason.empty()) {
           return {Code::kInvalidArgument, std::string(name_of(schedule_.collective.kind)) + "/" +
-                                              schedule_.family + " r" + std::to_string(node) + ": in the end o" +
-                                              std::to_string(chunk) + " " + reason};
+                                              schedule_.algorithm + " r" + std::to_string(node) +
+                                              ": in the end o" + std::to_string(chunk) + " " + reason};
         }
       }
     }

@@ -35,6 +35,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "predict_all_reduce": ("braid._torch.lossy", "predict_all_reduce"),
     "stats": ("braid._torch.stats", "stats"),
     "strategies": ("braid.strategies", ""),
+    "wires": ("braid._torch.group_backend", "wires"),
 }
 
 __all__ = sorted(_EXPORTS)
@@ -44,7 +45,12 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'braid' has no attribute {name!r}")
     module, attribute = _EXPORTS[name]
-    value: Any = importlib.import_module(module)
+    try:
+        value: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        from braid._errors import needs_torch
+
+        raise needs_torch(f"braid.{name}", error) from None
     value = getattr(value, attribute) if attribute else value
     globals()[name] = value
     return value

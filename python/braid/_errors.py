@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a communicator can raise besides ValueError, TypeError and NotImplementedError."""
+"""What a communicator can raise besides ValueError, TypeError and NotImplementedError; and a hint about torch."""
+
+NO_TORCH = "install torch 2.11 or newer, with pip install torch or as braid's extra [torch]"
+
+
+def needs_torch(what: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return the error to raise in place of one that an import raised; another one if torch is what is missing."""
+    if (error.name or "").partition(".")[0] != "torch":
+        return error
+    return ModuleNotFoundError(f"{what} needs torch: {NO_TORCH}", name="torch")
 
 
 class CommunicatorError(RuntimeError):

@@ -126,7 +126,8 @@ def load(path: str | Path) -> LinksFile:
     try:
         return parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
+        looked = "" if Path(path).is_absolute() else f" (looked for {Path(path).absolute()})"
+        raise ValueError(f"{path}: {error.strerror}{looked}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

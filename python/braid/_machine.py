@@ -183,7 +183,7 @@ def mpi() -> Capability:
         return Capability("MPI", True, f"mpi4py, and {launcher}")
     missing = [
         *([] if launcher else ["mpirun is not on PATH"]),
-        *([] if bindings else ["mpi4py is not installed (pip install 'torch-braid[mpi]')"]),
+        *([] if bindings else ["mpi4py is not installed (pip install '.[mpi]' in a clone of braid)"]),
     ]
     return Capability("MPI", False, ", ".join(missing))
 

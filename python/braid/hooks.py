@@ -5,6 +5,13 @@ state = braid.hooks.AutoState(ddp, "auto")
 ddp.register_comm_hook(state, braid.hooks.auto)
 """
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    from braid._errors import needs_torch
+
+    raise needs_torch(__name__, error) from None
+
 from braid.compression.automatic import state_of
 from braid.compression.dgc import DGCState
 from braid.compression.factors import SufficientFactors, sufficient_factors

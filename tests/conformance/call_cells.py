@@ -13,7 +13,7 @@ from special_cells import case, right
 
 @case
 def coalesced_reductions(rank: int) -> None:
-    """The coalescing manager around three all_reduce"""
+    """Coalescing manager: all_reduce"""
     tensors = [torch.full((COUNT + i,), 1.0 + i) for i in range(3)]
     with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
         for tensor in tensors:
@@ -24,7 +24,7 @@ def coalesced_reductions(rank: int) -> None:
 
 @case
 def coalesced_gathers(rank: int) -> None:
-    """The coalescing manager around two all_gather_into_tensor"""
+    """Coalescing manager: all_gather_into_tensor"""
     outputs = [torch.zeros(RANKS * (COUNT + i)) for i in range(2)]
     with dist._coalescing_manager(device=torch.device("cpu")):
         for i, output in enumerate(outputs):
@@ -35,7 +35,7 @@ def coalesced_gathers(rank: int) -> None:
 
 @case
 def coalesced_scatters(rank: int) -> None:
-    """The coalescing manager around two reduce_scatter_tensor"""
+    """Coalescing manager: reduce_scatter_tensor"""
     outputs = [torch.zeros(COUNT + i) for i in range(2)]
     with dist._coalescing_manager(device=torch.device("cpu")):
         for i, output in enumerate(outputs):
@@ -45,7 +45,7 @@ def coalesced_scatters(rank: int) -> None:
 
 @case
 def coalesced_messages(rank: int) -> None:
-    """batch_isend_irecv with every rank sending to every other"""
+    """batch_isend_irecv between all ranks"""
     got = [torch.zeros(COUNT) for _ in range(RANKS)]
     others = [other for other in range(RANKS) if other != rank]
     ops = [dist.P2POp(dist.isend, torch.full((COUNT,), 10.0 * rank + other), other) for other in others]
@@ -57,7 +57,7 @@ def coalesced_messages(rank: int) -> None:
 
 @case
 def any_source(rank: int) -> None:
-    """recv from whichever rank sends first, which it returns"""
+    """recv from any rank, which it returns"""
     if rank != 0:
         dist.send(torch.full((COUNT,), float(rank)), 0)
         return
@@ -71,7 +71,7 @@ def any_source(rank: int) -> None:
 
 @case
 def tags(rank: int) -> None:
-    """Messages with tags, received in another order than they were sent"""
+    """Tags received in another order than sent"""
     if rank == 0:
         works = [dist.isend(torch.full((COUNT,), float(tag)), 1, tag=tag) for tag in (1, 2, 3)]
         for work in works:
@@ -110,7 +110,7 @@ def _works(rank: int) -> dict[str, Callable[[], dist.Work]]:
 
 @case
 def futures(rank: int) -> None:
-    """get_future of every collective, with a callback that runs"""
+    """get_future of every collective, with callback"""
     for name, start in _works(rank).items():
         called: list[int] = []
         start().get_future().then(lambda _, called=called: called.append(1)).wait()
@@ -119,7 +119,7 @@ def futures(rank: int) -> None:
 
 @case
 def overlapping(rank: int) -> None:
-    """Many works in flight, waited for last to first"""
+    """Many works, waited for last to first"""
     tensors = [torch.full((COUNT * (i + 1),), float(i)) for i in range(20)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     for i in reversed(range(20)):
@@ -129,13 +129,13 @@ def overlapping(rank: int) -> None:
 
 @case
 def monitored_barrier(rank: int) -> None:
-    """monitored_barrier of the group, with all ranks there"""
+    """monitored_barrier with all ranks"""
     dist.distributed_c10d._get_default_group().monitored_barrier(timedelta(seconds=5))
 
 
 @case
 def monitored_barrier_missing(rank: int) -> None:
-    """monitored_barrier on rank 0 names a rank that did not come"""
+    """monitored_barrier on rank 0 names a missing rank"""
     if rank == 1:
         return
     try:
@@ -158,7 +158,7 @@ def _alive(rank: int) -> None:
 
 @case
 def alive_after_unknown(rank: int) -> None:
-    """After an operation that is refused on all ranks, the group still works"""
+    """The group works after all ranks refused an operation"""
     try:
         dist.all_reduce(torch.ones(COUNT), dist.ReduceOp.BXOR)
     except (RuntimeError, TypeError, ValueError):
@@ -169,7 +169,7 @@ def alive_after_unknown(rank: int) -> None:
 
 @case
 def alive_after_wrong_shape(rank: int) -> None:
-    """After an output of the wrong size, refused on all ranks, the group still works"""
+    """The group works after all ranks refused an output"""
     try:
         dist.all_gather_into_tensor(torch.ones(RANKS * COUNT + 1), torch.ones(COUNT))
     except (RuntimeError, TypeError, ValueError):
@@ -180,7 +180,7 @@ def alive_after_wrong_shape(rank: int) -> None:
 
 @case
 def different_sizes(rank: int) -> None:
-    """all_reduce of tensors whose sizes differ by rank is an error, on all ranks"""
+    """all_reduce of different sizes raises on all ranks"""
     try:
         dist.all_reduce(torch.ones(COUNT + rank))
     except (RuntimeError, TypeError, ValueError):
@@ -190,7 +190,7 @@ def different_sizes(rank: int) -> None:
 
 @case
 def different_operations(rank: int) -> None:
-    """all_reduce on one rank and all_gather on the others is an error, on all ranks"""
+    """all_reduce beside all_gather raises on all ranks"""
     try:
         if rank == 0:
             dist.all_reduce(torch.ones(COUNT))
@@ -203,7 +203,7 @@ def different_operations(rank: int) -> None:
 
 @case
 def small_groups(rank: int) -> None:
-    """Groups of one rank and of two"""
+    """Groups of one rank, of two"""
     for members in ([rank], [0, 2]):
         groups = [dist.new_group([r]) for r in range(RANKS)] if len(members) == 1 else [dist.new_group(members)]
         group = groups[rank if len(members) == 1 else 0]
@@ -234,7 +234,7 @@ def object_collectives(rank: int) -> None:
 
 @case
 def functional(rank: int) -> None:
-    """The functional collectives, as torch.compile and DTensor call them"""
+    """Functional collectives (torch.compile, DTensor)"""
     world = list(range(RANKS))
     total = functional_collectives.all_reduce(torch.ones(COUNT), "sum", world)
     right((total.wait() == RANKS).all(), "all_reduce")
@@ -248,7 +248,7 @@ def functional(rank: int) -> None:
 
 @case
 def debug_detail(rank: int) -> None:
-    """A group made under TORCH_DISTRIBUTED_DEBUG=DETAIL"""
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL"""
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:
         group = dist.new_group(list(range(RANKS)))

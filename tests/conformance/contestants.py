@@ -23,6 +23,7 @@ class Contestant:
             "BACKEND": self.backend,
             "WORLD_SIZE": str(world_size),
             "BRAID_TAKEOVER": self.backend if self.takeover else "",
+            "BRAID_QUIET": "1",  # every test starts a job
             # The same tests everywhere, with as many threads as ranks: a GPU would enable others.
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",

@@ -8,7 +8,7 @@ The page is its own record: `read` gives back the verdicts that `render` was giv
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import lists
@@ -20,133 +20,189 @@ from moving_cells import MOVING
 from special_cells import SPECIAL
 
 PATH = Path(__file__).parents[2] / "docs" / "conformance.md"
-SIGNS = {RIGHT: "✓", REFUSED: "·", WRONG: "✗", HANGS: "∞", CRASHES: "☠"}
+VERDICTS = (RIGHT, REFUSED, WRONG, HANGS, CRASHES)
+# Dtypes that share a name on the page. It stands for all of them; a part of them is listed one by one.
+FAMILIES = {
+    "floats": ["f64", "f32", "f16", "bf16"],
+    "float8": ["e4m3", "e5m2"],
+    "integers": ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"],
+    "complex": ["c64", "c128"],
+}
 Verdicts = Mapping[str, Mapping[Key, str]]  # by backend, by cell
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-    lines = [
-        " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)
-    ]
-    return [f"| {line} |" for line in (lines[0], " | ".join("-" * width for width in widths), *lines[1:])]
-
-
-def _rows(keys: Sequence[str], verdicts: Verdicts) -> list[list[str]]:
-    """Return a row for each group of cells: a prefix, then a cell for every dtype."""
-    signs = {key: "".join(SIGNS[verdicts[backend][key]] for backend in BACKENDS) for key in verdicts[BACKENDS[0]]}
-    return [[key.rsplit("/", 1)[1], *(signs[f"{key}/{dtype}"] for dtype in DTYPES)] for key in keys]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
+    return [lines[0], "|---" * len(heads) + "|", *lines[1:]]
 
 
 def _suite() -> list[str]:
     rows = []
     for name, contestant in CONTESTANTS.items():
-        for world_size in WORLD_SIZES:
-            counts = lists.counts(lists.read(contestant, world_size))
-            rows.append(
-                [name, str(world_size), *(str(counts[verdict]) for verdict in ("passed", "failed", "skipped"))]
-            )
+        counts = [lists.counts(lists.read(contestant, world_size)) for world_size in WORLD_SIZES]
+        rows.append(
+            [
+                name,
+                *("/".join(str(each[verdict]) for verdict in ("passed", "failed", "skipped")) for each in counts),
+            ]
+        )
     reasons = lists.known_failures()
     known = [
         f"- {why}: " + ", ".join(f"`{test}`" for test in reasons if reasons[test] == why)
         for why in dict.fromkeys(reasons.values())
     ]
     return [
-        *_table(["backend", "ranks", "passed", "failed", "skipped"], rows),
-        "",
-        *(["Braid's failures, and why:", "", *known] if known else ["braid fails none of them."]),
+        *_table(["passed/failed/skipped", *(f"{size} ranks" for size in WORLD_SIZES)], rows),
+        *(["", "Braid's failures, and why:", "", *known] if known else []),
     ]
 
 
-def _numbers(verdicts: Verdicts) -> list[str]:
-    rows = [
-        [backend, *(str(list(verdicts[backend].values()).count(word)) for word in SIGNS)] for backend in BACKENDS
+def _operations() -> list[tuple[str, str, str]]:
+    """Return every row of cells: the start of its keys, reduction ("" if none), operation."""
+    return [
+        *((f"reduce/{op}/{reduction}", reduction, op) for op in REDUCING for reduction in REDUCTIONS),
+        *((f"sum/{op}", "SUM", op) for op in SUMMING),
+        *((f"move/{op}", "", op) for op in MOVING),
     ]
-    return _table(["cells", *(f"{sign} {word}" for word, sign in SIGNS.items())], rows)
+
+
+def _cells(verdicts: Verdicts) -> list[str]:
+    """Return a table that tells which dtypes are not right; operations with the same verdicts share a row."""
+    columns = [
+        (backend, verdict)
+        for backend in BACKENDS
+        for verdict in VERDICTS[1:]
+        if any(verdict == each for key, each in verdicts[backend].items() if not key.startswith("special/"))
+    ]
+    rows: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for prefix, reduction, op in _operations():
+        cells = tuple(
+            _short([dtype for dtype in DTYPES if verdicts[backend][f"{prefix}/{dtype}"] == verdict])
+            for backend, verdict in columns
+        )
+        rows.setdefault(cells, []).append((reduction, op))
+    return _table(
+        ["", *(f"{backend} {verdict}" for backend, verdict in columns)],
+        [[_label(operations), *cells] for cells, operations in rows.items()],
+    )
+
+
+def _label(operations: Sequence[tuple[str, str]]) -> str:
+    """Return operations as "MIN, MAX of all_reduce, reduce; broadcast"."""
+    by_op: dict[str, list[str]] = {}
+    for reduction, op in operations:
+        by_op.setdefault(op, []).append(reduction)
+    by_reductions: dict[str, list[str]] = {}
+    for op, reductions in by_op.items():
+        by_reductions.setdefault(", ".join(reductions), []).append(op)
+    return "; ".join(
+        f"{reductions} of {', '.join(ops)}" if reductions else ", ".join(ops)
+        for reductions, ops in by_reductions.items()
+    )
+
+
+def _of_label(label: str) -> set[tuple[str, str]]:
+    """Return the operations of a `_label`."""
+    found = set()
+    for part in label.split("; "):
+        reductions, _, ops = part.rpartition(" of ")
+        found |= {(reduction, op) for reduction in reductions.split(", ") for op in ops.split(", ")}
+    return found
+
+
+def _short(dtypes: Sequence[str]) -> str:
+    """Return dtypes with the names of whole families; "all" for all of them."""
+    if len(dtypes) == len(DTYPES):
+        return "all"
+    whole = {name: family for name, family in FAMILIES.items() if {*family} <= {*dtypes}}
+    names = {dtype: name for name, family in whole.items() for dtype in family}
+    return " ".join(dict.fromkeys(names.get(dtype, dtype) for dtype in dtypes))
+
+
+def _of_short(text: str) -> set[str]:
+    """Return the dtypes of a `_short`."""
+    if text == "all":
+        return {*DTYPES}
+    return {dtype for name in text.split() for dtype in FAMILIES.get(name, [name])}
 
 
 def _special(verdicts: Verdicts) -> list[str]:
-    rows = []
+    """Return the cases in which a backend is not right, and how many others there are."""
+    cases: dict[str, list[str]] = {}
     for function in SPECIAL:
         key = f"special/{function.__name__}"
-        rows.append([_told(function.__doc__), *(_in_words(verdicts[backend][key]) for backend in BACKENDS)])
-    return _table(["case", *BACKENDS], rows)
+        result = ", ".join(f"{backend} {verdicts[backend][key]}" for backend in BACKENDS)
+        cases.setdefault(result, []).append(_bullet(function.__doc__))
+    alike = len(cases.pop(", ".join(f"{backend} {RIGHT}" for backend in BACKENDS), []))
+    told = [line for result, told in cases.items() for line in ("", f"**{result}**", "", *told)]
+    others = f"In {alike} [other cases](../tests/conformance/special_cells.py) all are right."
+    return [*told, "", others]
 
 
-def _told(doc: str | None) -> str:
-    return (doc or "").split("\n")[0]
-
-
-def _in_words(verdict: str) -> str:
-    return f"{SIGNS[verdict]} {verdict}"
+def _bullet(doc: str | None) -> str:
+    """Return the first line of a case's docstring as a point of a list."""
+    return f"- {(doc or '').splitlines()[0].rstrip('.')}."
 
 
 def render(verdicts: Verdicts) -> str:
     """Return the page."""
-    heads = ["", *DTYPES]
     lines = [
         "# Conformance",
         "",
-        "Generated by `make conformance-update`; do not edit. What braid does beside Gloo, both measured on CPU",
-        f"tensors with torch {torch.__version__.split('+')[0]}.",
+        "Which operations and dtypes work on braid, beside Gloo, on CPU tensors with torch "
+        f"{torch.__version__.split('+')[0]}.",
+        "Written by `make conformance-update`; do not edit.",
         "",
         "## PyTorch's own tests",
         "",
-        "`torch.testing._internal.distributed.distributed_test`, unmodified, with `BRAID_TAKEOVER` for braid. The",
-        "suite asks for a backend by name and has tests for some names alone: those of `all_to_all` on CPU",
-        "tensors are MPI's. What Gloo passes braid must pass, but for what is named below. The lists, test by",
-        "test, with the reason of every skip: [tests/conformance/expected](../tests/conformance/expected).",
+        "`torch.testing._internal.distributed.distributed_test`, unmodified; braid by `BRAID_TAKEOVER`. Its tests",
+        "of `all_to_all` on CPU tensors are for MPI alone. [Reasons of skips](../tests/conformance/expected).",
         "",
         *_suite(),
         "",
         "## Operations and dtypes",
         "",
-        "Three ranks, a group for each cell, compared with the exact result. A cell has two signs, braid's and",
-        "then Gloo's. Some deserve to be refused: the bits of floating-point numbers, the order of complex ones.",
+        "Three ranks, compared with the exact result. All dtypes that a row does not name are right. Some are",
+        "refused with reason: bits of floating-point numbers, the order of complex ones.",
         "",
-        *_numbers(verdicts),
-    ]  # fmt: skip
-    for op in REDUCING:
-        keys = [f"reduce/{op}/{reduction}" for reduction in REDUCTIONS]
-        lines += ["", f"### {op}", "", *_table(heads, _rows(keys, verdicts))]
-    keys = [*(f"sum/{op}" for op in SUMMING), *(f"move/{op}" for op in MOVING)]
-    lines += ["", "### Others, with SUM where they reduce", "", *_table(heads, _rows(keys, verdicts))]
-    lines += ["", "## Special cases", "", *_special(verdicts)]
+        "; ".join(f"{name}: {' '.join(family)}" for name, family in FAMILIES.items()) + ".",
+        "",
+        *_cells(verdicts),
+        "",
+        "## Special cases",
+        *_special(verdicts),
+    ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def read(page: str) -> dict[str, dict[Key, str]]:
     """Return the verdicts of a page, by backend and cell."""
-    verdicts: dict[str, dict[Key, str]] = {backend: {} for backend in BACKENDS}
-    words = {sign: verdict for verdict, sign in SIGNS.items()}
-    specials = {_told(function.__doc__): f"special/{function.__name__}" for function in SPECIAL}
-    for section, row in _rows_of(page):
-        if section == "Special cases" and row[0] in specials:
-            for backend, cell in zip(BACKENDS, row[1:], strict=True):
-                verdicts[backend][specials[row[0]]] = words[cell[0]]
-        prefix = _prefix(section, row[0])
-        if prefix:
-            for dtype, cell in zip(DTYPES, row[1:], strict=True):
-                for backend, sign in zip(BACKENDS, cell, strict=True):
-                    verdicts[backend][f"{prefix}/{dtype}"] = words[sign]
-    return verdicts
-
-
-def _rows_of(page: str) -> Iterator[tuple[str, list[str]]]:
-    section = ""
+    verdicts: dict[str, dict[Key, str]] = {
+        backend: {f"special/{function.__name__}": RIGHT for function in SPECIAL} for backend in BACKENDS
+    }
+    starts = {(reduction, op): prefix for prefix, reduction, op in _operations()}
+    specials = {_bullet(function.__doc__): f"special/{function.__name__}" for function in SPECIAL}
+    section, heads, result = "", [""], ""
     for line in page.splitlines():
         if line.startswith("#"):
             section = line.lstrip("# ")
-        elif line.startswith("| "):
-            yield section, [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def _prefix(section: str, head: str) -> str:
-    if section in REDUCING and head in REDUCTIONS:
-        return f"reduce/{section}/{head}"
-    if section.startswith("Others"):
-        return f"sum/{head}" if head in SUMMING else f"move/{head}" if head in MOVING else ""
-    return ""
+        elif section == "Operations and dtypes" and line.startswith("| "):
+            label, *cells = (cell.strip() for cell in line[1:-1].split("|"))
+            if not label:
+                heads = cells
+                continue
+            for prefix in (starts[operation] for operation in _of_label(label)):
+                for backend in BACKENDS:
+                    verdicts[backend] |= {f"{prefix}/{dtype}": RIGHT for dtype in DTYPES}
+                for head, cell in zip(heads, cells, strict=True):
+                    backend, verdict = head.split()
+                    verdicts[backend] |= {f"{prefix}/{dtype}": verdict for dtype in _of_short(cell)}
+        elif section == "Special cases" and line.startswith("**"):
+            result = line.strip("*")
+        elif section == "Special cases" and line in specials:
+            for backend, verdict in (each.split() for each in result.split(", ")):
+                verdicts[backend][specials[line]] = verdict
+    return verdicts
 
 
 def main() -> None:

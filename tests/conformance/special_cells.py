@@ -33,13 +33,13 @@ def _reduced(values: list[float], dtype: torch.dtype, op: dist.ReduceOp, rank: i
 
 @case
 def half_average(rank: int) -> None:
-    """fp16 AVG of 40000, 40000 and 40000 is 40000, though the sum is more than fp16 holds"""
+    """fp16 AVG of three 40000 is 40000"""
     right((_reduced([40000.0] * 3, torch.float16, dist.ReduceOp.AVG, rank) == 40000).all(), "it is not")
 
 
 @case
 def half_sum(rank: int) -> None:
-    """fp16 SUM of 40000, 40000 and -40000 is 40000"""
+    """fp16 SUM of 40000, 40000, -40000 is 40000"""
     right(
         (_reduced([40000.0, 40000.0, -40000.0], torch.float16, dist.ReduceOp.SUM, rank) == 40000).all(),
         "it is not",
@@ -48,13 +48,13 @@ def half_sum(rank: int) -> None:
 
 @case
 def brain_sum(rank: int) -> None:
-    """bf16 SUM of 256, 1 and 1 is 258: rounded once, not after every addition"""
+    """bf16 SUM of 256, 1, 1 is 258: rounded once"""
     right((_reduced([256.0, 1.0, 1.0], torch.bfloat16, dist.ReduceOp.SUM, rank) == 258).all(), "it is not")
 
 
 @case
 def bool_sum(rank: int) -> None:
-    """bool SUM of three times true is true: the byte is 1, not 3"""
+    """bool SUM of three true is 1, not 3"""
     mine = torch.ones(COUNT, dtype=torch.bool)
     dist.all_reduce(mine)
     right((mine.view(torch.uint8) == 1).all(), "it is another byte")
@@ -69,19 +69,19 @@ def _nan(op: dist.ReduceOp, rank: int) -> None:
 
 @case
 def nan_in_min(rank: int) -> None:
-    """MIN is NaN whichever rank has the NaN"""
+    """MIN is NaN whichever rank has NaN"""
     _nan(dist.ReduceOp.MIN, rank)
 
 
 @case
 def nan_in_max(rank: int) -> None:
-    """MAX is NaN whichever rank has the NaN"""
+    """MAX is NaN whichever rank has NaN"""
     _nan(dist.ReduceOp.MAX, rank)
 
 
 @case
 def same_everywhere(rank: int) -> None:
-    """The sum of random fp32 numbers has the same bits on all ranks"""
+    """SUM of random fp32 has the same bits on all ranks"""
     generator = torch.Generator().manual_seed(rank)
     for count in (7, 1000, 100_003):
         mine = torch.randn(count, generator=generator)
@@ -93,7 +93,7 @@ def same_everywhere(rank: int) -> None:
 
 @case
 def reduce_spares_inputs(rank: int) -> None:
-    """reduce leaves the tensors of the other ranks as they were"""
+    """reduce leaves other ranks' tensors unchanged"""
     for count in (COUNT, 100_003):
         mine = part_of(rank, count, torch.float32)
         dist.reduce(mine, 0)
@@ -102,7 +102,7 @@ def reduce_spares_inputs(rank: int) -> None:
 
 @case
 def uneven_all_gather(rank: int) -> None:
-    """all_gather of 1, 2 and 3 elements"""
+    """all_gather of 1, 2, 3 elements"""
     got = [torch.zeros(source + 1) for source in range(RANKS)]
     dist.all_gather(got, part_of(rank, rank + 1, torch.float32))
     for source in range(RANKS):
@@ -111,7 +111,7 @@ def uneven_all_gather(rank: int) -> None:
 
 @case
 def uneven_reduce_scatter(rank: int) -> None:
-    """reduce_scatter into 1, 2 and 3 elements"""
+    """reduce_scatter into 1, 2, 3 elements"""
     mine = torch.zeros(rank + 1)
     dist.reduce_scatter(mine, [torch.full((target + 1,), 1.0 + rank) for target in range(RANKS)])
     same_bits(mine, torch.full((rank + 1,), 6.0), "block")
@@ -119,7 +119,7 @@ def uneven_reduce_scatter(rank: int) -> None:
 
 @case
 def uneven_all_to_all(rank: int) -> None:
-    """all_to_all_single with different splits on each rank, some of them empty"""
+    """all_to_all_single with different splits, some empty"""
     splits = [[0, 1, 2], [3, 0, 1], [1, 2, 0]]
     mine = torch.cat([torch.full((splits[rank][target],), 10.0 * rank + target) for target in range(RANKS)])
     receives = [splits[source][rank] for source in range(RANKS)]
@@ -131,7 +131,7 @@ def uneven_all_to_all(rank: int) -> None:
 
 @case
 def strided(rank: int) -> None:
-    """all_reduce, broadcast and all_gather of a column of a matrix"""
+    """all_reduce, broadcast, all_gather of a matrix's column"""
     column = torch.ones(COUNT, 3)[:, 1]
     dist.all_reduce(column)
     right((column == RANKS).all(), "all_reduce")
@@ -145,7 +145,7 @@ def strided(rank: int) -> None:
 
 @case
 def different_layouts(rank: int) -> None:
-    """all_reduce where one rank's tensor is channels-last: elements are added, not bytes"""
+    """all_reduce with channels-last on one rank"""
     mine = torch.arange(120.0).reshape(2, 3, 4, 5)
     mine = mine.contiguous(memory_format=torch.channels_last) if rank == 1 else mine
     dist.all_reduce(mine)
@@ -154,7 +154,7 @@ def different_layouts(rank: int) -> None:
 
 @case
 def empty_and_scalar(rank: int) -> None:
-    """all_reduce and all_gather of no elements, and of a tensor without dimensions"""
+    """all_reduce, all_gather of no elements, of no dimensions"""
     for shape in ((0,), (3, 0), ()):
         mine = torch.ones(shape)
         dist.all_reduce(mine)
@@ -166,7 +166,7 @@ def empty_and_scalar(rank: int) -> None:
 
 @case
 def gather_in_place(rank: int) -> None:
-    """all_gather_into_tensor whose input is its part of the output"""
+    """all_gather_into_tensor in place"""
     whole = torch.zeros(RANKS * COUNT)
     whole.chunk(RANKS)[rank].fill_(rank)
     dist.all_gather_into_tensor(whole, whole.chunk(RANKS)[rank])

@@ -128,9 +128,9 @@ uint64_t MailboxWorld::any_stream(Reader& reader) const {
   }
 }
 
-Intent MailboxWorld::intent_of(uint64_t stream) const {
-  for (const auto& [begun, intent] : open_) {
-    if (begun == stream) return intent;
+Signature MailboxWorld::signature_of(uint64_t stream) const {
+  for (const auto& [begun, signature] : open_) {
+    if (begun == stream) return signature;
   }
   return {};
 }
@@ -146,8 +146,8 @@ void MailboxWorld::stranger_frame(Reader& reader) {
   frame.payload_bytes = kSizes[sizes % kSizes.size()];
   frame.message_bytes = (sizes & 16) != 0 ? frame.payload_bytes : kSizes[reader.one_of(kSizes.size())];
   if ((sizes & 32) != 0) frame.offset = reader.byte();
-  frame.intent = intent_of(frame.tag.stream);
-  if ((sizes & 192) == 192) frame.intent.kind = reader.byte();
+  frame.signature = signature_of(frame.tag.stream);
+  if ((sizes & 192) == 192) frame.signature.kind = reader.byte();
   frame.was_announced = (sizes & 128) != 0 ? 1 : 0;
   arrive(from, connection, frame, (sizes & 64) != 0 ? reader.byte() : frame.payload_bytes);
 }
@@ -164,7 +164,7 @@ void MailboxWorld::honest_frame(Reader& reader) {
     p.channel->unanswered().pop_front();
     frame.tag = asked.tag;
     frame.message_bytes = asked.message_bytes;
-    frame.intent = asked.intent;
+    frame.signature = asked.signature;
     switch (asked.kind) {
       case FrameKind::kClearToSend:
         frame.kind = FrameKind::kPiece;
@@ -191,7 +191,7 @@ void MailboxWorld::honest_frame(Reader& reader) {
     if (receive == nullptr) return;
     frame.tag = receive->tag;
     frame.message_bytes = receive->memory.size();
-    frame.intent = intent_of(frame.tag.stream);
+    frame.signature = signature_of(frame.tag.stream);
     if (frame.message_bytes <= kEagerBytes) {
       frame.kind = FrameKind::kMessage;
       frame.payload_bytes = static_cast<uint32_t>(frame.message_bytes);
@@ -344,11 +344,11 @@ void MailboxWorld::start(Reader& reader, bool is_send) {
 
 void MailboxWorld::begin(Reader& reader) {
   if (open_.size() == 4) return;
-  Intent intent;
-  intent.kind = static_cast<uint8_t>(reader.one_of(3));
-  intent.bytes = reader.byte();
-  open_.emplace_back(next_stream_, intent);
-  mailbox_->begin(next_stream_++, intent);
+  Signature signature;
+  signature.kind = static_cast<uint8_t>(reader.one_of(3));
+  signature.bytes = reader.byte();
+  open_.emplace_back(next_stream_, signature);
+  mailbox_->begin(next_stream_++, signature);
 }
 
 bool MailboxWorld::has_pending(uint64_t stream) const {

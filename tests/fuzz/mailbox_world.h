@@ -107,7 +107,7 @@ class MailboxWorld {
   Peer& peer(Node node) { return peers_[static_cast<size_t>(node) - 1]; }
   Connection& any_connection(Node from, Reader& reader);
   uint64_t any_stream(Reader& reader) const;
-  Intent intent_of(uint64_t stream) const;
+  Signature signature_of(uint64_t stream) const;
   void arrive(Node from, Connection& connection, const Frame& frame, size_t bytes);
   void land(Node from, Connection& connection, size_t bytes);  // REQUIRES: the mailbox's mutex is held
   void check_received(const Pending& done) const;
@@ -124,7 +124,7 @@ class MailboxWorld {
   std::set<std::pair<Node, Tag>> in_pieces_;  // messages of which pieces came
   uint64_t next_stream_ = 1;
   uint64_t next_unasked_ = 1000;  // index of a message that nobody asks for
-  std::vector<std::pair<uint64_t, Intent>> open_;
+  std::vector<std::pair<uint64_t, Signature>> open_;
   size_t heap_at_start_ = 0;
 };
 

@@ -81,10 +81,10 @@ void read_reason(const std::string& text) {
           "a reason comes back the same");
 }
 
-void read_intent(const std::string& text) {
-  Intent intent;
-  std::memcpy(static_cast<void*>(&intent), text.data(), std::min(text.size(), sizeof intent));
-  require(!describe(intent, name_of_codec).empty(), "every intent has a description");
+void read_signature(const std::string& text) {
+  Signature signature;
+  std::memcpy(static_cast<void*>(&signature), text.data(), std::min(text.size(), sizeof signature));
+  require(!describe(signature, name_of_codec).empty(), "every signature has a description");
 }
 
 void read_nic(const std::string& text) {
@@ -152,9 +152,9 @@ void read_endpoint_set(const std::string& text) {
 }
 
 using Read = void (*)(const std::string&);
-constexpr std::array<Read, 12> kReaders = {read_endpoint,    read_group_endpoint, read_address, read_order,
-                                           read_appointment, read_reason,         read_intent,  read_nic,
-                                           read_codec,       read_nonce,          read_cores,   read_endpoint_set};
+constexpr std::array<Read, 12> kReaders = {
+    read_endpoint, read_group_endpoint, read_address, read_order, read_appointment, read_reason, read_signature,
+    read_nic,      read_codec,          read_nonce,   read_cores, read_endpoint_set};
 
 }  // namespace
 

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Of other programs on this machine, and of benchmarks that other tests run meanwhile.
-FOREIGN = ("torch_", "sem.", "pym-", "psm_", "vader_", "mpich", "Intel_MPI_", "nccl-", "gloo", "braid-bench")
+FOREIGN = (
+    *("torch_", "sem.", "pym-", "psm_", "nccl-", "gloo", "braid-bench"),
+    *("vader_", "sm_segment.", "pmix", "mpich", "Intel_MPI_"),
+)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ A rank finds the function by file and name; arguments and results are pickled.
 
 import faulthandler
 import importlib.util
-import multiprocessing
+import multiprocessing.forkserver
 import os
 import pickle
 import signal
@@ -23,10 +23,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-GROUP_TIMEOUT_S = 30.0
-# What ranks would otherwise import one by one, every time.
+GROUP_TIMEOUT_S = 60.0
+# A rank hears of a death at once: 0.1 s on an idle machine. A rank that hears of it by silence only needs 20 s.
+SOON_S = 12.0
+# What ranks would otherwise import one by one, every time. Not braid._torch: its import reads variables.
 PRELOADED = [
     "numpy",
+    "pytest",
     "torch",
     "torch._dynamo",
     "torch._inductor.compile_fx",
@@ -36,6 +39,9 @@ PRELOADED = [
     "torch.distributed.optim",
     "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel",
+    "braid._array.communicator",
+    "braid._links",
+    "braid.strategies",
 ]
 LOG_BYTES = 4000
 
@@ -66,6 +72,27 @@ class Rank:
             timeout=timedelta(seconds=timeout_s),
         )
 
+    def meet_at(self, port: int, timeout_s: float = GROUP_TIMEOUT_S) -> None:
+        """Make the default group, of Gloo, at a store of rank 0 that other processes reach."""
+        import torch.distributed as dist
+
+        self.store = dist.TCPStore("127.0.0.1", port, is_master=self.rank == 0, wait_for_workers=False)
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore("ranks", self.store),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=timedelta(seconds=timeout_s),
+        )
+
+    def set_timeout(self, seconds: float) -> None:
+        """Let operations of the default group time out sooner than its forming, which a busy machine delays."""
+        import torch
+        import torch.distributed as dist
+
+        assert dist.group.WORLD is not None
+        dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=seconds))
+
     def mark(self, name: str) -> None:
         """Say that this rank has come to a place, for others to wait for."""
         (self.folder / f"{name}.{self.rank}").touch()
@@ -95,13 +122,19 @@ class RanksFailedError(AssertionError):
     """Some ranks raised, died or hung; the text has what each of them left."""
 
 
+def start_fork_server() -> None:
+    """Start the server that ranks are forked from, unless it runs. A benchmark would start it without imports."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    multiprocessing.forkserver.ensure_running()
+
+
 def run_ranks(
     function: Callable[..., Any],
     size: int,
     *args: Any,
     wire: str = "shm",
     join: bool = True,
-    timeout_s: float = 120.0,
+    timeout_s: float = 240.0,
     environment: Mapping[str, str] | None = None,
     killed: Collection[int] = (),
 ) -> list[Any]:
@@ -123,8 +156,8 @@ def run_ranks(
     variables = {"BRAID_TRANSPORTS": wire, **(environment or {})}
     with tempfile.TemporaryDirectory(prefix="braid-test-") as name:
         folder = Path(name)
+        start_fork_server()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
         place = (sys.modules[function.__module__].__file__, function.__qualname__)
         processes = [
             context.Process(
@@ -134,14 +167,16 @@ def run_ranks(
         ]
         for process in processes:
             process.start()
-        _wait(processes, timeout_s)
+        _wait(folder, processes, timeout_s)
         return _collect(folder, processes, killed)
 
 
-def _wait(processes: list[ForkServerProcess], timeout_s: float) -> None:
+def _wait(folder: Path, processes: list[ForkServerProcess], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    for process in processes:
+    for process in processes[1:]:
         process.join(max(0.0, deadline - time.monotonic()))
+    (folder / "others.over").touch()
+    processes[0].join(max(0.0, deadline - time.monotonic()))
     for process in processes:
         if process.is_alive():
             process.kill()
@@ -177,6 +212,7 @@ def _run_rank(
     log = os.open(rank.folder / f"log.{rank.rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.enable()  # shows where it crashes
     # Shows where it hangs, just before it is killed for that.
     faulthandler.dump_traceback_later(timeout_s * 0.9)
     os.environ.update(variables)
@@ -188,6 +224,9 @@ def _run_rank(
     written = rank.folder / f"writing.{rank.rank}"
     written.write_bytes(pickle.dumps(outcome))
     written.rename(rank.folder / f"result.{rank.rank}")
+    if rank.rank == 0 and rank.store is not None:  # which may serve the others
+        while not (rank.folder / "others.over").exists():
+            time.sleep(0.01)
     if not outcome[0]:
         sys.exit(1)
 

@@ -40,9 +40,10 @@ with braid.Communicator(f"file://{folder}/meet", timeout_s=60) as comm:
         assert np.array_equal(x, right), f"rank {comm.rank}: wrong sum"
         if comm.rank == 0:
             chosen = comm.explain("all_reduce", x.nbytes)
-            told.write(json.dumps({"s": took_s, "shares": chosen["shares"], "family": chosen["family"]}) + "\\n")
+            kept = {key: chosen[key] for key in ("shares", "algorithm")}
+            told.write(json.dumps({"s": took_s, **kept}) + "\\n")
 """
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Steps:
@@ -58,9 +59,9 @@ class Steps:
         self.nbytes = nbytes
         with self._errors.open("w") as errors:
             self.job = Job(
-                environments(lab, ranks_per_host),
+                [(host, own | variables) for host, own in environments(lab, ranks_per_host)],
                 [sys.executable, "-c", RANK, str(folder), str(nbytes // 4)],
-                env={**os.environ, **variables},
+                env=dict(os.environ),
                 stderr=errors,
             )
 
@@ -121,11 +122,11 @@ class Steps:
             self.job.close()
 
 
-def start_server(host: Host, store: str, *options: str) -> "subprocess.Popen[str]":
-    """Start an aggregator on a host of a lab; its lines are in `stderr`."""
+def start_server(host: Host, store: str, links: str = "measure") -> "subprocess.Popen[str]":
+    """Start an aggregator on a host of a lab, with BRAID_LINKS; its lines are in `stderr`."""
     return host.start(
-        [sys.executable, "-m", "braid.cli", "aggregator", "--join", store, *options],
-        env={**os.environ, "BRAID_INTERFACE": "eth0", "BRAID_LINKS": "measure"},
+        [sys.executable, "-m", "braid.cli", "aggregator", "--join", store],
+        env={**os.environ, "BRAID_INTERFACE": "eth0", "BRAID_LINKS": links},
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -12,16 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ranks import Rank
-
-# 0.1 s on an idle machine.
-SOON_S = 2.0
+from ranks import SOON_S, Rank
 
 
-def stop_soon(rank: Rank, name: str) -> None:
-    """Stop this process once the other rank has asked for it; the other lets it go on."""
+def stop_soon(rank: Rank, name: str, by: int | None = None) -> None:
+    """Stop this process once the other rank of two, or `by`, has asked for it; the other lets it go on."""
     (rank.folder / f"pid.{rank.rank}").write_text(str(os.getpid()))
-    rank.wait_for(name, 1 - rank.rank)
+    rank.wait_for(name, 1 - rank.rank if by is None else by)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -30,10 +27,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 @contextmanager
-def stopped(rank: Rank, name: str) -> Iterator[None]:
-    """While this lasts the other rank, which calls stop_soon(), is stopped."""
+def stopped(rank: Rank, name: str, other: int | None = None) -> Iterator[None]:
+    """While this lasts the other rank of two, or `other`, which calls stop_soon(), is stopped."""
     rank.mark(name)
-    path = rank.folder / f"pid.{1 - rank.rank}"
+    path = rank.folder / f"pid.{1 - rank.rank if other is None else other}"
     while not path.exists() or not path.read_text():
         time.sleep(0.002)
     pid = int(path.read_text())
@@ -65,6 +62,22 @@ def interrupted(call: Callable[[], Any], after_s: float = 0.3) -> float:
     finally:
         timer.cancel()
     raise AssertionError("the call returned, though nobody came")
+
+
+def go_on_after(rank: Rank, number: int, seen: list[int], times: int) -> None:
+    """Send this process a signal so often, each when it has handled the last. Then let the other rank go on."""
+    pid = int((rank.folder / f"pid.{1 - rank.rank}").read_text())
+
+    def send() -> None:
+        for count in range(1, times + 1):
+            time.sleep(0.3)
+            os.kill(os.getpid(), number)
+            while len(seen) < count:
+                time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGCONT)
+
+    threading.Thread(target=send, daemon=True).start()
 
 
 def start_script(script: Path, *arguments: object, **variables: str) -> "subprocess.Popen[str]":

@@ -138,7 +138,7 @@ def known_speeds(rank: Rank) -> None:
 
 
 def measured_speeds(rank: Rank) -> None:
-    data = Numbered(0.003 if rank.rank == 1 else 0.001, samples=240)
+    data = Numbered(0.02 if rank.rank == 1 else 0.001, samples=240)
     model = DistributedDataParallel(network())
     sampler = BalancedSampler(data, 8, revise_every=2)
     loader = DataLoader(data, batch_sampler=sampler)

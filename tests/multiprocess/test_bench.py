@@ -25,6 +25,7 @@ from braid._bench.ranks.teams import teams_for
 from braid._bench.results import Report
 from braid._bench.rounds import Budget, CaseRun
 from braid._bench.workload import workload
+from ranks import start_fork_server
 
 pytestmark = pytest.mark.multiprocess
 
@@ -33,6 +34,7 @@ FOLDERS = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
 
 @pytest.fixture(autouse=True)
 def _find_oddities(monkeypatch):
+    start_fork_server()
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
@@ -206,6 +208,7 @@ def wait_until(condition, what: str, timeout_s: float = 20.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.alone  # the folder in memory is that of all processes
 def test_as_a_user(tmp_path) -> None:
     (tmp_path / "mpi" / "bin").mkdir(parents=True)
     before = folders()
@@ -213,7 +216,7 @@ def test_as_a_user(tmp_path) -> None:
         *("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--json", tmp_path / "r.json"),
         *("--against", f"gloo,nccl,openmpi={tmp_path}/mpi", "--csv", tmp_path / "r.csv"),
     )
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     assert "skipped nccl: " in out
     assert "skipped openmpi: " in out
@@ -228,10 +231,10 @@ def test_as_a_user(tmp_path) -> None:
     assert report.command[:3] == ["braid", "bench", "all_reduce"]
     with (tmp_path / "r.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 4
-    assert folders() == before
+    assert folders() <= before
 
     process = command("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--compare", tmp_path / "r.json")
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     assert "old p50" in out
     assert "braid against gloo: " in out
@@ -274,6 +277,7 @@ def test_wrong_arguments_get_one_line(arguments, line, capsys) -> None:
     assert line in error
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
     mark, before = uuid.uuid4().hex, folders()
@@ -291,7 +295,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     wait_until(lambda: not processes_of(mark), "processes are left")
     wait_until(lambda: folders() <= before, "a folder is left")
@@ -303,20 +307,20 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
 
 def test_explain_measures_nothing() -> None:
     process = command("all_reduce", "--explain")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=200)
     assert process.returncode == 0
     assert "2(n-1)/n" in out
 
 
 def test_gradients_of_a_model(tmp_path) -> None:
     process = command(
-        *("ddp", "--model", "dlrm", "--compute", "1", "--batch", "16", "--time", "0.1"),
+        *("ddp", "--model", "resnet50", "--compute", "1", "--batch", "16", "--time", "0.1"),
         *("--against", "gloo,mpich", "--json", tmp_path / "r.json"),
     )
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     assert "skipped mpich: DistributedDataParallel needs a backend of torch" in out
     report = DdpReport.read(tmp_path / "r.json")
     assert {name: found.wrong for name, found in report.measurements.items()} == {"braid": 0, "gloo": 0}
-    assert report.facts["tensors"] == 38
+    assert report.facts["tensors"] == 161
     assert report.machine["cores"] == os.cpu_count()

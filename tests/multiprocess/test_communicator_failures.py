@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from arrays import join
 from leftovers import nothing_left_behind
-from ranks import Rank, run_ranks
+from ranks import SOON_S, Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
-
-SOON_S = 2.0
 
 
 def die_in_the_middle(rank: Rank, victim: int, started_only: bool) -> None:
     comm = join(rank)
     if rank.rank == victim:
-        rank.wait_for("waiting", (victim + 1) % rank.size)
+        for other in range(rank.size):
+            if other != victim:
+                rank.wait_for("waiting", other)
         time.sleep(0.2)
         (rank.folder / "time of death").write_text(repr(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -52,8 +52,8 @@ def die_in_the_middle(rank: Rank, victim: int, started_only: bool) -> None:
 
 
 def miss_a_rank(rank: Rank) -> None:
-    comm = join(rank, timeout_s=20)
-    comm.set_timeout(0.7)
+    comm = join(rank)
+    comm.set_timeout(3)
     if rank.rank == 2:
         rank.wait_for("heard", 0)
         rank.wait_for("heard", 1)
@@ -63,7 +63,7 @@ def miss_a_rank(rank: Rank) -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError) as caught:
         comm.all_reduce(np.ones(4))
-    assert 0.6 < time.monotonic() - started < 5
+    assert 2.5 < time.monotonic() - started < 3 + SOON_S
     assert isinstance(caught.value, braid.CommunicatorTimeoutError)
     assert caught.value.rank == 2
     assert "not there yet: rank 2" in str(caught.value)
@@ -132,7 +132,7 @@ def interrupt(rank: Rank) -> None:
                 threading.Timer(0.3, press_control_c).start()
                 with pytest.raises(KeyboardInterrupt):
                     call()
-                assert time.monotonic() - sent[0] < 0.5, "0.05 s on an idle machine"
+                assert time.monotonic() - sent[0] < SOON_S, "0.05 s on an idle machine"
             rank.mark("interrupted")
         # What was interrupted went on, and nothing is out of step.
         assert comm.all_reduce(np.full(2, 1.0)).tolist() == [2, 2]
@@ -165,7 +165,10 @@ def fork_a_child(rank: Rank) -> None:
 
 def abort_for_all(rank: Rank) -> None:
     comm = join(rank)
+    rank.mark("joined")  # a rank that still joins would hear of it there
     if rank.rank == 1:
+        for other in range(rank.size):
+            rank.wait_for("joined", other)
         with pytest.raises(KeyError), comm:
             raise KeyError("lost")
         return
@@ -216,7 +219,7 @@ def test_ends_of_programs(tmp_path: Path) -> None:
         )
         for rank in range(2)
     ]
-    heard, died = (rank.communicate(timeout=60)[0] for rank in ranks)
+    heard, died = (rank.communicate(timeout=200)[0] for rank in ranks)
     assert "rank 1" in heard, heard
     assert "KeyError" in heard, heard
     assert ranks[0].returncode == 0, heard

@@ -90,7 +90,9 @@ def train_with_fsdp(rank: Rank) -> None:
 
 
 def lossy_calls() -> int:
-    return sum(row["calls"] for group in braid.stats() for row in group["operations"] if "int8" in row["family"])
+    return sum(
+        row["calls"] for group in braid.stats() for row in group["operations"] if "int8" in row["algorithm"]
+    )
 
 
 def test_fsdp() -> None:

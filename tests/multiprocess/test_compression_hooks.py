@@ -171,7 +171,7 @@ def force(rank: Rank) -> None:
     braid.hooks.AutoState(model, "power_sgd:4")
 
 
-def test_a_forced_family_is_refused_at_once() -> None:
+def test_a_forced_algorithm_is_refused_at_once() -> None:
     environment = {"BRAID_ALGORITHM": "all_reduce=doubling"}
     run_ranks(force, 2, wire="tcp", join=False, environment=environment)
 

@@ -18,27 +18,32 @@ from ranks import Rank, run_ranks
 
 pytestmark = pytest.mark.multiprocess
 
-KEYS = ["collective", "family", "predicted_s", "runners_up", "reason", "shares", "chunk_bytes", "segments"]
+KEYS = [
+    *("collective", "algorithm", "predicted_s", "runners_up", "reason", "shares", "chunk_bytes", "segments"),
+    "copies_s",
+]
+KEYS_OF_TENSORS = [*KEYS, "local_leg", "local_leg_reason"]
 
 
-def family_used(stats: list[dict[str, Any]], collective: str) -> str:
+def algorithm_used(stats: list[dict[str, Any]], collective: str) -> str:
     (row,) = [row for row in stats if row["collective"] == collective]
-    return row["family"]
+    return row["algorithm"]
 
 
 def explain_arrays(rank: Rank) -> dict[str, Any]:
     with join(rank) as comm:
         told = comm.explain("all_reduce", 80)
         assert list(told) == KEYS
+        assert told["copies_s"] == 0
         comm.all_reduce(np.ones(10))
         comm.all_gather(np.ones(1000))
         comm.reduce_scatter(np.ones(1000 * rank.size), "prod")
         stats = comm.stats()
-        assert told["family"] == family_used(stats, "all_reduce")
+        assert told["algorithm"] == algorithm_used(stats, "all_reduce")
         gathered = 8000 * rank.size  # the whole of all_gather's output and of reduce_scatter's input
-        assert comm.explain("all_gather", gathered)["family"] == family_used(stats, "all_gather")
+        assert comm.explain("all_gather", gathered)["algorithm"] == algorithm_used(stats, "all_gather")
         scattered = comm.explain("reduce_scatter", gathered, "float64", "prod")
-        assert scattered["family"] == family_used(stats, "reduce_scatter")
+        assert scattered["algorithm"] == algorithm_used(stats, "reduce_scatter")
         for row in stats:
             if row["collective"] in ("all_gather", "reduce_scatter"):
                 assert row["bytes"] == gathered
@@ -48,9 +53,9 @@ def explain_arrays(rank: Rank) -> dict[str, Any]:
 def explain_tensors(rank: Rank) -> dict[str, Any]:
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     told: dict[str, Any] = backend.explain("all_reduce", 4000, dtype="bfloat16", op="avg")
-    assert list(told) == KEYS
+    assert list(told) == KEYS_OF_TENSORS
     dist.all_reduce(torch.ones(2000, dtype=torch.bfloat16), dist.ReduceOp.AVG)
-    assert told["family"] == family_used(backend.stats(), "all_reduce")
+    assert told["algorithm"] == algorithm_used(backend.stats(), "all_reduce")
     with pytest.raises(ValueError, match="there are all_reduce, "):
         backend.explain("allreduce", 8)
     with pytest.raises(ValueError, match="-8 bytes"):
@@ -91,9 +96,9 @@ def test_arrays() -> None:
     told = run_ranks(explain_arrays, 3, join=False)
     assert told[1:] == told[:-1]  # all ranks say the same
     assert told[0]["predicted_s"] > 0
-    assert told[0]["reason"].startswith("all_reduce of 128 B on 3 ranks: " + told[0]["family"])
-    assert {row["family"] for row in told[0]["runners_up"]} == (
-        {"ring", "doubling", "halving_doubling", "direct", "gather_all", "double_tree"} - {told[0]["family"]}
+    assert told[0]["reason"].startswith("all_reduce of 128 B on 3 ranks: " + told[0]["algorithm"])
+    assert {row["algorithm"] for row in told[0]["runners_up"]} == (
+        {"ring", "doubling", "halving_doubling", "direct", "gather_all", "double_tree"} - {told[0]["algorithm"]}
     )
 
 
@@ -107,7 +112,7 @@ def test_tensors() -> None:
 def test_what_is_forced(explain: Any) -> None:
     forced = {"BRAID_ALGORITHM": "all_reduce=ring"}
     for told in run_ranks(explain, 2, join=explain is explain_tensors, environment=forced):
-        assert told["family"] == "ring"
+        assert told["algorithm"] == "ring"
         assert told["runners_up"] == []
         assert "forced" in told["reason"]
 
@@ -116,6 +121,7 @@ def test_buckets_are_those_of_ddp() -> None:
     run_ranks(cut_gradients, 1)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}")
 def test_explain_asks_a_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found, again = tmp_path / "found.json", tmp_path / "again.json"
@@ -126,7 +132,7 @@ def test_explain_asks_a_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     small, large = document["operations"]
     assert (small["bytes"], large["bytes"]) == (64, 16 << 20)
     assert small["predicted_s"] < large["predicted_s"]
-    assert large["family"] == "direct"
+    assert large["algorithm"] == "direct"
     assert large["shares"][1] < large["shares"][0]  # as measured
     topology = tmp_path / "cluster.txt"
     topology.write_text(document["topology"])

@@ -14,16 +14,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from digits import accuracy, batches, network
-from ranks import Rank, run_ranks
+from ranks import SOON_S, Rank, run_ranks
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector
 from torch.optim import SGD
 
 pytestmark = pytest.mark.multiprocess
 
 ELEMENTS = 4096
 LATE_S = 60.0
-SLOWEST_STEP_S = 5.0
 
 
 class Point(nn.Module):
@@ -61,11 +61,16 @@ def lose_one(rank: Rank, mode: str) -> Any:
         assert engine is not None
         if rank.rank == dies:
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+        def has_met() -> bool:
+            stats = strategy.stats()
+            return dies not in stats["peers"] and (stats["exchanges"] > 20 or not stats["is_active"])
+
         until = time.monotonic() + 2.0
-        while time.monotonic() < until:
+        while time.monotonic() < until or not has_met():
             begun = time.monotonic()
             engine.due()
-            assert time.monotonic() - begun < SLOWEST_STEP_S
+            assert time.monotonic() - begun < SOON_S
             time.sleep(5e-4)
         strategy.settle()
         meet(rank, "rest", living)
@@ -114,13 +119,15 @@ def train(rank: Rank, mode: str) -> Any:
         options["join"] = rank.store
     living = [0, 1, 3, 4]
     slowest = 0.0
+    vectors = [parameters_to_vector(model.parameters()).detach()]
     with bs.Gossip(model, optimizer, **options) as strategy:
-        begun_with = accuracy(model)
+        vectors.append(parameters_to_vector(model.parameters()).detach())
         for step, (images, labels) in enumerate(batches(rank.rank % beginners, beginners, epochs=6)):
             begun = time.monotonic()
             if rank.rank == dies and step == 12:
                 os.kill(os.getpid(), signal.SIGKILL)
             if step == 24:
+                vectors.append(parameters_to_vector(model.parameters()).detach())
                 rank.mark("half")
                 if rank.rank < beginners:
                     rank.wait_for("joined", 4, LATE_S)
@@ -137,18 +144,24 @@ def train(rank: Rank, mode: str) -> Any:
             found = accuracy(model)
         stats = strategy.stats()
         meet(rank, "looked", living)
-    return begun_with, found, slowest, stats
+    return [vector.numpy() for vector in vectors], found, slowest, stats
 
 
-@pytest.mark.parametrize(("mode", "over"), [("symmetric", "shm"), ("push_sum", "tcp")])
+@pytest.mark.parametrize(
+    ("mode", "over"), [("symmetric", "shm"), pytest.param("push_sum", "tcp", marks=pytest.mark.long)]
+)
+@pytest.mark.slow
 def test_the_curve_goes_on(mode: str, over: str) -> None:
     results = run_ranks(train, 5, mode, wire=over, join=False, killed=[2], timeout_s=240)
     for worker in (0, 1, 3, 4):
         _, found, slowest, stats = results[worker]
-        assert found > 0.93, results
-        assert slowest < SLOWEST_STEP_S, results
+        assert found > 0.85, found
+        assert slowest < SOON_S, slowest
         assert set(stats["peers"]) <= {0, 1, 3, 4}
-    assert results[4][0] > 0.5  # the late one began at the others' mean
+    # The late one began near the mean of the others, which are apart, and not with its own random values.
+    mean = np.mean([results[worker][0][2] for worker in (0, 1, 3)], 0)
+    own, begun = (np.linalg.norm(vector - mean) for vector in results[4][0][:2])
+    assert begun < 0.75 * own, (begun, own)
 
 
 # ---- saving

@@ -5,11 +5,12 @@ import copy
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Rank, error_of, run_ranks
+from ranks import GROUP_TIMEOUT_S, Rank, error_of, run_ranks
 
 pytestmark = pytest.mark.multiprocess
 
@@ -26,7 +27,7 @@ def split(rank: Rank) -> None:
     world = dist.group.WORLD
     backend = world._get_backend(CPU)
     options = copy.deepcopy(backend.options)
-    assert options._timeout == backend.options._timeout == timedelta(seconds=30)
+    assert options._timeout == backend.options._timeout == timedelta(seconds=GROUP_TIMEOUT_S)
     assert copy.copy(options).group_name == options.group_name
     half = [other for other in range(rank.size) if other % 2 == rank.rank % 2]
     part = world.split_group(half, timeout=timedelta(seconds=20), opts=options, group_desc="half")
@@ -74,7 +75,7 @@ def monitor(rank: Rank) -> str:
     if 0 < rank.rank < 3:
         rank.wait_for("done", 0)
         return ""
-    error = error_of(lambda: dist.monitored_barrier(group, timeout=0.3, wait_all_ranks=True))
+    error = error_of(lambda: dist.monitored_barrier(group, timeout=3.0, wait_all_ranks=True))
     rank.mark("done")
     return error
 
@@ -113,9 +114,9 @@ def ask_for_memory(rank: Rank) -> None:
 def change_the_timeout(rank: Rank) -> str:
     group = dist.new_group()
     backend = group._get_backend(CPU)
+    dist.barrier(group)
     backend.set_timeout(timedelta(seconds=0.3))
     assert backend.options._timeout == timedelta(seconds=0.3)
-    dist.barrier(group)
     if rank.rank == 1:
         rank.wait_for("late", 0)
         return ""
@@ -172,10 +173,23 @@ def test_shrinking() -> None:
 
 def test_the_monitored_barrier_names_all_who_are_missing() -> None:
     results = run_ranks(monitor, 4)
-    assert results[0].startswith("Ranks 1, 2 failed to pass monitoredBarrier in 300 ms")
+    assert results[0].startswith("Ranks 1, 2 failed to pass monitoredBarrier in 3000 ms")
     assert results[3].startswith("Rank 3 successfully reached monitoredBarrier")
     assert "rank 1 rank 2" in results[3]
 
 
 def test_a_new_timeout_holds() -> None:
     assert "timed out after its timeout of 0.3 s; not there yet: rank 1" in run_ranks(change_the_timeout, 2)[0]
+
+
+def name_threads_left(rank: Rank) -> list[str]:
+    total_of(dist.group.WORLD)
+    dist.all_reduce(torch.ones(100), async_op=True).wait()
+    dist.destroy_process_group()
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if name in ("braid-net", "braid-progress")]
+
+
+def test_the_last_group_takes_the_engine_with_it(wire: str) -> None:
+    """A part of the group that outlives it would keep the engine's threads, and destroying would wait in vain."""
+    assert run_ranks(name_threads_left, 2, wire=wire) == [[], []]

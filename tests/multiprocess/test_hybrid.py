@@ -74,7 +74,7 @@ def test_a_slow_host_owns_nothing(tmp_path: Path) -> None:
     # 5:1, so T* is the time in which the slow card sends and receives the vector once.
     with Lab("3x100mbit,1x20mbit") as lab:
         sent, choice = run(lab, tmp_path, [1, 1, 1, 1], 2 * MIB)
-    assert choice["family"] == "direct", choice
+    assert choice["algorithm"] == "direct", choice
     assert choice["shares"][3] == pytest.approx(0, abs=0.01)
     assert sum(choice["shares"]) == pytest.approx(1)
     assert 4096 <= choice["chunk_bytes"] <= 32 * 1024  # no more than a switch holds of four segments

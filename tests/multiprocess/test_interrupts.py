@@ -17,8 +17,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from hosts_apart import join_apart
-from ranks import Rank, run_ranks
-from stopped import SOON_S, interrupted, start_script, stop_soon, stopped
+from ranks import SOON_S, Rank, run_ranks
+from stopped import go_on_after, interrupted, start_script, stop_soon, stopped
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -104,10 +104,7 @@ def go_on_after_a_handler(rank: Rank) -> None:
         seen: list[int] = []
         signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
         with stopped(rank, "stop"):
-            for pause in (0.3, 0.6):
-                threading.Timer(pause, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-            pid = int((rank.folder / "pid.1").read_text())
-            threading.Timer(1.2, os.kill, (pid, signal.SIGCONT)).start()
+            go_on_after(rank, signal.SIGUSR1, seen, times=2)
             dist.all_reduce(total)
         assert seen == [signal.SIGUSR1] * 2
     assert total.tolist() == [3] * 1000
@@ -229,9 +226,15 @@ def go_on_with_backward_after_a_handler(rank: Rank) -> None:
         seen: list[int] = []
         signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
         with stopped(rank, "stop"):
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             pid = int((rank.folder / "pid.1").read_text())
-            threading.Timer(1.5, os.kill, (pid, signal.SIGCONT)).start()
+
+            def press_and_go_on() -> None:  # the handler runs when the backward pass is over
+                time.sleep(0.3)
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1.2)
+                os.kill(pid, signal.SIGCONT)
+
+            threading.Thread(target=press_and_go_on).start()
             step()
         assert seen == [signal.SIGINT]
     grads = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
@@ -348,7 +351,7 @@ def test_second_ctrl_c_ends_the_process(what: str, wire: str, tmp_path: Path) ->
             time.sleep(0.3)
         sent = time.monotonic()
         waits.send_signal(signal.SIGINT)
-        rest = waits.communicate(timeout=60)[0]
+        rest = waits.communicate(timeout=200)[0]
         left = next(float(line.split()[2]) for line in rest.splitlines() if line.startswith("left at"))
         assert left > sent, rest  # the first one is over
         print(

@@ -10,9 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from braid.cli import main
 from braid.lab import Job, Lab, LabError, environments, unavailable
-from braid.lab.namespaces import children_of
 
 pytestmark = [
     pytest.mark.alone,
@@ -98,7 +96,7 @@ def test_a_cut_host_is_silent_until_it_is_mended() -> None:
     ping = python("""
         import socket, sys
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
-            ours.settimeout(0.5)
+            ours.settimeout(2)
             ours.sendto(b"x", (sys.argv[1], 4711))
             try:
                 print(ours.recv(9).decode())
@@ -221,46 +219,6 @@ def test_a_job_ends_with_its_failures() -> None:
                 job.wait(0.2)
             job.signal(signal.SIGTERM)
             assert all(code != 0 for code in job.wait(10))
-
-
-def test_the_command_passes_output_and_exit_codes_on(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "--hosts", "2x1gbit", "--", "sh", "-c", "echo rank $RANK on $(hostname)"]) == 0
-    assert sorted(capfd.readouterr().out.split("\n")) == ["", "rank 0 on h0", "rank 1 on h1"]
-    assert main(["lab", "--hosts", "2x1gbit", "--", "sh", "-c", "exit $((RANK * 7))"]) == 7
-    assert "rank 1 on h1 ended with exit code 7" in capfd.readouterr().err
-    code = main(
-        ["lab", "--hosts", "2x1gbit", "--at", "0.1 h1 kill", "--at", "0 h0 rate 10mbit", "--", "sleep", "1"]
-    )
-    error = capfd.readouterr().err
-    assert code != 0
-    assert "0 s: h0 rate 10mbit" in error
-    assert "0.1 s: h1 kill" in error
-
-
-def test_an_interrupted_command_leaves_nothing() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "braid.cli",
-        "lab",
-        "--hosts",
-        "2x1gbit",
-        "--",
-        "sh",
-        "-c",
-        "echo up; sleep 100",
-    ]
-    # Where the tests run in the background SIGINT is ignored, and children inherit that.
-    owner = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    )
-    assert owner.stdout is not None
-    assert [owner.stdout.readline() for _ in range(2)] == ["up\n"] * 2
-    children = children_of(owner.pid)
-    assert len(children) >= 5  # a switch, two hosts, two ranks
-    owner.send_signal(signal.SIGINT)
-    assert owner.wait(30) == 130
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

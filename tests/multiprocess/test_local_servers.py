@@ -100,8 +100,8 @@ def follow_speed(rank: Rank) -> list[int]:
     options = {"asynchronous": True, "follow_speed": True, "fragment_sync_delay": 1, "compression": "int8"}
     with bs.DiLoCo(model, optimizer, sync_every=20, **options) as strategy:
         found = []
-        for step in range(60):
-            time.sleep(0.05 if rank.rank else 0.0005)
+        for step in range(40 if rank.rank else 60):
+            time.sleep(0.1 if rank.rank else 0.0005)
             take_steps(model, optimizer, rank.rank, range(step, step + 1))
             found.append(strategy.stats()["steps_per_round"])
             if rank.rank == 0 and step == 59:

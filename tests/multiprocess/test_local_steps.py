@@ -11,14 +11,13 @@ import braid.strategies as bs
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Rank, run_ranks
+from ranks import SOON_S, Rank, run_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW
 
 pytestmark = pytest.mark.multiprocess
 
-SOON_S = 10.0
 RUN_S = 200.0
 
 

@@ -87,13 +87,14 @@ def count(rank: Rank) -> None:
 def record_a_failure(rank: Rank) -> str:
     import braid
 
-    rank.join(timeout_s=1.0)
+    rank.join()
     dist.all_reduce(torch.ones(2, 3, dtype=torch.float64))
     if rank.rank == 0:
         dist.recv(torch.zeros(4))
     elif rank.rank == 1:
         dist.send(torch.ones(4), 0)
     error = ""
+    rank.set_timeout(3)
     if rank.rank != 2:
         error = error_of(lambda: dist.all_gather([torch.zeros(7) for _ in range(3)], torch.ones(7)))
     else:
@@ -158,7 +159,7 @@ def test_the_flight_record_tells_what_failed_and_torch_can_read_it(tmp_path: Pat
     assert [group["ranks"] for group in records[0]["pg_config"].values()] == ["[0, 1, 2]"]
     (tmp_path / "trace_2").write_bytes(pickle.dumps(records[0] | {"entries": records[0]["entries"][:1]}))
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", "--prefix", "trace_"]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
     assert "collective: gloo:all_gather\nmissing ranks: {2}" in told, told

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid.Parameters`` with its shards in processes of `braid serve`."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,11 +13,13 @@ import pytest
 from ports import free_port
 from ranks import Rank, run_ranks
 from serving import LIMIT_S, said_by, serving, start
+from stopped import stop_soon, stopped
 
 pytestmark = pytest.mark.multiprocess
 
 ELEMENTS = 1003
 STEPS = 20
+STOPPED_S = 5.0  # less than BRAID_PEER_TIMEOUT
 
 
 def join(rank: Rank, where: str, servers, **options):
@@ -109,6 +112,62 @@ def test_a_server_that_leaves_loses_nothing_and_one_that_dies_stops_nobody(tmp_p
         assert 180 - lost <= least <= 180
 
 
+def train_beside_idle_servers(rank: Rank, mode: str) -> tuple[int, float]:
+    """Train with all numbers at rank 0; return the calls at this rank's server, and the least value."""
+    with join(
+        rank, f"file://{rank.folder}/meet", None, rule="add", mode=mode, staleness=1, shares=[1, 0, 0]
+    ) as one:
+        values = one.start(np.zeros(ELEMENTS, np.float32))
+        for _ in range(STEPS):
+            one.push_pull(np.ones(ELEMENTS, np.float32), values).wait()
+        rank.mark("trained")
+        for other in range(rank.size):
+            rank.wait_for("trained", other)
+        one.pull(values).wait()
+        calls = one.stats()["calls"]
+        rank.mark("seen")
+        for other in range(rank.size):
+            rank.wait_for("seen", other)
+        return calls, float(values.min())
+
+
+@pytest.mark.parametrize(("mode", "pushed"), [("sync", STEPS), ("ssp", 3 * STEPS)])
+def test_servers_that_hold_nothing_are_not_called(mode: str, pushed: int) -> None:
+    found = run_ranks(train_beside_idle_servers, 3, mode, join=False, timeout_s=300.0)
+    assert [values for _, values in found] == [float(pushed)] * 3
+    assert found[0][0] > 3 * STEPS
+    assert [calls for calls, _ in found[1:]] == [0, 0]
+
+
+def train_beside_a_stopped_server(rank: Rank, shares: list[float]) -> float:
+    """Train while rank 2 is stopped, which only holds what `shares` give it; return how long the steps took."""
+    with join(rank, f"file://{rank.folder}/meet", None, rule="add", mode="async", shares=shares) as one:
+        values = one.start(np.zeros(ELEMENTS, np.float32))
+        if rank.rank == 2:
+            stop_soon(rank, "trains", 0)
+            return 0.0
+        if rank.rank == 1:
+            rank.wait_for("trained", 0)
+            return 0.0
+        with stopped(rank, "trains", 2):
+            begun = time.monotonic()
+            requests = [one.push_pull(np.ones(ELEMENTS, np.float32), values) for _ in range(STEPS)]
+            with contextlib.suppress(TimeoutError):
+                requests[-1].wait(STOPPED_S)
+            spent = time.monotonic() - begun
+        for request in requests:
+            request.wait()
+        rank.mark("trained")
+        assert set(values.tolist()) == {float(STEPS)}
+        return spent
+
+
+@pytest.mark.parametrize(("shares", "waits"), [([1, 1, 0], False), ([1, 1, 1], True)])
+def test_a_stopped_server_stops_nobody_unless_it_holds_numbers(shares: list[float], waits: bool) -> None:
+    spent, *_ = run_ranks(train_beside_a_stopped_server, 3, shares, join=False, timeout_s=300.0)
+    assert (spent >= STOPPED_S) == waits
+
+
 def refused(rank: Rank, where: str) -> list[str]:
     """Return what a worker hears of each thing that cannot be."""
     import braid
@@ -142,7 +201,7 @@ def refused(rank: Rank, where: str) -> list[str]:
     heard.append(str(error.value))
     with pytest.raises(braid.CommunicatorTimeoutError) as late:
         braid.Parameters(
-            where, elements=5, rank=rank.rank, size=rank.size, servers="serve:2", timeout_s=3.0, name="none"
+            where, elements=5, rank=rank.rank, size=rank.size, servers="serve:2", timeout_s=10.0, name="none"
         )
     heard.append(str(late.value))
     return heard
@@ -166,7 +225,7 @@ def test_what_cannot_be_is_one_sentence_on_every_worker() -> None:
         "worker 1 has mode async, but worker 0 has mode sync: all must have the same",
         "parameter service 'big': the parameter server helper0 has 1 MiB of memory, and its part of this strategy "
         "needs 19.07 MiB: give it more with --memory, or start more servers",
-        "parameter service 'none' waits for 2 parameter servers, and 1 came within 3 s; start them with "
+        "parameter service 'none' waits for 2 parameter servers, and 1 came within 10 s; start them with "
         f"`braid serve --rendezvous {where}`",
     ]
 
@@ -198,13 +257,14 @@ SCRIPT = """
 import sys
 import braid, numpy as np
 assert "torch" not in sys.modules
-with braid.Parameters("env://", elements=10, timeout_s=60) as parameters:
+with braid.Parameters("env://", elements=10, timeout_s=150) as parameters:
     values = parameters.start(np.zeros(10, np.float32))
     parameters.push_pull(np.ones(10, np.float32), values, rate=1.0).wait()
     sys.stdout.write(f"{len(parameters.stats()['homes'])} {parameters.stats()['bytes']}\\n")
 """
 
 
+@pytest.mark.slow
 def test_braid_run_starts_them(tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace('assert "torch" not in sys.modules', ""))

@@ -22,7 +22,8 @@ class Numbered(Dataset):
     x = torch.randn(130, 3, generator=torch.Generator().manual_seed(1)).double()
     def __len__(self): return 130
     def __getitem__(self, index):
-        time.sleep(0.006 if slow else 0.002)
+        if model.training:
+            time.sleep(0.02 if slow else 0.001)
         return index, self.x[index]
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1).double())
@@ -78,6 +79,32 @@ for (one,), (other,) in zip(*loaders):
     (model(one).mean() + model(other).mean()).backward()
 """
 
+# What accelerate does with a DataLoader: its own batch sampler, and one batch ahead.
+OF_ACCELERATE = """
+import sys, torch, torch.distributed as dist
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
+dist.init_process_group("gloo")
+def say(line):
+    if dist.get_rank() == 0:
+        sys.stderr.write(line + "\\n")
+class Shard(BatchSampler):
+    __module__ = "accelerate.data_loader"
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+batches = Shard(range(dist.get_rank(), 16, 2), 4, False)
+loader = DataLoader(TensorDataset(torch.ones(16, 3)), batch_sampler=batches)
+with torch.no_grad():
+    assert [len(x) for x, in loader] == [4, 4]
+say("trains now")
+found = iter(loader)
+current = next(found)
+say("has a batch")
+for ahead in found:
+    model(current[0]).sum().backward()
+    current = ahead
+assert model.module.weight.grad.tolist() == [[4.0] * 3], "weighted"
+dist.destroy_process_group()
+"""
+
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "train.py"
@@ -92,6 +119,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_run(tmp_path: Path) -> None:
     done = run(SCRIPT, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -99,6 +127,7 @@ def test_run(tmp_path: Path) -> None:
     assert done.stderr.count("shares by speed are") == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_balanced(tmp_path: Path) -> None:
     done = run(WITHOUT, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -108,6 +137,19 @@ def test_what_cannot_be_balanced(tmp_path: Path) -> None:
     assert done.stderr.count("RuntimeError: two DataLoaders are read by turns") == 2, done.stderr
 
 
+@pytest.mark.slow
+def test_batches_of_accelerate_are_refused_at_the_start(tmp_path: Path) -> None:
+    done = run(OF_ACCELERATE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    places = [
+        done.stderr.index(text) for text in ("trains now", "leaves the batches of accelerate", "has a batch")
+    ]
+    assert places == sorted(places), done.stderr
+    assert done.stderr.count("balanced batches:") == 1, done.stderr
+
+
+@pytest.mark.alone
+@pytest.mark.long
 @pytest.mark.slow
 def test_page_and_example(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "balanced.md").read_text()

@@ -118,7 +118,7 @@ def test_run(tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if name != "BRAID_COMPRESSION"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,22 @@ import pytest
 import torch
 import torch.distributed as dist
 from braid import cli
+from braid._array import rendezvous
 from ports import free_port
 from ranks import Rank, run_ranks
-from serving import said_by, serving
+from serving import LIMIT_S, said_by, serving
 from torch import nn
 from torch.optim import SGD
 
 pytestmark = pytest.mark.multiprocess
 
 STEPS = 10
-LIMIT_S = 60.0
+RUN_S = 250.0
 
 
 def here(port: int) -> str:
     """Return the place of a job's store, as `braid serve` takes it."""
     return f"127.0.0.1:{port}"
-
-
-def meet(rank: Rank, port: int) -> None:
-    """Make the default group at a store that others reach."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=rank.rank == 0, wait_for_workers=False)
-    rank.store = store
-    limit = timedelta(seconds=LIMIT_S)
-    dist.init_process_group(
-        "gloo", store=dist.PrefixStore("ranks", store), rank=rank.rank, world_size=rank.size, timeout=limit
-    )
 
 
 def net() -> nn.Module:
@@ -69,7 +59,7 @@ def train(rank: Rank, servers: Any, steps: int = STEPS) -> tuple[list[float], di
 
 
 def compare_places(rank: Rank, port: int) -> list[list[float]]:
-    meet(rank, port)
+    rank.meet_at(port, LIMIT_S)
     found = []
     for servers in ("serve:2", [0, 2], "1+serve:1", "serve:2"):
         values, counted = train(rank, servers)
@@ -79,7 +69,7 @@ def compare_places(rank: Rank, port: int) -> list[list[float]]:
     values, counted = train(rank, None)
     assert counted["bytes"] == 0, "no shard lies in a rank"
     os.environ["BRAID_PARAMETER_SERVERS"] = "many"
-    with pytest.raises(ValueError, match="BRAID_PARAMETER_SERVERS=many: give the number"):
+    with pytest.raises(ValueError, match="BRAID_PARAMETER_SERVERS=many: expected a whole number from 0 to 64"):
         train(rank, None)
     return [*found, values]
 
@@ -87,7 +77,7 @@ def compare_places(rank: Rank, port: int) -> list[list[float]]:
 def test_servers_alone_compute_what_servers_in_ranks_do() -> None:
     port = free_port()
     with serving(here(port), 2) as processes:
-        for found in run_ranks(compare_places, 3, port, join=False):
+        for found in run_ranks(compare_places, 3, port, join=False, timeout_s=RUN_S):
             assert all(values == found[0] for values in found[1:])
     for process in processes:
         assert process.returncode == 0
@@ -98,7 +88,7 @@ def test_servers_alone_compute_what_servers_in_ranks_do() -> None:
 
 def go_on(rank: Rank, port: int, victim: int) -> tuple[int, int]:
     """Train while a server dies."""
-    meet(rank, port)
+    rank.meet_at(port, LIMIT_S)
     model = net()
     with bs.ParameterServer(model, SGD, lr=0.01, servers="serve:2", timeout=LIMIT_S) as optimizer:
         for step in range(60):
@@ -116,7 +106,7 @@ def go_on(rank: Rank, port: int, victim: int) -> tuple[int, int]:
 def test_the_other_server_goes_on_when_one_is_killed() -> None:
     port = free_port()
     with serving(here(port), 2) as processes:
-        assert run_ranks(go_on, 3, port, processes[1].pid, join=False) == [(60, 1)] * 3
+        assert run_ranks(go_on, 3, port, processes[1].pid, join=False, timeout_s=RUN_S) == [(60, 1)] * 3
     assert [process.returncode for process in processes] == [0, -signal.SIGKILL]
 
 
@@ -128,7 +118,7 @@ def has_ended(pid: int) -> bool:
 
 def outlive(rank: Rank, port: int, pids: list[int], mode: str) -> tuple[list[float], list[int], int]:
     """Train while servers are interrupted; return the values, how many updates are in them, and lost parts."""
-    meet(rank, port)
+    rank.meet_at(port, LIMIT_S)
     model = net()
     options: dict[str, Any] = {"servers": "serve:2", "mode": mode, "timeout": LIMIT_S}
     with bs.ParameterServer(model, SGD, lr=0.05, momentum=0.9, **options) as optimizer:
@@ -159,7 +149,7 @@ def undisturbed(rank: Rank) -> list[float]:
 def test_ctrl_c_hands_values_and_momentum_over(mode: str) -> None:
     port = free_port()
     with serving(here(port), 2) as processes:
-        found = run_ranks(outlive, 3, port, [processes[1].pid], mode, join=False)
+        found = run_ranks(outlive, 3, port, [processes[1].pid], mode, join=False, timeout_s=RUN_S)
         assert processes[1].wait(LIMIT_S) == 0
         said = said_by(processes[1])
         assert "gives its shards to other servers" in said
@@ -179,7 +169,7 @@ def test_the_last_servers_stay_until_the_workers_have_left() -> None:
     port = free_port()
     with serving(here(port), 2) as processes:
         pids = [process.pid for process in processes]
-        found = run_ranks(outlive, 3, port, pids, "sync", join=False)
+        found = run_ranks(outlive, 3, port, pids, "sync", join=False, timeout_s=RUN_S)
     assert [lost for _, _, lost in found] == [0, 0, 0]
     assert [versions for _, versions, _ in found] == [[3 * STEPS] * 2] * 3
     assert [process.returncode for process in processes] == [0, 0]
@@ -188,7 +178,7 @@ def test_the_last_servers_stay_until_the_workers_have_left() -> None:
 
 def be_refused(rank: Rank, port: int) -> tuple[str, str]:
     """Return what a worker hears of a server that is too small, and of one that never comes."""
-    meet(rank, port)
+    rank.meet_at(port, LIMIT_S)
     large = nn.Linear(1000, 200)
     begun = time.monotonic()
     with pytest.raises(ValueError, match="memory") as small:
@@ -197,7 +187,7 @@ def be_refused(rank: Rank, port: int) -> tuple[str, str]:
     with bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, servers="serve:1", timeout=LIMIT_S):
         pass  # it still takes what fits
     with pytest.raises(braid.CommunicatorTimeoutError) as missing:
-        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, servers="serve:2", timeout=2.0)
+        bs.ParameterServer(nn.Linear(2, 2), SGD, lr=0.1, servers="serve:2", timeout=10.0)
     rank.mark("heard")
     for other in range(rank.size):  # rank 0 has the store
         rank.wait_for("heard", other)
@@ -207,14 +197,14 @@ def be_refused(rank: Rank, port: int) -> tuple[str, str]:
 def test_too_little_memory_and_a_server_that_never_comes() -> None:
     port = free_port()
     with serving(here(port), 1, "--memory", "1M"):
-        (small, missing), *others = run_ranks(be_refused, 2, port, join=False)
+        (small, missing), *others = run_ranks(be_refused, 2, port, join=False, timeout_s=RUN_S)
     assert others == [(small, missing)]
     assert small == (
         "strategy 'parameters.0': the parameter server helper0 has 1 MiB of memory, and its part of this strategy "
         "needs 3.819 MiB: give it more with --memory, or start more servers"
     )
     assert missing == (
-        "strategy 'parameters.2' waits for 2 parameter servers, and 1 came within 2 s; start them with "
+        "strategy 'parameters.2' waits for 2 parameter servers, and 1 came within 10 s; start them with "
         f"`braid serve --rendezvous 127.0.0.1:{port}`"
     )
 
@@ -224,7 +214,7 @@ import sys
 import torch, torch.distributed as dist, braid.strategies as bs
 dist.init_process_group("gloo")
 model = torch.nn.Linear(4, 1)
-with bs.ParameterServer(model, torch.optim.SGD, lr=0.1, timeout=60) as optimizer:
+with bs.ParameterServer(model, torch.optim.SGD, lr=0.1, timeout=150) as optimizer:
     for _ in range(5):
         optimizer.zero_grad()
         model(torch.ones(2, 4)).sum().backward()
@@ -244,6 +234,14 @@ def test_braid_run_starts_them(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["2 0", "2 0"]
     assert done.stderr.count("braid serve: server ") == 2
     assert "Traceback" not in done.stderr
+
+
+def test_a_wait_for_the_store_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(rendezvous, "_TOLD_AFTER_S", 0.1)
+    assert cli.main(["serve", "--rendezvous", "127.0.0.1:9", "--timeout", "1"]) == 1
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "braid: waiting for the job's store at 127.0.0.1:9 (Connection refused), for 1 s in all"
+    assert "nobody listens there after 1 s" in last
 
 
 @pytest.mark.parametrize(

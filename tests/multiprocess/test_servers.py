@@ -15,6 +15,7 @@ import pytest
 from braid import cli
 from braid.lab import Job, Lab, environments, unavailable
 from braid.lab.namespaces import send_signal
+from hosts_apart import SLOW
 from steps import Steps, start_server
 
 pytestmark = pytest.mark.multiprocess
@@ -26,20 +27,29 @@ RANKS = 4
 PAYLOAD = 1448 / 1514
 
 
+def stated(folder: Path) -> str:
+    """Return a file of links, for tests of what is chosen: on a busy machine cards may be measured too slow."""
+    path = folder / "links.toml"
+    path.write_text(SLOW)
+    return str(path)
+
+
 @contextmanager
-def servers(lab: Lab, store: str, hosts: slice = slice(RANKS, None)) -> Iterator[list["subprocess.Popen[str]"]]:
-    started = [start_server(host, store) for host in lab.hosts[hosts]]
+def servers(
+    lab: Lab, store: str, hosts: slice = slice(RANKS, None), links: str = "measure"
+) -> Iterator[list["subprocess.Popen[str]"]]:
+    started = [start_server(host, store, links) for host in lab.hosts[hosts]]
     try:
         yield started
     finally:
         for server in started:
             send_signal(server, signal.SIGTERM)
-            server.wait(10)
+            server.wait(30)
 
 
-def is_helped(steps: Steps) -> bool:
+def is_helped(steps: Steps, ranks: int = RANKS) -> bool:
     told = steps.told()
-    return bool(told) and len(told[-1]["shares"]) > RANKS
+    return bool(told) and len(told[-1]["shares"]) > ranks
 
 
 def has_gone_on_alone(steps: Steps) -> bool:
@@ -52,11 +62,12 @@ def has_gone_on_alone(steps: Steps) -> bool:
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
     repetitions = 4
+    links = stated(tmp_path)
     with Lab(f"{RANKS + count}x100mbit") as lab:
         ranks = [1] * RANKS + [0] * count
         with (
-            Steps(lab, ranks, tmp_path, NBYTES, BRAID_SERVERS=str(count)) as steps,
-            servers(lab, steps.store),
+            Steps(lab, ranks, tmp_path, NBYTES, BRAID_SERVERS=str(count), BRAID_LINKS=links) as steps,
+            servers(lab, steps.store, links=links),
         ):
             steps.hold()
             before = [lab.sent_bytes(host) for host in lab.hosts]
@@ -66,7 +77,7 @@ def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
             shares = steps.told()[-1]["shares"]
             done = len(steps.told())
             sent = [lab.sent_bytes(host) - was for host, was in zip(lab.hosts, before, strict=True)]
-    assert len(shares) == RANKS + count
+    assert len(shares) == RANKS + count, (steps.told(), steps.errors())
     assert min(shares[RANKS:]) > 0
     for host, share in enumerate(shares):
         vectors = 1 + (RANKS - 2) * share if host < RANKS else RANKS * share
@@ -74,10 +85,12 @@ def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
 
 
 @in_lab
+@pytest.mark.alone
 def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) -> None:
-    with Lab(f"{RANKS + 1}x100mbit") as lab:
-        with Steps(lab, [1] * RANKS + [0], tmp_path, NBYTES, BRAID_SERVERS="1") as steps:
-            with servers(lab, steps.store) as (server,):
+    links = stated(tmp_path)
+    with Lab(f"{RANKS + 1}x50mbit") as lab:
+        with Steps(lab, [1] * RANKS + [0], tmp_path, NBYTES, BRAID_SERVERS="1", BRAID_LINKS=links) as steps:
+            with servers(lab, steps.store, links=links) as (server,):
                 steps.until(lambda: is_helped(steps))
                 steps.hold()
                 done = len(steps.told())
@@ -85,7 +98,7 @@ def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) ->
                 time.sleep(0.15)
                 send_signal(server, signal.SIGKILL)
                 assert len(steps.told()) == done, "not in the middle of a step"
-                assert server.wait(10) == -signal.SIGKILL
+                assert server.wait(30) == -signal.SIGKILL
             steps.more(1)
             assert has_gone_on_alone(steps)
             steps.more(2)
@@ -94,23 +107,25 @@ def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) ->
 
 # Through the aggregator, or when that has died in the same step and the ranks do it again by themselves.
 @in_lab
+@pytest.mark.alone
 @pytest.mark.parametrize(("victim", "again"), [(0, False), (2, True)], ids=["through it", "again"])
 def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int, again: bool) -> None:
-    ranks = 3
+    ranks, links = 3, stated(tmp_path)
     with (
         Lab(f"{ranks + 1}x50mbit") as lab,
-        Steps(lab, [1] * ranks + [0], tmp_path, NBYTES, BRAID_SERVERS="1") as steps,
+        Steps(lab, [1] * ranks + [0], tmp_path, NBYTES, BRAID_SERVERS="1", BRAID_LINKS=links) as steps,
     ):
-        with servers(lab, steps.store, slice(ranks, None)) as (server,):
+        with servers(lab, steps.store, slice(ranks, None), links) as (server,):
+            steps.until(lambda: is_helped(steps, ranks))
             steps.hold()
-            assert len(steps.told()) == 0
+            done = len(steps.told())
             steps.release()
             time.sleep(0.3)
             if again:
                 send_signal(server, signal.SIGKILL)
                 steps.until(lambda: bool(steps.errors()))
                 time.sleep(0.2)
-            assert len(steps.told()) == 0, "not in the middle of a step"
+            assert len(steps.told()) == done, "not in the middle of a step"
             died = time.monotonic()
             send_signal(steps.job.ranks[victim], signal.SIGKILL)
             codes = steps.fail()
@@ -128,6 +143,7 @@ def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int
 
 @pytest.mark.long
 @in_lab
+@pytest.mark.alone
 def test_one_may_come_later_leave_and_come_again(tmp_path: Path) -> None:
     with (
         Lab(f"{RANKS + 1}x100mbit") as lab,
@@ -140,7 +156,7 @@ def test_one_may_come_later_leave_and_come_again(tmp_path: Path) -> None:
                 steps.until(lambda: is_helped(steps))
                 steps.hold()
                 send_signal(server, signal.SIGTERM)
-                assert server.wait(10) == 0
+                assert server.wait(30) == 0
                 assert server.stderr is not None
                 lines = server.stderr.read()
             assert lines.startswith(f"braid aggregator: aggregator 1 of 1 for {RANKS} ranks\n")
@@ -170,22 +186,24 @@ for step in range(3):
                 parameter.grad = None
     torch.testing.assert_close(together.weight, alone.weight)
 rows = dist.group.WORLD._get_backend(torch.device("cpu")).stats()
-families = {row["family"] for row in rows if row["collective"] == "all_reduce" and row["bytes"] > 1e6}
-assert families == {"direct with 1 aggregator"}, rows
+algorithms = {row["algorithm"] for row in rows if row["collective"] == "all_reduce" and row["bytes"] > 1e6}
+assert algorithms == {"direct with 1 aggregator"}, rows
 dist.destroy_process_group()
 """
 
 
 @pytest.mark.long
 @in_lab
+@pytest.mark.alone
 def test_gradients_of_torch_go_through_one(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     with Lab(f"{RANKS + 1}x100mbit") as lab:
-        places = environments(lab, [1] * RANKS + [0])
+        links = stated(tmp_path)
+        places = [(host, own | {"BRAID_LINKS": links}) for host, own in environments(lab, [1] * RANKS + [0])]
         own = places[0][1]
         with (
-            servers(lab, f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}") as (server,),
+            servers(lab, f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}", links=links) as (server,),
             Job(places, [sys.executable, str(script)], env={**os.environ, "BRAID_SERVERS": "1"}) as job,
         ):
             assert job.wait(120) == [0] * RANKS
@@ -198,14 +216,14 @@ def test_gradients_of_torch_go_through_one(tmp_path: Path) -> None:
 def test_the_job_starts_without_those_who_do_not_come(tmp_path: Path) -> None:
     code = """
         import sys, braid, numpy as np
-        with braid.Communicator("env://", timeout_s=12) as comm:
+        with braid.Communicator("env://", timeout_s=20) as comm:
             comm.all_reduce(np.ones(1 << 20, np.float32))
     """
     with Lab("2x100mbit") as lab, (tmp_path / "errors").open("w") as errors:
         command = [sys.executable, "-c", textwrap.dedent(code)]
         environment = {**os.environ, "BRAID_SERVERS": "1"}
         with Job(environments(lab, [1, 1]), command, env=environment, stderr=errors) as job:
-            assert job.wait(60) == [0, 0]
+            assert job.wait(100) == [0, 0]
     (line,) = (tmp_path / "errors").read_text().splitlines()
     assert "0 of 1 aggregator came; going on without the rest" in line
 

@@ -64,7 +64,7 @@ def time_out(rank: Rank) -> None:
         begun = time.monotonic()
         with pytest.raises(dist.DistBackendError, match="timed out after its timeout of 1 s"):
             dist.group.WORLD.allreduce([torch.ones(4).to_sparse()], options).wait()
-        assert time.monotonic() - begun < 20  # the group's is 30
+        assert time.monotonic() - begun < 20  # the group's is 60
         (rank.folder / "has timed out").touch()
         return
     while not (rank.folder / "has timed out").exists():

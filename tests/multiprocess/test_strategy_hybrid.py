@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from braid.strategies.hybrid.step_times import StepTimes
-from ranks import Rank, run_ranks
+from ranks import SOON_S, Rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
@@ -21,7 +21,6 @@ from torch.optim import SGD, Adam
 pytestmark = pytest.mark.multiprocess
 
 STEPS = 8
-SOON_S = 5.0
 
 
 def net() -> nn.Module:
@@ -142,10 +141,11 @@ def lose_one(rank: Rank, victim: int, backend: str, mode: str) -> Any:
                 losses.append(loss.item())
                 if (rank.rank < 2) != (victim < 2):
                     assert time.monotonic() - begun < SOON_S
+            lost = optimizer.stats().get("lost_members", [])
     except braid.CommunicatorError as error:
         assert time.monotonic() - begun < SOON_S
         return str(error), error.rank
-    return losses
+    return losses, lost
 
 
 MORE_DEATHS = [(3, "braid", "shm", "ssp"), (2, "gloo", "tcp", "async")]
@@ -166,9 +166,16 @@ def test_a_death_ends_its_group_alone(victim: int, backend: str, over: str, mode
         assert text.startswith(f"the group of {name} ends: rank {victim} is lost: "), text
         assert rank == victim
         assert "\n" not in text
-    for losses in (results[member] for member in others):
+    speaker = "rank 0 (for ranks 0 and 1) on " if victim < 2 else "rank 2 (for ranks 2 to 4) on "
+    for member in others:
+        losses, lost = results[member]
         assert len(losses) == 60
         assert losses[59] < losses[30] < losses[0]
+        # Only the other group's speaker has to do with the one that was lost: as a worker, and as a server.
+        assert len(lost) == (2 if member == others[0] else 0), lost
+        assert all(speaker in line and "(pid " in line for line in lost)
+        if victim not in (0, 2):
+            assert all(f"rank {victim} is lost" in line for line in lost), lost
 
 
 def fail(rank: Rank) -> str:

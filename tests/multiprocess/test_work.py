@@ -144,7 +144,7 @@ def answer_questions(rank: Rank) -> None:
     assert sum(row["calls"] for row in reductions) == 3
     assert sum(row["bytes"] for row in reductions) == 48
     for row in rows:
-        assert row["family"]
+        assert row["algorithm"]
         assert 0 < row["p50_s"] <= row["p95_s"] <= row["p99_s"] <= row["max_s"] <= row["seconds"]
     assert len(backend.wires()) == rank.size
     if rank.size > 1:

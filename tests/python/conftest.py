@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fake_cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests import the modules beside them
+sys.path.append(str(Path(__file__).parent.parent / "multiprocess"))  # ports.py
 
 # Two files, so that there is something to compile in parallel. The versions show whose headers were used.
 TINY_MODULE = """

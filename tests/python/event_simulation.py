@@ -255,3 +255,80 @@ def replay_gossip(
                 progress = True
     assert newest == [max(changed) for changed in changes], "the log does not say all that happened"
     return [history[worker][version] for worker, version in enumerate(newest)]
+
+
+def replay_groups(
+    order: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    initial: np.ndarray,
+    gradient: Gradient,
+    *,
+    rate: float,
+    every: int,
+    rounds: int,
+    delay: int,
+    keep: float,
+    group_rate: float,
+    group_momentum: float,
+    outer_rate: float,
+    outer_momentum: float,
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the centre and each group's model of HALoS, with the mean of a group as its change.
+
+    Args:
+        order: the group of each push, in the order in which the server had them.
+        groups: the workers of each group.
+        initial: where all begin.
+        gradient: of a worker, in one of its steps, at its values.
+        rate: the learning rate of the workers, plain SGD.
+        every: steps of a worker in a round.
+        rounds: of a group from one push to the next.
+        delay: so many rounds after a push the group takes the values that it brought.
+        keep: which part of its distance from the centre a group keeps when it takes these values.
+        group_rate: of a group's Nesterov momentum.
+        group_momentum: of a group's Nesterov momentum.
+        outer_rate: of the server's delayed Nesterov, whose momentum steps once in as many pushes as groups.
+        outer_momentum: of the server.
+    """
+    centre = initial.astype(np.float64)
+    models = [centre.copy() for _ in groups]
+    bases = [centre.copy() for _ in groups]
+    momenta = [np.zeros_like(centre) for _ in groups]
+    waiting: list[np.ndarray | None] = [None for _ in groups]
+    steps = [0] * len(groups)
+    momentum, gathered = np.zeros_like(centre), np.zeros_like(centre)
+
+    def take(group: int) -> None:
+        values = waiting[group]
+        assert values is not None
+        since = models[group] - bases[group]
+        bases[group] = keep * bases[group] + (1 - keep) * values
+        models[group] = bases[group] + since
+        waiting[group] = None
+
+    for place, group in enumerate(order):
+        for number in range(1, rounds + 1):
+            moved = []
+            for worker in groups[group]:
+                own = models[group].copy()
+                for step in range(steps[group], steps[group] + every):
+                    own = own - rate * gradient(worker, step, own)
+                moved.append(models[group] - own)
+            steps[group] += every
+            mean = np.mean(moved, axis=0)
+            momenta[group] = group_momentum * momenta[group] + mean
+            models[group] = models[group] - group_rate * (mean + group_momentum * momenta[group])
+            if waiting[group] is not None and number == delay:
+                take(group)
+        part = (bases[group] - models[group]) / len(groups)
+        bases[group] = models[group].copy()
+        gathered = gathered + part
+        if (place + 1) % len(groups) == 0:
+            momentum = outer_momentum * momentum + gathered
+            part = part + outer_momentum * momentum
+            gathered = np.zeros_like(centre)
+        centre = centre - outer_rate * part
+        waiting[group] = centre.copy()
+        if not delay:
+            take(group)
+    return centre, models

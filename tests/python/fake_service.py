@@ -97,7 +97,7 @@ class FakeService:
     def __init__(self, store: Any, door_store: Any, name: str, **settings: Any) -> None:
         expected = (
             "member workers servers elements shares rule settings mode staleness staleness_rate timeout_s late"
-            " push_codec pull_codec consistency"
+            " push_codec pull_codec consistency replicas who"
         )
         assert set(settings) == set(expected.split())
         vars(self).update(settings)
@@ -126,12 +126,19 @@ class FakeService:
         return FakeRequest(lambda: True, hub)
 
     def push_pull(
-        self, update: np.ndarray, out: np.ndarray, numbers: Any, scale: float = 1.0, based_on: Any = None
+        self,
+        update: np.ndarray,
+        out: np.ndarray,
+        numbers: Any,
+        scale: float = 1.0,
+        based_on: Any = None,
+        round_: int | None = None,
     ) -> FakeRequest:
         hub = self._hub
         FakeService.pushed.append(numbers)
         staleness, elastic = 0, None
         with hub.changed:
+            hub.clocks.setdefault(self.member, max(hub.clocks.values(), default=0))
             hub.clocks[self.member] += 1
             clock = hub.clocks[self.member]
             if self.mode == "sync":
@@ -175,7 +182,8 @@ class FakeService:
             vectors = [hub.values, *hub.rule.state]
             parts = [vector[part] for part in self._shards() for vector in vectors]
             numbers = np.concatenate(parts)
-            return {"numbers": numbers, "vectors": len(vectors), "steps": 2 * [hub.rule.step]}
+            counts = {"steps": 2 * [hub.rule.step], "versions": 2 * [hub.version]}
+            return {"numbers": numbers, "vectors": len(vectors), **counts}
 
     def ends(self) -> list[int]:
         return [self.elements // 3, self.elements]  # as if there were two shards
@@ -183,7 +191,7 @@ class FakeService:
     def _shards(self) -> list[slice]:
         return [slice(0, self.ends()[0]), slice(*self.ends())]
 
-    def restore(self, numbers: np.ndarray, steps: list[int]) -> None:
+    def restore(self, numbers: np.ndarray, steps: list[int], versions: list[int]) -> None:
         hub = self._hub
         with hub.changed:
             begin = 0
@@ -205,7 +213,14 @@ class FakeService:
                 "order": list(hub.order),
             }
 
-    def close(self, limit_s: float) -> None:
+    def rest(self) -> FakeRequest:
+        self._stop_the_clock()
+        return FakeRequest(lambda: True, self._hub)
+
+    def close(self, limit_s: float, why: str = "") -> None:
+        self._stop_the_clock()
+
+    def _stop_the_clock(self) -> None:
         with self._hub.changed:
             self._hub.clocks.pop(self.member, None)
             self._close_round()

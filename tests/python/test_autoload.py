@@ -2,6 +2,7 @@
 """Registration with torch: there after ``import torch``, light, and never in the way."""
 
 import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -32,7 +33,13 @@ import sys, torch
 assert "BRAID" in torch.distributed.Backend._plugins
 print(sorted(name for name in sys.modules if name.startswith("braid")))
 """
-    loaded = ["braid", "braid._torch", "braid._torch.autoload", "braid._torch.backend_name"]
+    loaded = [
+        "braid",
+        "braid._torch",
+        "braid._torch.autoload",
+        "braid._torch.backend_name",
+        "braid._torch.devices",
+    ]
     assert run_python(code).strip() == repr(loaded)
 
 
@@ -47,6 +54,30 @@ def test_import_braid_alone_does_not_import_torch() -> None:
     assert (
         run_python("import sys, braid; print(braid.__version__, 'torch' in sys.modules)").strip().endswith("False")
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "error", "code", "says"),
+    [
+        ({"BRAID_STARTED_BY": "braid run"}, "KeyboardInterrupt", -signal.SIGINT, ""),
+        ({"BRAID_STARTED_BY": "braid run"}, "ValueError('x')", 1, "ValueError: x"),
+        ({"BRAID_STARTED_BY": "braid run", "BRAID_DEBUG": "1"}, "KeyboardInterrupt", -signal.SIGINT, "Traceback"),
+        ({}, "KeyboardInterrupt", -signal.SIGINT, "Traceback"),
+    ],
+)
+def test_only_braid_run_hides_the_traceback_of_ctrl_c(
+    environment: dict[str, str], error: str, code: int, says: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import torch; raise {error}"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert says in done.stderr
+    assert says or done.stderr == ""
 
 
 def test_registers_for_both_devices_and_keeps_the_defaults() -> None:
@@ -72,7 +103,7 @@ def test_never_raises_and_says_why_only_when_asked(monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize(("given", "expected"), [([], [0, 1, 2]), ([4, 0, 7], [4, 0, 7])])
 def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], expected: list[int]) -> None:
-    adapter = SimpleNamespace(create_backend=lambda *args: args)
+    adapter = SimpleNamespace(create_backend=lambda *args: args, on_derived=lambda call: None)
     monkeypatch.setattr(backend, "load_adapter", lambda: adapter)
     monkeypatch.setattr(backend.ctrl_c, "watch", lambda adapter: None)
     options = SimpleNamespace(
@@ -83,5 +114,7 @@ def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], ex
         group_id="7",
         global_ranks_in_group=given,
     )
+    names = ("BALANCE", "COMPRESSION", "LOCAL_LEG", "PARAMETER_SERVERS", "STRATEGY")
+    equal = "" if given else "".join(f"BRAID_{name}=\t" for name in names)
     made = autoload._create(options, pg_options=object())  # type: ignore[arg-type]
-    assert made == ("store", 1, 3, "timeout", "7", expected, "braid", None, None)
+    assert made == ("store", 1, 3, "timeout", "7", expected, "braid", None, None, equal)

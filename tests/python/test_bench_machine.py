@@ -81,8 +81,8 @@ def test_sizes() -> None:
 
 def test_measured_rates() -> None:
     begun = time.perf_counter()
-    samples = measure_rates([4096, 65536, 3 * MIB], seconds=1.2, start=begun + 0.05)
-    assert 1.25 <= time.perf_counter() - begun < 10
+    samples = measure_rates([4096, 65536, 3 * MIB], seconds=2.4, start=begun + 0.2)
+    assert 2.6 <= time.perf_counter() - begun < 30
     rates = combine([samples])
     assert rates.sizes == [4096, 65536, 3 * MIB]
     for row in (rates.copy, rates.add):

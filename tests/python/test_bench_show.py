@@ -362,7 +362,7 @@ def test_plot_without_matplotlib(tmp_path, monkeypatch) -> None:
     ):
         with pytest.raises(picture.PlotError) as caught:
             refused()
-        assert str(caught.value) == "--plot needs matplotlib: pip install 'torch-braid[bench]'"
+        assert str(caught.value) == "--plot needs matplotlib: pip install '.[bench]' in a clone of braid"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -66,7 +66,7 @@ def test_builds_with_torchs_headers_first_and_finds_it_again(tiny_adapter, capfd
 
 def test_processes_that_start_together_build_once(tiny_adapter) -> None:
     builders = [tiny_adapter.start() for _ in range(4)]
-    outputs = [builder.communicate(timeout=120) for builder in builders]
+    outputs = [builder.communicate(timeout=250) for builder in builders]
     assert [builder.returncode for builder in builders] == [0] * 4, outputs
     assert len({out for out, _ in outputs}) == 1
     assert tiny_adapter.builds() == 1
@@ -83,10 +83,10 @@ def test_a_killed_builder_leaves_nothing_in_the_way(tiny_adapter) -> None:
     assert list(cache.glob(".building-*"))
     victim.send_signal(signal.SIGKILL)
     (tiny_adapter.root / "hang").unlink()
-    victim.communicate(timeout=60)
+    victim.communicate(timeout=200)
 
     successor = tiny_adapter.start()
-    out, err = successor.communicate(timeout=120)
+    out, err = successor.communicate(timeout=250)
     assert successor.returncode == 0, err
     assert "_c10d.so 42 " in out
     assert not list(cache.glob(".building-*"))
@@ -123,6 +123,18 @@ def test_a_compile_error_shows_its_first_lines_and_the_log(tiny_adapter) -> None
     assert log is not None
     assert "answer.cc" in Path(log[1]).read_text()
     assert find_adapter(torch, package, Compiler.find()) is None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_names_of_the_real_files_do_not_clash(tmp_path) -> None:
+    """They can be one unit. Otherwise each is compiled alone, which takes ten times as long."""
+    torch, package, compiler = TorchInstall.current(), PackageFiles.installed(), Compiler.find()
+    assert compiler is not None
+    (unit,) = adapter_build._write_units(package.source_files(), 1, tmp_path)
+    flags = [*adapter_build._compile_flags(torch, package), "-w", "-fsyntax-only"]
+    done = adapter_build._run([*compiler.command, *flags, str(unit)])
+    assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if "error" in line)
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])

@@ -8,7 +8,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +77,23 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(cache, "_last_resort", [])
     monkeypatch.setattr(_trust, "_is_private_group", lambda gid, uid: False)
     return made
+
+
+def test_who_waits_for_another_build_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = cache.CacheEntry(cache_dir(), place.torch, place.package, COMPILER)
+    with ThreadPoolExecutor() as pool:
+        with entry.locked():
+            assert capsys.readouterr().err == ""
+            waiting = pool.submit(place.build)
+            said, deadline = "", time.monotonic() + 20
+            while not said and time.monotonic() < deadline:
+                time.sleep(0.01)
+                said = capsys.readouterr().err
+            assert said == "braid: another process builds the adapter; waiting\n"
+            assert place.builds == 0
+        assert waiting.result().read_bytes()
+    assert "waiting" not in capsys.readouterr().err
+    assert place.builds == 1
 
 
 def test_what_is_built_is_private_and_believed(place: Place) -> None:
@@ -292,3 +311,25 @@ def test_a_seal_leaves_a_library_loadable(tmp_path: Path) -> None:
     code = f"import ctypes; ctypes.CDLL({str(library)!r})"
     preload = {"LD_LIBRARY_PATH": str(Path(_core.__file__).parent / "lib")}
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **preload})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_cache_that_cannot_be_written_is_told_with_the_folder_in_use(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.cache.mkdir(mode=0o500)
+    assert cache.cache_dir() == place.temporary / f"braid-{os.getuid()}"
+    assert cache.cache_dir() == place.temporary / f"braid-{os.getuid()}"
+    assert capsys.readouterr().err.count("is not kept in") == 1
+
+
+def test_a_cache_that_is_a_file_is_told_with_the_folder_in_use(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.cache.touch()
+    in_use = place.temporary / f"braid-{os.getuid()}"
+    assert cache.cache_dir() == cache.cache_dir() == in_use
+    line = (
+        f"braid: code is not kept in {place.cache}, but in {in_use}: {place.cache} cannot be written (File exists)"
+    )
+    assert capsys.readouterr().err.splitlines() == [line]

@@ -29,6 +29,12 @@ def problems(tmp_path: Path, file: str, text: str) -> list[str]:
         ("executor/a.cc", "#include <pybind11/pybind11.h>"),
         ("transport/shm/a.cc", "#include <mpi.h>"),
         ("transport/a.cc", "#include <cuda_runtime.h>"),
+        ("c10d/a.cc", "#include <cuda.h>"),
+        ("c10d/a.cc", "#include <c10/cuda/CUDAStream.h>"),
+        ("c10d/a.cc", "#include <ATen/hip/HIPEvent.h>"),
+        ("c10d/a.cc", "#include <torch/csrc/xpu/Stream.h>"),
+        ("c10d/a.cc", "#include <hip/hip_runtime.h>"),
+        ("c10d/a.cc", "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>"),
         ("transport/a.cc", 'auto x = std::getenv("BRAID");'),
         ("base/log.cc", 'printf("hello");'),
         ("base/log.cc", 'std::cerr << "hello";'),
@@ -73,29 +79,25 @@ def test_each_row_names_rows_above_it() -> None:
         above.add(folder)
 
 
-def test_the_page_shows_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_lists_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         check_layers, "LAYERS", {"base": ("clocks", ""), "a": ("[x](x.md)", ""), "b": ("y", "a base")}
     )
-    rows = check_layers.table().splitlines()
-    assert rows[2:] == [
-        "| `csrc/base` | clocks | nothing |",
-        "| `csrc/a` | [x](x.md) | base alone |",
-        "| `csrc/b` | y | a, base |",
-    ]
+    rows = check_layers.listed().splitlines()
+    assert rows == ["- `base`: clocks", "- `a`: [x](x.md)", "- `b`: y"]
     page = tmp_path / "overview.md"
     page.write_text("\n".join(["# House", "", *rows, "", "More.", ""]))
     assert check_layers.check_page(page) == []
-    for wrong in (rows[:-1], [*rows, "| `csrc/c` | z | b |"], [rows[0], rows[1], *reversed(rows[2:])]):
+    for wrong in (rows[:-1], [*rows, "- `c`: z"], [*reversed(rows)]):
         page.write_text("\n".join(["# House", "", *wrong, "", "More.", ""]))
-        told = "the table of layers is old: put there what `python tools/check_layers.py --table` prints"
+        told = "the list of folders is old: put there what `python tools/check_layers.py --list` prints"
         assert check_layers.check_page(page) == [f"docs/overview.md: {told}"]
 
 
-def test_the_command_prints_the_table() -> None:
+def test_the_command_prints_the_list() -> None:
     tool = Path(check_layers.__file__)
-    done = subprocess.run([sys.executable, tool, "--table"], capture_output=True, text=True, check=True)
-    assert done.stdout == check_layers.table() + "\n"
+    done = subprocess.run([sys.executable, tool, "--list"], capture_output=True, text=True, check=True)
+    assert done.stdout == check_layers.listed() + "\n"
     assert check_layers.check_page(tool.parent.parent / check_layers.PAGE) == []
 
 

@@ -5,11 +5,13 @@ import pytest
 import torch
 from braid.compression import CompressionPolicy, Rule
 from braid.compression.error_feedback import ErrorFeedbackStore
+from braid.compression.factors import FactorReport, FactorRow
 from braid.compression.layout import LONG_ELEMENTS, Part, Piece, parts_of
 from braid.compression.low_rank import element_s, is_worth, matrix_shape
 from braid.compression.parameter_kinds import kind_of, owners
 from braid.compression.policy import Wish
 from braid.compression.prediction import Decision, decide, decide_on_one_host
+from braid.compression.report import Report, Row
 from torch import nn
 
 pytestmark = pytest.mark.unit
@@ -266,6 +268,41 @@ def test_auto_agrees_with_the_first_rank() -> None:
     assert choose(read("auto"), times(factor), lambda choice: 0)[0].codec == "exact"
     # Without predictions no rank is asked.
     choose(read("int8"), None, None)
+
+
+def test_a_codec_that_the_policy_names_has_a_predicted_gain_too() -> None:
+    made = choose(read("int8"), times({None: 1.0, "int8": 0.25}), None)
+    coded = [one for one in made if one.codec == "int8"]
+    assert coded
+    assert not any(one.is_predicted for one in made), "the policy decided, not the prediction"
+    assert sum(one.gain_s for one in coded) > 0
+    assert all(one.gain_s == 0 for one in made if one.codec == "exact")
+    slower = choose(read("int8"), times({None: 1.0, "int8": 1.5}), None)
+    assert sum(one.gain_s for one in slower) < 0
+
+
+def test_a_report_prints_as_a_table() -> None:
+    rows = [
+        Row("a.weight", "int8", "the default", 4000, 1016, 0.0015),
+        Row("b.weight", "int8", "the default", 4000, 1016, 0.0005),
+        Row("b.bias", "exact", "small", 40, 40, 0.0),
+    ]
+    assert str(Report(rows)).splitlines() == [
+        "parameters           codec  bytes  sent  saves a step  reason",
+        "a.weight and 1 more  int8    8000  2032       2.00 ms  the default",
+        "b.bias               exact     40    40                small",
+        "in all                       8040  2072       2.00 ms  against exact, predicted",
+    ]
+    assert Report(rows) == rows
+    assert "no parameter was seen yet" in str(Report())
+
+
+def test_a_report_of_factors_prints_as_a_table() -> None:
+    assert str(FactorReport([FactorRow("a.weight", 3, 10), FactorRow("b", 0, 13)])).splitlines() == [
+        "weight    sent as factors  as a matrix",
+        "a.weight                3           10",
+        "b                       0           13",
+    ]
 
 
 def test_on_one_host_only_a_rule_can_ask_for_anything() -> None:

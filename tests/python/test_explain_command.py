@@ -70,10 +70,10 @@ def test_sizes_on_a_file_of_links(links: Path, tmp_path: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "all_reduce, 4 ranks on 3 hosts" in out
     for row in (small, large):
-        assert f" {row['family']} " in out
+        assert f" {row['algorithm']} " in out
         assert f" {seconds_text(row['predicted_s'])} " in out
         for one in row["runners_up"][:3]:
-            assert re.search(rf"\n +{one['family']} +{re.escape(seconds_text(one['predicted_s']))} *\n", out)
+            assert re.search(rf"\n +{one['algorithm']} +{re.escape(seconds_text(one['predicted_s']))} *\n", out)
 
 
 def test_a_list_of_sizes_is_explained_as_one_vector_too(
@@ -89,6 +89,51 @@ def test_a_list_of_sizes_is_explained_as_one_vector_too(
     assert "as_one" not in document(tmp_path, "broadcast", "--links", links, "--sizes", "64,64K")
 
 
+TWO = """
+[[host]]
+name = "a"
+rate = "200mbit"
+[[host]]
+name = "b"
+rate = "50mbit"
+"""
+
+
+def test_it_says_why_and_what_would_gain(links: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--links", str(links), "--sizes", "64,16M"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for column in ("algorithm: ", "segments: ", "chunk: ", "shares: "):
+        assert sum(line.startswith(column) for line in lines) == 1, column
+    (why,) = [line for line in lines if line.startswith("why ")]
+    assert "for 16 MiB: the next, " in why
+    assert "slow cards sum smaller shares" in why
+    (gain,) = [line for line in lines if line.startswith("gain for 16 MiB: ")]
+    assert float(gain.split()[4]) > 1.05
+    assert any(line.startswith("with compression by int8: ") for line in lines)
+
+
+def test_of_two_hosts_it_says_that_exact_sums_gain_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text(TWO)
+    assert main(["explain", "--links", str(path), "--sizes", "16M"]) == 0
+    out = capsys.readouterr().out
+    assert "no gain for 16 MiB with exact sums: of two hosts each must send the whole vector to the other" in out
+    assert "with compression by int8: " in out
+    assert main(["explain", "--links", str(path), "--sizes", "16M", "--dtype", "int32"]) == 0
+    assert "with compression" not in capsys.readouterr().out, "integers stay exact"
+    assert main(["explain", "--links", str(path), "--sizes", "16M", "--algorithm", "ring"]) == 0
+    assert "why ring for 16 MiB: no other algorithm is allowed or possible" in capsys.readouterr().out
+
+
+def test_on_one_host_there_is_nothing_to_compress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.toml"
+    path.write_text('[[host]]\nname = "a"')
+    assert main(["explain", "--links", str(path), "--sizes", "1M", "--ranks-per-host", "2"]) == 0
+    assert "there is nothing to compress" in capsys.readouterr().out
+
+
 def test_what_is_asked_is_what_is_answered(links: Path, tmp_path: Path) -> None:
     def first(*arguments: object) -> dict[str, Any]:
         row: dict[str, Any] = document(tmp_path, *arguments, "--links", links, "--sizes", "16M")["operations"][0]
@@ -97,7 +142,7 @@ def test_what_is_asked_is_what_is_answered(links: Path, tmp_path: Path) -> None:
     assert first("all_reduce")["shares"][1] < first("all_reduce")["shares"][0]
     assert first("broadcast", "--root", 2)["collective"] == "broadcast"
     forced = first("all_reduce", "--algorithm", "ring")
-    assert (forced["family"], forced["runners_up"]) == ("ring", [])
+    assert (forced["algorithm"], forced["runners_up"]) == ("ring", [])
     assert "is rounded once" in first("all_reduce", "--dtype", "bf16")["reason"]
     assert "is rounded once" not in first("all_reduce", "--dtype", "bf16", "--op", "max")["reason"]
     coded = first("all_reduce", "--codec", "int8")
@@ -226,7 +271,9 @@ def test_what_is_no_file_of_links_is_refused(
 def test_without_a_cluster_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("explain", "topo"):
         assert main([command]) == 2
-        assert capsys.readouterr().err.startswith("braid: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set: ")
+        said = capsys.readouterr().err
+        assert said.startswith("braid: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set: ")
+        assert said.endswith("or say which cluster, for example --lab 3x1gbit,1x200mbit\n")
 
 
 def test_words() -> None:

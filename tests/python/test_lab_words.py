@@ -63,6 +63,9 @@ def test_hosts() -> None:
         ("1gbit@101%", "names no hosts"),
         ("1gbit/", None),
         ("1gbit/fast", "is no rate"),
+        ("2x200mbit;1x50mbit", "put commas between groups of hosts, as in"),
+        ("2x200mbit 1x50mbit", "put commas between groups of hosts, as in"),
+        ("2x200mbit, 0x50mbit", "names no hosts"),
     ],
 )
 def test_what_names_no_hosts_is_refused(text: str, says: str | None) -> None:
@@ -108,6 +111,27 @@ def test_events(text: str) -> None:
 def test_what_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(LabError, match="--at"):
         _parse_event(text, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "says"),
+    [
+        ("5 h9 kill", 2, "there is no host h9; there are h0, h1$"),
+        ("5 h1 kill", 1, "there is no host h1; there is h0$"),
+        ("5 h30 kill", 20, "there is no host h30; there are h0 to h19$"),
+        ("-5 h1 kill", 2, "expected seconds from 0, got -5$"),
+    ],
+)
+def test_the_hosts_that_there_are_are_named(text: str, hosts: int, says: str) -> None:
+    with pytest.raises(LabError, match=says):
+        _parse_event(text, hosts)
+
+
+def test_a_script_without_python_is_told(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert main(["lab", "--hosts", "2x200mbit", "--", "train.py", "5"]) == 2
+    assert capsys.readouterr().err == "braid: train.py is no program; did you mean `-- python train.py 5`?\n"
 
 
 def test_a_bucket_holds_a_millisecond_and_two_packets() -> None:

@@ -203,6 +203,13 @@ def test_commands_refuse_wrong_files_before_anything_starts(
         assert capsys.readouterr().err.startswith(f"braid: {words}")
 
 
+@pytest.mark.parametrize(("hosts", "says"), [("0", "one host with 1 rank:"), ("0,0", "one host with 2 ranks:")])
+def test_topo_counts_the_ranks_of_one_host(hosts: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = "alpha_s=1e-06 beta_s_per_byte=1e-10"
+    show(Cluster.parse(f"topology hosts={hosts}\nwithin {rates}\nbetween {rates}\n"))
+    assert capsys.readouterr().out.startswith(says)
+
+
 def test_topo_says_what_cards_pass_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [
         "topology hosts=0,1",
@@ -216,3 +223,25 @@ def test_topo_says_what_cards_pass_at_once(capsys: pytest.CaptureFixture[str]) -
     told = capsys.readouterr().out
     assert "pass 4096 bytes at once" in told
     assert "int8 1" in told
+
+
+@pytest.mark.parametrize(
+    ("hosts", "is_measured", "says"), [("0,1", True, 1), ("0,1", False, 0), ("0,1,2", True, 0)]
+)
+def test_topo_says_that_two_measured_hosts_limit_each_other(
+    hosts: str, is_measured: bool, says: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        f"topology hosts={hosts}\nwithin alpha_s=1e-06 beta_s_per_byte=1e-10\n"
+        "between alpha_s=5e-05 beta_s_per_byte=8e-09\n"
+    )
+    show(Cluster.parse(text), is_measured=is_measured)
+    assert capsys.readouterr().out.count("limited by the other host") == says
+
+
+def test_a_missing_file_is_told_with_the_place_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=rf"^net\.toml: No such file or directory \(looked for {tmp_path}/net"):
+        load("net.toml")

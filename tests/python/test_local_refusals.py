@@ -9,6 +9,7 @@ import braid.strategies as bs
 import pytest
 import torch
 from braid.strategies.local.fragments import cut
+from braid.strategies.local.options import LocalOptions
 from braid.strategies.local.speeds import steps_for
 from braid.strategies.packing import Entry
 from braid.strategies.text import read
@@ -64,7 +65,10 @@ def fails(parameters: Any) -> torch.optim.Optimizer:
         ),
         (lambda: in_rounds(sync_every=9, num_fragments=9), "num_fragments=9: the model has only 8 trained param"),
         (lambda: in_rounds(num_fragments=0), "num_fragments=0: a whole number, at least 1"),
-        (lambda: in_rounds(sync_every=(2, 4), num_fragments=2), "num_fragments= needs one period"),
+        (
+            lambda: in_rounds(sync_every=(2, 8), num_fragments=3),
+            r"num_fragments=3 does not divide the 4 rounds of a group in sync_every=\(2, 8\): a fragment is exch",
+        ),
         (lambda: in_rounds(sync_every=(2, 4), fragment_sync_delay=1), "fragment_sync_delay= needs one period"),
         (
             lambda: in_rounds(sync_every=8, num_fragments=4, fragment_sync_delay=2),
@@ -81,10 +85,40 @@ def fails(parameters: Any) -> torch.optim.Optimizer:
         (lambda: in_rounds(quorum=9), "quorum=9: a number of workers, from 1 to "),
         (lambda: in_rounds(quorum=0), "quorum=0: a number of workers, from 1 to "),
         (lambda: in_rounds(quorum=1, grace_s=-1.0), "grace_s=-1.0: seconds, from 0 to "),
-        (lambda: in_rounds(quorum=1, compression="int8"), "compression= is not for quorum=, so far"),
-        (lambda: in_rounds(quorum=1, num_fragments=2), "num_fragments= is for rounds of all workers"),
-        (lambda: in_rounds(quorum=1, warmup_steps=2), "warmup_steps= is for rounds of all workers"),
-        (lambda: in_rounds(quorum=1, sync_every=(2, 4)), "two periods are for rounds of all workers"),
+        (lambda: in_rounds(quorum=1, compression="int3"), "compression: .*int3.*; or off, which sends float32"),
+        (lambda: in_rounds(quorum=1, sync_every=9, num_fragments=2), "num_fragments=2 does not divide sync_every"),
+        (
+            lambda: in_rounds(quorum=1, sync_every=(2, 4), num_fragments=2),
+            "num_fragments= with two periods needs rounds of all workers: leave out quorum= and asynchronous=True",
+        ),
+        (
+            lambda: in_rounds(quorum=0, sync_every=(2, 4), groups=[[0], [1], [2]]),
+            "quorum=0: a number of groups, from 1 to all|not among the ranks",
+        ),
+        (lambda: diloco(sync_every=(0, 4)), r"sync_every=\(0, 4\): a whole number of steps, or two"),
+        (lambda: diloco(sync_every=(2, 5)), r"sync_every=\(2, 5\): the second must be a multiple of the first"),
+        (lambda: diloco(groups=[[0]]), "groups= needs two periods"),
+        (lambda: diloco(sync_every=(2, 4), groups=[[0], [0]]), "rank 0 is there twice|not among the ranks"),
+        (
+            lambda: diloco(sync_every=(2, 4), num_fragments=2),
+            "num_fragments= with two periods needs rounds of all workers: leave out quorum= and asynchronous=True",
+        ),
+        (lambda: diloco(sync_every=(2, 4), warmup_steps=2), "warmup_steps= takes means of all workers, or of a"),
+        (lambda: diloco(warmup_steps=2), "warmup_steps= takes means of all workers, or of a quorum: async"),
+        (lambda: diloco(sync_every=(2, 4), quorum=1), "quorum= and grace_s= are for rounds"),
+        (lambda: diloco(sync_every=(2, 4), follow_speed=True), "follow_speed= needs one period"),
+        (
+            lambda: diloco(sync_every=(2, 8), fragment_sync_delay=3),
+            "fragment_sync_delay=3: groups take the servers' values .* give a multiple of 2 that is less than 8",
+        ),
+        (lambda: diloco(sync_every=(2, 8), fragment_sync_delay=8), "a multiple of 2 that is less than 8"),
+        (lambda: diloco(sync_every=(2, 4), group_lr=-1.0), "group_lr=-1.0: a number, at least 0$"),
+        (
+            lambda: diloco(sync_every=(2, 4), group_momentum=1),
+            "group_momentum=1: a number, at least 0, less than 1",
+        ),
+        (lambda: diloco(group_lr=0.5), "group_lr= is for asynchronous=True or quorum= with two"),
+        (lambda: in_rounds(sync_every=(2, 4), group_momentum=0.5), "group_momentum= is for asynchronous=True or"),
         (
             lambda: in_rounds(quorum=1, outer_optimizer=RMSprop),
             "outer_optimizer=RMSprop: with quorum= the servers' rules are SGD, Adam, AdamW",
@@ -186,11 +220,20 @@ def test_text(cluster: Cluster) -> None:
         bs.LocalSGD,
         {"sync_every": (2, 16), "groups": [[0, 1], [2, 3]], "warmup_steps": 100},
     )
+    kind, options = read("diloco:asynchronous=true,sync_every=8+32,groups=0+1/2,group_lr=0.5,group_momentum=0.9")
+    groups = {"asynchronous": True, "sync_every": (8, 32), "groups": [[0, 1], [2]]}
+    assert (kind, options) == (bs.DiLoCo, {**groups, "group_lr": 0.5, "group_momentum": 0.9})
     with pytest.raises(ValueError, match=r"diloco has no option 'sync_evry'; did you mean sync_every\?"):
         read("diloco:sync_evry=3")
     model = linear()
     with bs.from_text("diloco:asynchronous=true", model, SGD(model.parameters(), lr=0.1)) as strategy:
         assert strategy.stats()["sync_every"] == 50
+
+
+def test_groups_take_no_late_worker() -> None:
+    options = LocalOptions(sync_every=(2, 4), asynchronous=True)
+    with pytest.raises(ValueError, match="join= needs one period, sync_every=H: groups are fixed when they begin"):
+        options.check(0, has_servers=False, is_late=True)
 
 
 def test_fragments_cover_the_model_once() -> None:

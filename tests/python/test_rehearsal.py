@@ -196,11 +196,11 @@ def run(text: str, inputs: list[list[np.ndarray]], outputs: list[list[np.ndarray
 
 
 def every(collective: str, ranks: range = range(1, 10)) -> list[ParameterSet]:
-    """Fewer sizes for what is made of other families: the C++ tests have them all."""
+    """Fewer sizes for what is made of other algorithms: the C++ tests have them all."""
     return [
-        pytest.param(family, n, marks=[pytest.mark.long] if n in LONG_SIZES else [])
-        for family in _core.families(collective)
-        for n in (ranks[::4] if family.startswith("hierarchical") else ranks)
+        pytest.param(algorithm, n, marks=[pytest.mark.long] if n in LONG_SIZES else [])
+        for algorithm in _core.algorithms(collective)
+        for n in (ranks[::4] if algorithm.startswith("hierarchical") else ranks)
     ]
 
 
@@ -209,9 +209,9 @@ def hosts(n: int) -> list[int]:
     return [rank % 3 for rank in range(n)]
 
 
-@pytest.mark.parametrize(("family", "n"), every("all_reduce"))
-def test_all_reduce(family: str, n: int) -> None:
-    text = _core.plan("all_reduce", family, n, hosts=hosts(n))
+@pytest.mark.parametrize(("algorithm", "n"), every("all_reduce"))
+def test_all_reduce(algorithm: str, n: int) -> None:
+    text = _core.plan("all_reduce", algorithm, n, hosts=hosts(n))
     for case, in_place in reduction_cases_in_place_and_not():
         data = [operand(case.dtype, case.op, case.count, r) for r in range(n)]
         expected = reduced(case.dtype, case.op, case.count, range(n))
@@ -229,8 +229,8 @@ def test_all_reduce(family: str, n: int) -> None:
 @pytest.mark.parametrize("ranks_per_host", [1, 2])
 def test_all_reduce_with_unequal_shares(shares: list[int], ranks_per_host: int) -> None:
     n = 4 * ranks_per_host
-    family = "direct" if ranks_per_host == 1 else "hierarchical_direct"
-    text = _core.plan("all_reduce", family, n, shares=shares, hosts=[r // ranks_per_host for r in range(n)])
+    algorithm = "direct" if ranks_per_host == 1 else "hierarchical_direct"
+    text = _core.plan("all_reduce", algorithm, n, shares=shares, hosts=[r // ranks_per_host for r in range(n)])
     for count in (0, 1, 3, PRIME):
         case = Case(count, "float32", "sum")
         arrays = [[operand("float32", "sum", count, r)] for r in range(n)]
@@ -243,9 +243,9 @@ def test_all_reduce_with_unequal_shares(shares: list[int], ranks_per_host: int) 
 @pytest.mark.parametrize("ranks_per_host", [1, 2])
 def test_all_reduce_with_aggregators(shares: list[int], ranks_per_host: int) -> None:
     n = 4 * ranks_per_host
-    family = "direct" if ranks_per_host == 1 else "hierarchical_direct"
+    algorithm = "direct" if ranks_per_host == 1 else "hierarchical_direct"
     hosts = [*(r // ranks_per_host for r in range(n)), 0, 9]  # one beside ranks, one alone
-    text = _core.plan("all_reduce", family, n, shares=shares, hosts=hosts, aggregators=2)
+    text = _core.plan("all_reduce", algorithm, n, shares=shares, hosts=hosts, aggregators=2)
     assert f"ranks={n} aggregators=2 " in text
     for dtype, op in [("float32", "sum"), ("float16", "avg"), ("int32", "max"), ("uint8", "bxor")]:
         for count in (0, 1, 3, PRIME, LARGE):
@@ -266,10 +266,10 @@ def test_aggregators_do_not_change_a_bit() -> None:
     assert len(set(results)) == 1
 
 
-@pytest.mark.parametrize(("family", "n"), every("reduce"))
-def test_reduce(family: str, n: int) -> None:
+@pytest.mark.parametrize(("algorithm", "n"), every("reduce"))
+def test_reduce(algorithm: str, n: int) -> None:
     for root in {0, n // 2, n - 1}:
-        text = _core.plan("reduce", family, n, root=root, hosts=hosts(n))
+        text = _core.plan("reduce", algorithm, n, root=root, hosts=hosts(n))
         for case in reduction_cases():
             data = [operand(case.dtype, case.op, case.count, r) for r in range(n)]
             inputs = [[d.copy()] for d in data]
@@ -280,9 +280,9 @@ def test_reduce(family: str, n: int) -> None:
                 assert_same(inputs[rank][0], data[rank], f"{case}: input was changed")
 
 
-@pytest.mark.parametrize(("family", "n"), every("reduce_scatter"))
-def test_reduce_scatter(family: str, n: int) -> None:
-    text = _core.plan("reduce_scatter", family, n, hosts=hosts(n))
+@pytest.mark.parametrize(("algorithm", "n"), every("reduce_scatter"))
+def test_reduce_scatter(algorithm: str, n: int) -> None:
+    text = _core.plan("reduce_scatter", algorithm, n, hosts=hosts(n))
     for case, in_place in reduction_cases_in_place_and_not():
         inputs = [[operand(case.dtype, case.op, case.count, 10 * r + b) for b in range(n)] for r in range(n)]
         outputs = [[inputs[r][r] if in_place else poison(case.count, case.dtype)] for r in range(n)]
@@ -292,9 +292,9 @@ def test_reduce_scatter(family: str, n: int) -> None:
             assert_same(outputs[rank][0], expected, f"{case} rank {rank} in_place={in_place}")
 
 
-@pytest.mark.parametrize(("family", "n"), every("all_gather"))
-def test_all_gather(family: str, n: int) -> None:
-    text = _core.plan("all_gather", family, n, hosts=hosts(n))
+@pytest.mark.parametrize(("algorithm", "n"), every("all_gather"))
+def test_all_gather(algorithm: str, n: int) -> None:
+    text = _core.plan("all_gather", algorithm, n, hosts=hosts(n))
     for case in movement_cases():
         for uneven in (False, True):
             counts = [case.count + (7 * r if uneven else 0) for r in range(n)]
@@ -306,10 +306,10 @@ def test_all_gather(family: str, n: int) -> None:
                     np.testing.assert_array_equal(outputs[rank][owner], data[owner], err_msg=str(case))
 
 
-@pytest.mark.parametrize(("family", "n"), every("broadcast"))
-def test_broadcast(family: str, n: int) -> None:
+@pytest.mark.parametrize(("algorithm", "n"), every("broadcast"))
+def test_broadcast(algorithm: str, n: int) -> None:
     for root in {0, n // 2, n - 1}:
-        text = _core.plan("broadcast", family, n, root=root, hosts=hosts(n))
+        text = _core.plan("broadcast", algorithm, n, root=root, hosts=hosts(n))
         for case in movement_cases():
             data = operand(case.dtype, "sum", case.count, 1)
             outputs = [[poison(case.count, case.dtype)] for _ in range(n)]
@@ -318,9 +318,9 @@ def test_broadcast(family: str, n: int) -> None:
                 np.testing.assert_array_equal(outputs[rank][0], data, err_msg=f"{case} root {root}")
 
 
-@pytest.mark.parametrize(("family", "n"), every("all_to_all"))
-def test_all_to_all(family: str, n: int) -> None:
-    text = _core.plan("all_to_all", family, n)
+@pytest.mark.parametrize(("algorithm", "n"), every("all_to_all"))
+def test_all_to_all(algorithm: str, n: int) -> None:
+    text = _core.plan("all_to_all", algorithm, n)
     for case in movement_cases():
         for uneven in (False, True):
             count = [[case.count + (5 * s + 3 * d if uneven else 0) for d in range(n)] for s in range(n)]
@@ -357,9 +357,9 @@ def test_gather_and_scatter(n: int) -> None:
 
 
 def test_half_precision_averages_do_not_overflow() -> None:
-    for family in ("direct", "gather_all"):
+    for algorithm in ("direct", "gather_all"):
         arrays = [[np.full(100, 40000, np.float16)] for _ in range(4)]
-        run(_core.plan("all_reduce", family, 4), arrays, arrays, Case(100, "float16", "avg"))
+        run(_core.plan("all_reduce", algorithm, 4), arrays, arrays, Case(100, "float16", "avg"))
         for rank in range(4):
             np.testing.assert_array_equal(arrays[rank][0], np.full(100, 40000, np.float16))
 
@@ -368,12 +368,12 @@ def test_latency_counts_by_the_message_after_another() -> None:
     # The most that can be between two messages of one rank: a ring waits 2(n-1) times, doubling log2 n times.
     delay_s, ranks = 0.02, 4
     took = {}
-    for family in ("ring", "doubling"):
+    for algorithm in ("ring", "doubling"):
         arrays = [[np.full(8, rank, np.float32)] for rank in range(ranks)]
         begun = time.monotonic()
-        text = _core.plan("all_reduce", family, ranks)
+        text = _core.plan("all_reduce", algorithm, ranks)
         _core.rehearse(text, arrays, arrays, "float32", delay_s=delay_s)
-        took[family] = time.monotonic() - begun
+        took[algorithm] = time.monotonic() - begun
         for rank in range(ranks):
             np.testing.assert_array_equal(arrays[rank][0], np.full(8, 6, np.float32))
     assert took["ring"] >= 6 * delay_s
@@ -381,7 +381,7 @@ def test_latency_counts_by_the_message_after_another() -> None:
 
 
 def test_wrong_calls_are_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="no family"):
+    with pytest.raises(ValueError, match="no algorithm"):
         _core.plan("all_reduce", "carousel", 4)
     with pytest.raises(ValueError, match="no collective"):
         _core.plan("all_reduse", "ring", 4)

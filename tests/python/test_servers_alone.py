@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from braid import CommunicatorTimeoutError, cli
+from braid import CommunicatorTimeoutError, _machine, cli
 from braid._array.servers import duty
 from braid._array.servers.asking import engage
 from braid._array.servers.duty import ParameterServer
@@ -22,7 +22,7 @@ from fake_service import FakeStore
 
 pytestmark = pytest.mark.unit
 
-OFFER = Offer("t", "folder", "net", 3, 2, (Vector("parameters", 1000, "sgd:momentum", "sync"),), 5.0)
+OFFER = Offer("t", "folder", "net", 3, 2, (Vector("parameters", 1000, "sgd:momentum", "sync"),), 20.0)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,15 @@ def test_places_as_text() -> None:
 
 
 @pytest.mark.parametrize(("text", "nbytes"), [("8G", 8 << 30), ("1.5M", 3 << 19), ("64KiB", 65536), ("7", 7)])
-def test_sizes(text: str, nbytes: int) -> None:
+def test_sizes(text: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine, "memory_bytes", lambda: {"total": 8 << 30})
     assert memory_of(text) == nbytes
+
+
+def test_more_than_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine, "memory_bytes", lambda: {"total": 3 << 29})
+    with pytest.raises(CommandError, match=r"--memory: 2G is more than the 1\.5G of this machine"):
+        memory_of("2G")
 
 
 @pytest.mark.parametrize("text", ["0", "much", "-1G", "1E"])
@@ -114,8 +121,10 @@ class Held(threading.Thread):
 
     made: list["Held"] = []  # noqa: RUF012
 
-    def __init__(self, store: Any, offer: Offer, vector: Vector, member: int, *_: Any) -> None:
+    def __init__(self, store: Any, offer: Offer, vector: Vector, member: int, *rest: Any) -> None:
         super().__init__(daemon=True)
+        self.takes = rest[2] if len(rest) > 2 else None
+        self.is_serving = self.has_served = self.takes is not None
         self.offer, self.member, self.over = offer, member, threading.Event()
         self.failure, self.updates, self.has_given = "", 9, False
         Held.made.append(self)
@@ -152,7 +161,7 @@ def _held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -179,13 +188,30 @@ def test_a_strategy_finds_its_servers() -> None:
 
 def test_one_that_is_not_taken_is_free_again() -> None:
     store = FakeStore()
-    with server(store, "a", 15_000), server(store, "b", 15_000):
+    with server(store, "a", 15_000) as a, server(store, "b", 15_000) as b:
+        until(lambda: f"{PROCESSES}/1" in store._values)  # who comes later joins by itself
         for number in range(3):
             offer = replace(OFFER, token=str(number), folder=str(number))
             assert len(engage(store, offer, 1, "here:1")) == 1
             until(lambda: len(Held.made) == 1)
             Held.made.pop().over.set()
-            time.sleep(0.1)
+            until(lambda number=number: sum(" is over after " in line for line in a + b) == number + 1)
+
+
+def test_one_that_comes_late_joins_what_runs_as_far_as_its_memory_goes() -> None:
+    store = FakeStore()
+    with server(store, "a"):
+        engage(store, OFFER, 1, "here:1")
+        until(lambda: len(Held.made) == 1)
+        Held.made = []
+        with server(store, "half", OFFER.nbytes // 2) as half, server(store, "whole", OFFER.nbytes):
+            until(lambda: len(Held.made) == 2)
+            assert sorted(held.takes for held in Held.made) == [250, 500]
+            with pytest.raises(ValueError, match=r"needs 13\.67 KiB beside the"):
+                engage(store, replace(OFFER, token="u", folder="u"), 3, "here:1")
+            for held in Held.made:
+                held.over.set()
+            until(lambda: half[-1:] == ["strategy 'net' is over after 9 updates"])
 
 
 def test_too_little_memory_is_said_at_once() -> None:
@@ -197,6 +223,7 @@ def test_too_little_memory_is_said_at_once() -> None:
         assert time.monotonic() - begun < OFFER.patience_s / 2
         assert "needs 13.67 KiB: give it more with --memory, or start more servers" in str(caught.value)
         assert names(engage(store, replace(OFFER, token="u", folder="u"), 1, "here:1")) == ["a"]
+    store = FakeStore()
     with server(store, "b", 15_000):
         engage(store, replace(OFFER, token="v", folder="v"), 1, "here:1")
         with pytest.raises(ValueError, match=r"13.67 KiB beside the 13.67 KiB of other strategies"):
@@ -211,9 +238,9 @@ def test_dead_and_gone_processes_do_not_count() -> None:
     with server(store, "a"):
         assert names(engage(store, OFFER, 1, "here:1")) == ["a"]
         with pytest.raises(CommunicatorTimeoutError) as caught:
-            engage(store, replace(OFFER, token="u", folder="u", patience_s=0.5), 2, "here:1")
+            engage(store, replace(OFFER, token="u", folder="u", patience_s=3), 2, "here:1")
     assert str(caught.value) == (
-        "strategy 'net' waits for 2 parameter servers, and 1 came within 0.5 s; start them with "
+        "strategy 'net' waits for 2 parameter servers, and 1 came within 3 s; start them with "
         "`braid serve --rendezvous here:1`"
     )
 

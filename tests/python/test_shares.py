@@ -109,6 +109,32 @@ def test_members_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert agree(monkeypatch, [1.0, 2.0], [0, 60_000]) == [None, None], "it has promised memory for an equal part"
 
 
+def test_measured_cards_count_where_no_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that joins late has measured nothing, and is told the shares."""
+    here = threading.local()
+    monkeypatch.setattr(shares, "host_identity", lambda: f"host {here.member}")
+    store, servers, rates = FakeStore(), [0, 1, 2], [1.0, 1.0, 4.0]
+    found: dict[int, Any] = {}
+
+    def work(member: int, rate: float | None) -> None:
+        here.member = member
+        found[member] = agreed_shares(store, "test", member, 3, servers, 5.0, rate)  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=work, args=(member, rate)) for member, rate in enumerate([*rates, None])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[3] == pytest.approx([0, 0, 1])
+    assert all(each == found[3] for each in found.values())
+
+
+def test_who_joins_late_is_told_that_shares_are_equal() -> None:
+    store = FakeStore()
+    assert agreed_shares(store, "test", 0, 2, [0, 1], 1.0) is None  # type: ignore[arg-type]
+    assert agreed_shares(store, "test", 5, 2, [0, 1], 1.0) is None  # type: ignore[arg-type]
+
+
 def test_a_file_on_some_members_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = agree(monkeypatch, [1.0, 0.0, 1.0], [0, 1, 2])
     assert "member 1 has not said how fast its network card is within 0.5 s: set BRAID_LINKS" in found[0]

@@ -2,6 +2,8 @@
 """What a parameter server refuses, each in one sentence; and that all workers hear of it."""
 
 import copy
+import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +54,7 @@ def with_groups(option: str, first: object, second: object, kind: type, **number
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: server(linear(dtype=torch.float64)), r"^weight is float64: servers keep float32"),
+        (lambda: server(linear(dtype=torch.float64)), r"^weight is float64: strategies keep float32"),
         (lambda: server(linear(dtype=torch.complex64)), r"^weight is complex64: "),
         (lambda: server(linear(device="meta")), r"^weight is on meta: this strategy works on the CPU only"),
         (lambda: server(linear().requires_grad_(False)), "nothing to train"),
@@ -73,6 +75,8 @@ def with_groups(option: str, first: object, second: object, kind: type, **number
         (lambda: server(linear(), consistency="lax"), "consistency 'lax': there are atomic and relaxed"),
         (lambda: server(linear(), mode="ssp", consistency="relaxed"), "is for mode 'async', not for 'ssp'"),
         (lambda: server(linear(), compensate=0.1, consistency="relaxed"), "needs consistency 'atomic'"),
+        (lambda: server(linear(), replicas=2), "replicas=2: 1 keeps a second copy of each shard, 0 none"),
+        (lambda: server(linear(), replicas=1, consistency="relaxed"), "replicas=1 needs consistency 'atomic'"),
         (lambda: server(linear(), staleness=2), "staleness= is for mode 'ssp', not for 'async'"),
         (lambda: server(linear(), mode="ssp", staleness=-1), "at least 0"),
         (lambda: server(linear(), delay=2), "delay=2: 0 waits"),
@@ -212,6 +216,47 @@ def test_after_the_beginning(cluster: Cluster) -> None:
     server(model).close()  # the parameters are free again
 
 
+@pytest.mark.parametrize("is_handed_over", [True, False], ids=["handed over", "forgotten"])
+def test_steps_of_another_optimizer_are_refused(is_handed_over: bool, cluster: Cluster) -> None:
+    def train(_worker: int) -> None:
+        model, other = linear(), linear()
+        mine, unrelated = SGD(model.parameters(), lr=0.1), SGD(other.parameters(), lr=0.1)
+        with bs.ParameterServer(model, mine) if is_handed_over else server(model) as strategy:
+            for each in (model, other):
+                each(torch.ones(1, 3)).sum().backward()
+            before = [each.clone() for each in model.parameters()]
+            with pytest.raises(RuntimeError, match=r"SGD.step\(\) changes weight, but servers would not hear"):
+                mine.step()
+            assert all(map(torch.equal, before, model.parameters()))
+            unrelated.step()
+            strategy.step()
+        mine.step()  # the strategy is closed
+
+    assert cluster.run(train, 1) == [None]
+
+
+def test_a_strategy_that_was_dropped_looks_no_more(cluster: Cluster) -> None:
+    def train(_worker: int) -> None:
+        model = linear()
+        strategy = server(model)
+        strategy._exchange = None  # it has a thread of its own, and keeps nothing of the strategy
+        del strategy
+        gc.collect()
+        SGD(model.parameters(), lr=0.1).step()
+
+    assert cluster.run(train, 1) == [None]
+
+
+def test_an_optimizer_that_steps_locally_may_step(cluster: Cluster) -> None:
+    def train(_worker: int) -> None:
+        model = linear()
+        with server(model, RMSprop) as strategy:
+            model(torch.ones(1, 3)).sum().backward()
+            strategy.step()
+
+    assert cluster.run(train, 1) == [None]
+
+
 def test_a_model_in_ddp_is_refused(cluster: Cluster, tmp_path: Any) -> None:
     import torch.distributed as dist
 
@@ -232,7 +277,9 @@ def test_a_model_in_ddp_is_refused(cluster: Cluster, tmp_path: Any) -> None:
         ("parameter_server:stalenes=3", "no option 'stalenes'; did you mean staleness?"),
         ("parameter_server:mode=ssp,mode=sync", "mode is given twice"),
         ("parameter_server:mode", "mode has no value; write mode=VALUE"),
-        ("parameter_server:delay=x", "delay=x: invalid literal"),
+        ("parameter_server:delay=x", "delay=x: expected a whole number, got 'x'"),
+        ("elastic:alpha=much", "alpha=much: expected a number, got 'much'"),
+        ("local:sync_every=(5", "sync_every=(5: expected a whole number, got '(5'"),
         ("parameter_server:local=maybe", "local=maybe: say true or false"),
     ],
 )
@@ -245,10 +292,10 @@ def test_text_that_says_nothing_known(text: str, why: str) -> None:
 def test_text() -> None:
     assert read("parameter_server") == (bs.ParameterServer, {})
     text = "parameter_server: mode=ssp, staleness=2,delay=1,compensate=0.04,local=no,servers=0+2,timeout=5"
-    text += ",compression=top_k:0.01,pull_compression=bf16,consistency=atomic"
+    text += ",compression=top_k:0.01,pull_compression=bf16,consistency=atomic,replicas=1"
     assert read(text)[1] == {
         **{"mode": "ssp", "staleness": 2, "delay": 1, "compensate": 0.04, "local": False},
-        **{"compression": "top_k:0.01", "pull_compression": "bf16", "consistency": "atomic"},
+        **{"compression": "top_k:0.01", "pull_compression": "bf16", "consistency": "atomic", "replicas": 1},
         **{"servers": [0, 2], "timeout": 5.0},
     }
 
@@ -260,8 +307,10 @@ def test_from_text_hands_an_optimizer_over(cluster: Cluster) -> None:
     with bs.from_text("parameter_server:mode=ssp,staleness=1", model, plain) as optimizer:
         assert optimizer.stats()["rule"] == "adamw"
         assert optimizer.param_groups[0]["betas"] == (0.5, 0.9)
-        plain.step()
-        scheduler.step()
+        optimizer.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns if it thinks that no optimizer has stepped
+            scheduler.step()
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
     settings = next(iter(FakeService.made.values()))
     assert (settings["mode"], settings["staleness"]) == ("ssp", 1)

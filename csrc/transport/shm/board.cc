@@ -42,10 +42,10 @@ Board::Board(Node rank, std::byte* own, std::vector<BoardPeer> peers, size_t bou
   }
 }
 
-void Board::announce(uint64_t stream, const Intent& intent) {
-  PostedIntent& posted = header_.intents[stream % kIntents];
+void Board::announce(uint64_t stream, const Signature& signature) {
+  PostedSignature& posted = header_.signatures[stream % kSignatures];
   uint64_t words[2];
-  std::memcpy(words, &intent, sizeof words);
+  std::memcpy(words, &signature, sizeof words);
   posted.stream.store(kNoStream, std::memory_order_relaxed);
   // Release and acquire on the words keep a reader from taking the new words for the words of the old stream.
   posted.words[0].store(words[0], std::memory_order_release);
@@ -54,16 +54,16 @@ void Board::announce(uint64_t stream, const Intent& intent) {
   posted.stream.store(stream, std::memory_order_seq_cst);
 }
 
-std::optional<Intent> Board::intent_of(Node node, uint64_t stream) const {
+std::optional<Signature> Board::signature_of(Node node, uint64_t stream) const {
   const auto& header = node == rank_ ? header_ : *reinterpret_cast<const BoardHeader*>(side(node).peer.board);
-  const PostedIntent& posted = header.intents[stream % kIntents];
+  const PostedSignature& posted = header.signatures[stream % kSignatures];
   if (posted.stream.load(std::memory_order_seq_cst) != stream) return std::nullopt;
   const uint64_t words[2] = {posted.words[0].load(std::memory_order_acquire),
                              posted.words[1].load(std::memory_order_acquire)};
   if (posted.stream.load(std::memory_order_relaxed) != stream) return std::nullopt;
-  Intent intent;
-  std::memcpy(&intent, words, sizeof words);
-  return intent;
+  Signature signature;
+  std::memcpy(&signature, words, sizeof words);
+  return signature;
 }
 
 // ---- sending

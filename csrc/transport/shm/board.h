@@ -43,11 +43,11 @@ class Board {
 
   // ---- which collectives the ranks are in
 
-  // Shows all peers that this rank is now in collective `stream`, with this intent.
-  void announce(uint64_t stream, const Intent& intent);
-  // The intent of a rank, or of this one, in `stream`. None if the rank has not come to it, or is kIntents
+  // Shows all peers that this rank is now in collective `stream`, with this signature.
+  void announce(uint64_t stream, const Signature& signature);
+  // The signature of a rank, or of this one, in `stream`. None if the rank has not come to it, or is kSignatures
   // further.
-  std::optional<Intent> intent_of(Node node, uint64_t stream) const;
+  std::optional<Signature> signature_of(Node node, uint64_t stream) const;
 
   // ---- sending
 
@@ -98,8 +98,7 @@ class Board {
     uint64_t taken_by_me = 0;
     uint64_t taken_by_peer = 0;  // when last looked at
     bool stirred = false;        // since the last wake()
-    std::vector<uint64_t>
-        held;  // by notice number modulo kNotices: the bounce buffer is in use from this count on
+    std::vector<uint64_t> held;  // by notice number % kNotices: the bounce buffer is in use from this count on
   };
 
   Side& side(Node peer) { return peers_[static_cast<size_t>(peer)]; }

@@ -21,29 +21,28 @@
 namespace braid::shm {
 
 inline constexpr size_t kNotices = 32;      // notices for one peer that are not taken yet, at most
-inline constexpr size_t kIntents = 16;      // a board has the intents of this many last collectives
+inline constexpr size_t kSignatures = 16;   // a board has the signatures of this many last collectives
 inline constexpr size_t kInlineBytes = 40;  // a message up to this size lies in its notice
 inline constexpr uint32_t kInline = ~uint32_t{0};
 inline constexpr uint32_t kLent = kInline - 1;
 
 struct Notice {
   std::atomic<uint64_t> number;
-  uint64_t digest;  // of the collective and the sender's intent in it
+  uint64_t digest;  // of the collective and the sender's signature in it
   uint32_t bytes;
-  uint32_t
-      offset;  // in the bounce buffer, or kInline, or kLent: then `message` begins with its address in the sender
+  uint32_t offset;  // in the bounce buffer, or kInline; or kLent: `message` begins with an address in the sender
   std::byte message[kInlineBytes];
 };
 static_assert(sizeof(Notice) == kLineBytes);
 
-struct PostedIntent {
+struct PostedSignature {
   std::atomic<uint64_t> stream;  // kNoStream while being changed
   std::atomic<uint64_t> words[2];
 };
 
 struct BoardHeader {
   std::byte segment[Segment::kReservedBytes];
-  alignas(kLineBytes) PostedIntent intents[kIntents];
+  alignas(kLineBytes) PostedSignature signatures[kSignatures];
 };
 
 // The number of the peer's notices that the owner of this board has taken.

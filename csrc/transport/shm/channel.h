@@ -10,6 +10,7 @@
 
 namespace braid::shm {
 
+// The channel to a peer on this host: a ring per direction in shared memory (layout.h).
 class ShmChannel final : public Channel {
  public:
   ShmChannel(const Link& link, FrameSink& sink);

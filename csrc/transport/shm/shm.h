@@ -78,7 +78,7 @@ class ShmGroup {
   // The peer's memory was read with success (never without single_copy). REQUIRES: connect() succeeded.
   bool can_read(Node peer) const;
 
-  // The wire to a peer; called at most once per peer. REQUIRES: connect() succeeded on both sides;
+  // The channel to a peer; called at most once per peer. REQUIRES: connect() succeeded on both sides;
   // `peer_can_read_me` is the result of the peer's can_read(). The channel must be closed before the group is
   // destroyed. Each limit is the smaller one of both sides' options.
   std::unique_ptr<Channel> channel(Node peer, FrameSink& sink, bool peer_can_read_me);

@@ -24,8 +24,8 @@ class Complaints {
   size_t remembered() const { return said_.size(); }
 
  private:
-  std::map<std::pair<std::string, std::string>, Deadline>
-      said_;  // by source and reason: when it may be logged again
+  // By source and reason: when it may be logged again.
+  std::map<std::pair<std::string, std::string>, Deadline> said_;
   Deadline interval_ends_{};
   int lines_ = 0;
   uint64_t left_out_ = 0;

@@ -28,7 +28,7 @@ std::string check(const Frame& frame, const ChannelTraits& traits) {
     case FrameKind::kAsk:
     case FrameKind::kTell:
     case FrameKind::kRequestToSend:
-    case FrameKind::kCredit:
+    case FrameKind::kWindowUpdate:
     case FrameKind::kWant:
     case FrameKind::kForget: break;
     case FrameKind::kOffer:  // TCP cannot read a peer's memory

@@ -122,4 +122,13 @@ Result<Address> choose_local_address(const std::string& interface, const std::st
   return *choice;
 }
 
+std::string interface_at(const Address& address) {
+  const auto all = local_addresses();
+  if (!all.ok()) return "";
+  for (const LocalAddress& local : all.value()) {
+    if (local.address.host() == address.host()) return local.interface;
+  }
+  return "";
+}
+
 }  // namespace braid

@@ -17,4 +17,7 @@ namespace braid {
 // - The first interface that is up and not loopback, or loopback if there is none.
 Result<Address> choose_local_address(const std::string& interface, const std::string& reach);
 
+// The name of the network interface that has this address, "" if there is none.
+std::string interface_at(const Address& address);
+
 }  // namespace braid

@@ -39,8 +39,8 @@ SendQueue::Outcome SendQueue::write(int socket, std::vector<Request*>& finished)
     asked += bytes.size();
   };
   const size_t frames = std::min(entries_.size(), kSliceFrames);
-  finished.reserve(finished.size() +
-                   frames);  // may throw, so before the write: afterwards the queue must be updated
+  // May throw, so before the write: afterwards the queue must be updated.
+  finished.reserve(finished.size() + frames);
   for (size_t i = 0; i < frames && asked < kSliceBytes; ++i) {
     add(std::as_bytes(std::span(&entries_[i].frame, 1)));
     add(entries_[i].payload);

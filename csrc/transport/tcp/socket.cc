@@ -27,6 +27,20 @@ void set_option(int socket, int level, int option, int value) {
 constexpr int kSilentSeconds = 8;
 
 // With SYN cookies the system accepts new connections even if many incomplete ones fill its queue.
+// `why` is the system's error number.
+Result<Fd> listen_at_once(const Address& address, int port, int* why = nullptr) {
+  Fd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return system_error("cannot open a socket", errno);
+  // A port of a range may still have closed connections of an earlier job. Two listeners never share a port.
+  if (port != 0) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(fd.get(), address.get(), address.size()) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    if (why != nullptr) *why = errno;
+    const std::string at_port = port != 0 ? ", port " + std::to_string(port) + " of BRAID_PORTS" : "";
+    return system_error("cannot listen at " + address.host() + at_port, errno);
+  }
+  return fd;
+}
+
 bool has_syn_cookies() {
   int value = 0;
   return std::ifstream("/proc/sys/net/ipv4/tcp_syncookies") >> value && value > 0;
@@ -48,13 +62,18 @@ Address remote_address_of(int socket) {
   return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
-Result<Fd> listen_at(const Address& address) {
-  Fd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return system_error("cannot open a socket", errno);
-  if (::bind(fd.get(), address.get(), address.size()) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    return system_error("cannot listen at " + address.host(), errno);
+Result<Fd> listen_at(const Address& address, const PortRange& ports) {
+  if (ports.any()) return listen_at_once(address, 0);
+  Address place = address;
+  for (int port = ports.first; port <= ports.last; ++port) {
+    place.set_port(static_cast<uint16_t>(port));
+    int why = 0;
+    auto fd = listen_at_once(place, port, &why);
+    if (fd.ok() || why != EADDRINUSE) return fd;
   }
-  return fd;
+  return Status(Code::kSystem, "BRAID_PORTS=" + to_text(ports) + ": no port of this range is free at " +
+                                   address.host() +
+                                   ": give a longer range, every process of a host needs a port of its own");
 }
 
 void hold_silent(int listener, bool hold) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/port_range.h"
 #include "base/status.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/fd.h"
@@ -15,7 +16,8 @@ namespace braid {
 Address local_address_of(int socket);
 Address remote_address_of(int socket);
 
-Result<Fd> listen_at(const Address& address);
+// Listens at the first free port of `ports`, or at the address as it is if that is any port. kSystem if none is free.
+Result<Fd> listen_at(const Address& address, const PortRange& ports = {});
 // With `hold`, the system keeps a new connection to itself for some seconds, until bytes have arrived on it.
 // Without `hold` it does not. Changes nothing if the system would then refuse new connections for lack of room.
 void hold_silent(int listener, bool hold);

@@ -66,7 +66,7 @@ Result<std::shared_ptr<TcpEndpoint>> TcpEndpoint::create(TcpOptions options, Rea
   }
   const Result<Address> address = choose_local_address(options.interface, options.reach);
   if (!address.ok()) return address.status();
-  Result<Fd> socket = listen_at(address.value());
+  Result<Fd> socket = listen_at(address.value(), options.ports);
   if (!socket.ok()) return socket.status();
   auto listener = std::make_shared<Listener>(std::move(options), reactor, std::move(socket).value());
   if (const Status open = listener->open(); !open.ok()) return open;
@@ -78,6 +78,12 @@ TcpEndpoint::TcpEndpoint(std::shared_ptr<Listener> listener) : listener_(std::mo
 TcpEndpoint::~TcpEndpoint() { listener_->close(); }
 
 std::string TcpEndpoint::address() const { return listener_->address.text(); }
+
+std::string TcpEndpoint::place() const {
+  const std::string host = listener_->address.host();
+  const std::string name = interface_at(listener_->address);
+  return name.empty() ? host : name + " (" + host + ")";
+}
 
 Result<std::shared_ptr<TcpGroup>> TcpEndpoint::join(const std::string& group, const std::string& secret, Node rank,
                                                     int ranks, FrameSink& sink) {

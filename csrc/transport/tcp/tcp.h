@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/port_range.h"
 #include "base/status.h"
 #include "transport/channel.h"
 #include "transport/reactor.h"
@@ -27,6 +28,7 @@ class Membership;
 
 struct TcpOptions {
   std::string interface;  // interface name or local address to listen on; "": see choose_local_address()
+  PortRange ports;        // the ports to listen at; the first free one is taken
   std::string reach;      // a host that all ranks reach, for example the store's; used if `interface` is ""
   // Connections per peer and direction, 1..kMaxTcpConnections. If there are several, the first carries only short
   // frames, so that they never wait behind long ones. Must be equal on all ranks: further connections of a peer are not
@@ -45,13 +47,13 @@ class TcpGroup {
   explicit TcpGroup(std::shared_ptr<Membership> membership);
   ~TcpGroup();  // leaves
 
-  // The wire to `peer`, which listens at `address`. Called once per peer. kInvalidArgument if `address` is no address.
+  // The channel to `peer`, which listens at `address`. Called once per peer. kInvalidArgument if `address` is none.
   Result<std::unique_ptr<Channel>> channel(Node peer, const std::string& address);
   // The rates of all this group's connections together since the last call, while they were busy. They are the NIC's
-  // rate, or less if the NICs of peers or other traffic of this NIC limit it. So only a change tells something, and only
+  // rate. It is less if the NICs of peers or other traffic limit it. So only a change tells something, and only
   // while the work is the same. 0 after less than about two megabytes.
   NicRates take_rates();
-  // Closes all channels and refuses new connections. When this returns, the sink is not touched any more. The destructor
+  // Closes all channels and refuses new connections. When this returns, the sink is not touched again. The destructor
   // of the first channel also does this. REQUIRES: the sink's mutex is not held; the sink exists, except if the group
   // was left before.
   void leave();
@@ -75,7 +77,9 @@ class TcpEndpoint {
 
   // What peers need to connect: "10.0.0.1:4711", "[fe80::1%eth0]:4711".
   std::string address() const;
-  // Makes this process `rank` of a group. From now on, peers that prove knowledge of `secret` reach `sink`. So call this
+  // The network interface it listens at, as "eth0 (10.0.0.1)"; only the address if no interface has it.
+  std::string place() const;
+  // Makes this process `rank` of a group. From now on peers that prove knowledge of `secret` reach `sink`. So call this
   // before the address is published. Frames are handed over when the sink has the peer's channel.
   Result<std::shared_ptr<TcpGroup>> join(const std::string& group, const std::string& secret, Node rank, int ranks,
                                          FrameSink& sink);

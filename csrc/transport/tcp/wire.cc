@@ -16,6 +16,7 @@ Status TcpWire::join(const std::string& group, const std::string& secret, const 
   auto joined = listener.value()->join(group, secret, rank_, ranks_, sink_);
   if (!joined.ok()) return joined.status();
   group_ = std::move(joined).value();
+  place_ = listener.value()->place();
   return {};
 }
 
@@ -23,7 +24,7 @@ Result<std::unique_ptr<Channel>> TcpWire::connect(Node peer, const std::string& 
   return group_->channel(peer, offer);
 }
 
-std::string TcpWire::describe(Node, const std::string& offer) const { return "tcp " + offer; }
+std::string TcpWire::describe(Node, const std::string& offer) const { return "tcp " + offer + " from " + place_; }
 
 // Without the port, which changes every time.
 std::string TcpWire::nic_of(const std::string& offer) const { return offer.substr(0, offer.rfind(':')); }

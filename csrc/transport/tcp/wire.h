@@ -38,6 +38,7 @@ class TcpWire final : public Wire {
   FrameSink& sink_;
   const Listening listening_;
   std::shared_ptr<TcpGroup> group_;  // null before join()
+  std::string place_;                // where this process listens; set by join()
 };
 
 }  // namespace braid

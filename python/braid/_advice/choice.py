@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which candidate is advised: the gentlest whose rivals do not gain enough."""
+"""Which candidate is advised: the gentlest of those that are nearly as good as the best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from braid._advice.candidates import Candidate, Preference
+from braid._advice.candidate import Candidate, Preference
 
-# What a candidate must gain over the best gentler one. Balanced batches and fewer workers change no result.
-_GAIN = {Preference.COMPRESSED: 1.1, Preference.LOCAL_STEPS: 1.25, Preference.ASYNCHRONOUS: 1.1}
-_EXACT_GAIN = 1.03  # over the plain all_reduce of all workers
+# How much less than the best a gentler candidate may be worth. It is one limit, not one for each kind: limits for
+# each would multiply.
+_GIVEN_UP = 1.1
+# Compression and local steps change the training, one like the other.
+_TIERS = {
+    Preference.EXACT: 0,
+    Preference.COMPRESSED: 1,
+    Preference.LOCAL_STEPS: 1,
+    Preference.ASYNCHRONOUS: 2,
+}
+_EXACT_GAIN = 1.03  # of balanced batches and fewer workers over the plain all_reduce of all workers
 _CLOSE = 0.1  # predictions of time are seldom better than this
 
 
@@ -34,16 +42,15 @@ class Advice:
 def choose(found: Sequence[Candidate]) -> Advice:
     """Choose among what candidates() returned.
 
-    Order of preference: plain, balanced batches or fewer workers, compression, local steps, asynchrony.
+    Order of preference: exact gradients, then compression or local steps, then asynchrony. The first kind counts
+    that has a candidate within 10 % of the best of all.
     """
-    plain = chosen = found[0]
-    for preference in Preference:
-        rivals = [one for one in found if one.preference == preference]
-        best = max(rivals, key=lambda one: (one.worth, len(one.workers)), default=None)
-        needed = _GAIN.get(preference, _EXACT_GAIN)
-        if best is not None and best.worth > needed * chosen.worth:
-            chosen = best
-    ranked = sorted(found, key=lambda one: -one.worth)
+    plain = found[0]
+    ranked = sorted(found, key=lambda one: (-one.worth, -len(one.workers)))
+    enough = [one for one in ranked if _GIVEN_UP * one.worth >= ranked[0].worth]
+    chosen = min(enough, key=lambda one: _TIERS[one.preference])  # of equal ones the first, so the most worth
+    if chosen.preference == Preference.EXACT and _EXACT_GAIN * plain.worth >= chosen.worth:
+        chosen = plain
     rivals = [one for one in ranked if one is not chosen]
     is_close = bool(rivals) and rivals[0].worth > (1 - _CLOSE) * chosen.worth
     return Advice(plain, chosen, chosen.worth / plain.worth, is_close, ranked)

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import runpy
-import socket
 import statistics
 import subprocess
 import sys
@@ -60,7 +59,7 @@ def measure(script: Path, arguments: Sequence[str], steps: int, timeout_s: float
     with tempfile.TemporaryDirectory(prefix="braid-advise-") as folder:
         out = Path(folder) / "steps.json"
         command = [sys.executable, "-m", __name__, str(out), str(steps), str(script), *arguments]
-        environment = {**os.environ, **_VARIABLES, "MASTER_PORT": str(_free_port())}
+        environment = {**os.environ, **_VARIABLES, "MASTER_PORT": "0"}  # the only rank takes any
         environment.pop("BRAID_STRATEGY", None)
         try:
             done = subprocess.run(
@@ -79,11 +78,6 @@ def measure(script: Path, arguments: Sequence[str], steps: int, timeout_s: float
     times = found["times_s"]
     first, median, third = statistics.quantiles(times, n=4, method="inclusive")
     return Measured(median, (third - first) / median, len(times), found["gradient_bytes"])
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class _Steps:

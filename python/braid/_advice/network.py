@@ -7,6 +7,7 @@ from functools import cache
 
 from braid import _core
 
+_WITHIN = re.compile(r"^within alpha_s=\S+ beta_s_per_byte=(\S+)", re.MULTILINE)
 _BETWEEN = re.compile(r"^between alpha_s=(\S+) beta_s_per_byte=(\S+)", re.MULTILINE)
 _CARD = re.compile(r"card (\d+) up_s_per_byte=(\S+) down_s_per_byte=(\S+)")
 
@@ -24,8 +25,10 @@ class Network:
         self._text = text
         first, *self._lines = text.splitlines()
         self.hosts = [int(host) for host in first.removeprefix("topology hosts=").split(",")]
-        between = _BETWEEN.search(text)
+        within, between = _WITHIN.search(text), _BETWEEN.search(text)
+        assert within
         assert between
+        self.copy_s_per_byte = float(within[1])  # in the memory of a host
         self.latency_s, usual = float(between[1]), float(between[2])
         cards = {int(card[1]): (float(card[2]), float(card[3])) for card in map(_CARD.match, self._lines) if card}
         self._cards = {host: cards.get(host, (usual, usual)) for host in self.hosts}

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from braid._advice.candidates import Candidate, Preference
+from braid._advice.candidate import Candidate, Preference
 from braid._advice.choice import Advice
 
 # The palette of Okabe and Ito, which people who do not see all colours can tell apart.

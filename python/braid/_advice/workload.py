@@ -31,12 +31,14 @@ class Workload:
         gradient_bytes: bytes of all gradients, in float32.
         workers: one for each rank.
         overlap: the part of a worker's computation that hides communication, from 0 to 1.
+        training: samples that a plain all_reduce needs for the whole training; None for many.
     """
 
     batch: int
     gradient_bytes: int
     workers: Sequence[Worker]
     overlap: float = 0.0
+    training: int | None = None
 
     def exposed_s(self, compute_s: float, communication_s: float) -> float:
         """Return the seconds of communication that computation does not hide."""

@@ -8,6 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from braid import _core
+from braid._array.allocation import empty_like
+from braid._array.protocols import Remote, is_foreign, read
+from braid._array.staged import Staged, bring_up, stage
 
 Array = npt.NDArray[Any]
 
@@ -41,22 +44,34 @@ def _checked_name(dtype: np.dtype[Any], what: str) -> str:
     raise TypeError(f"{what} has dtype {name}, which braid does not carry; {advice}")
 
 
-def view(given: Any, what: str) -> Array:
-    """Return the user's object as an ndarray on the same memory."""
+def view(given: Any, what: str, *, up: bool = False) -> Array:
+    """Return the user's object as an ndarray on the same memory; an array on a GPU as memory of the host, staged.
+
+    `up`: the array is only written. Then copies to the device, not those to the host, wait for its stream.
+    """
     if type(given) is np.ndarray:
         return given
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array, whose mask would be lost; use x.filled(...)")
     if isinstance(given, np.ndarray):
         return np.asarray(given)
-    if hasattr(given, "__cuda_array_interface__"):
-        raise TypeError(f"{what} is in the memory of a GPU; copy it to a NumPy array first")
+    if is_foreign(given):
+        found = read(given, what, up=up)
+        return stage(found) if isinstance(found, Remote) else found
     try:
         return np.asarray(memoryview(given))
     except TypeError:
         raise TypeError(
-            f"{what} is a {type(given).__name__}, not a NumPy array nor another object with the buffer protocol"
+            f"{what} is a {type(given).__name__}, not a NumPy array nor another object with the buffer protocol, "
+            "DLPack or the CUDA array interface"
         ) from None
+
+
+def is_writable(array: Array) -> bool:
+    """Return whether the user's array, which view() has returned, may be written."""
+    if isinstance(array, Staged) and array.remote is not None:
+        return not array.remote.read_only
+    return array.flags.writeable
 
 
 @dataclass(slots=True)
@@ -65,13 +80,15 @@ class Output:
 
     result: Any
     memory: Array
-    home: Array | None = None
+    home: Array | Remote | None = None
 
     def bring_home(self) -> Any:
         """Return the result after the operation has ended. It is copied once: then the array is the user's."""
-        if self.home is not None:
-            self.home[...] = self.memory
-            self.home = None
+        home, self.home = self.home, None
+        if isinstance(home, Remote):
+            bring_up(self.memory, home)
+        elif home is not None:
+            home[...] = self.memory
         return self.result
 
 
@@ -82,16 +99,20 @@ def source(given: Any, what: str) -> Array:
 
 
 def target(given: Any, what: str, *, filled: bool = False) -> Output:
-    """Return memory to write. If `filled`, it holds the array's values already."""
-    array = view(given, what)
-    if not array.flags.writeable:
+    """Return memory to write. If `filled`, it holds the array's values already, or lands them."""
+    array = view(given, what, up=not filled)
+    if not is_writable(array):
         raise ValueError(f"{what} is read-only; give an array that may be written")
+    if isinstance(array, Staged):
+        return Output(given, array, array.remote)
     if array.flags.c_contiguous:
         return Output(given, array)
     return Output(given, array.copy(order="C") if filled else np.empty(array.shape, array.dtype), array)
 
 
-def fresh(shape: tuple[int, ...] | int, dtype: np.dtype[Any]) -> Output:
-    """Return a new array to write."""
-    array = np.empty(shape, dtype)
-    return Output(array, array)
+def fresh(shape: tuple[int, ...] | int, like: Any, memory: Array, what: str) -> Output:
+    """Return a new array to write, of the library of `like`, whose view is `memory`."""
+    if isinstance(like, np.ndarray) or not is_foreign(like):
+        array = np.empty(shape, memory.dtype)
+        return Output(array, array)
+    return target(empty_like(like, (shape,) if isinstance(shape, int) else shape, what), f"{what}: the new array")

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from braid import _core
-from braid._array.arrays import Array, Output, dtype_name, fresh, source, target, view
+from braid._array.arrays import Array, Output, dtype_name, fresh, is_writable, source, target, view
 from braid._array.numbers import whole
+from braid._array.staged import Staged, land
 
 Counts = tuple[int, ...]
 
@@ -35,7 +36,8 @@ class Call:
     output_counts: Counts = ()
 
     def arguments(self) -> tuple[str, str, str, int, Array | None, Counts, Array | None, Counts]:
-        """Return the arguments of the core's run() and start()."""
+        """Return the arguments of the core's run() and start(). The values of the source have landed."""
+        land(self.source)
         memory = None if self.output is None else self.output.memory
         return (
             *(self.collective, self.dtype, self.op, self.root),
@@ -98,18 +100,18 @@ def all_reduce(x: Any, op: str, out: Any) -> Call:
     return Call("all_reduce", dtype_name(memory.dtype, "all_reduce: x"), name, 0, memory, (), output)
 
 
-def lossy_all_reduce(x: Any, residual: Any) -> tuple[Output, Array | None]:
-    """Return the vector, which is input and output, and the memory of the residual, which is changed in place."""
+def lossy_all_reduce(x: Any, residual: Any) -> tuple[Output, Output | None]:
+    """Return the vector, which is input and output, and the residual, which is changed in place."""
     output = target(x, "lossy_all_reduce: x", filled=True)
     if residual is None:
         return output, None
-    kept = target(residual, "lossy_all_reduce: residual")
-    if kept.home is not None:
+    kept = target(residual, "lossy_all_reduce: residual", filled=True)
+    if kept.home is not None and not isinstance(kept.memory, Staged):
         raise ValueError("lossy_all_reduce: residual must be C-contiguous: it is changed where it lies")
     if kept.memory.dtype != np.float32:
         raise ValueError(f"lossy_all_reduce: residual has dtype {kept.memory.dtype}, expected float32")
     _elements(kept.memory, output.memory.size, "lossy_all_reduce: residual")
-    return output, kept.memory
+    return output, kept
 
 
 def _same_shape(out: Array, x: Array, call: str) -> None:
@@ -136,14 +138,14 @@ def reduce(x: Any, op: str, root: int, out: Any, place: tuple[int, int]) -> Call
 def broadcast(x: Any, root: int, place: tuple[int, int]) -> Call:
     """Output: the root's vector on all ranks."""
     root, is_root = _rooted(root, "broadcast", place)
+    if not is_root:
+        output = target(x, "broadcast: x")
+        return Call("broadcast", dtype_name(output.memory.dtype, "broadcast: x"), "sum", root, output=output)
     array = view(x, "broadcast: x")
-    if is_root and not array.flags.writeable:
-        copy = array.copy(order="C")  # the root only reads it, but the core needs a writable vector on every rank
-        output = Output(x, copy)
-    else:
-        output = target(x, "broadcast: x", filled=is_root)
-    memory = output.memory if is_root else None
-    return Call("broadcast", dtype_name(array.dtype, "broadcast: x"), "sum", root, memory, (), output)
+    # The root only reads it, but the core needs a writable vector on every rank.
+    if not isinstance(array, Staged) and not (array.flags.c_contiguous and is_writable(array)):
+        array = array.copy(order="C")
+    return Call("broadcast", dtype_name(array.dtype, "broadcast: x"), "sum", root, array, (), Output(x, array))
 
 
 def all_gather(x: Any, out: Any, counts: Sequence[int] | None, place: tuple[int, int]) -> Call:
@@ -174,7 +176,7 @@ def _gather(kind: str, x: Any, out: Any, counts: Sequence[int] | None, place: tu
         _same_dtype(output.memory, memory, kind)
         _elements(output.memory, sum(blocks), f"{kind}: out")
     else:
-        output = fresh((ranks, *memory.shape) if counts is None else sum(blocks), memory.dtype)
+        output = fresh((ranks, *memory.shape) if counts is None else sum(blocks), x, memory, kind)
     return Call(kind, dtype_name(memory.dtype, f"{kind}: x"), "sum", 0, memory, (), output, blocks)
 
 
@@ -214,9 +216,9 @@ def _scatter(kind: str, x: Any, out: Any, counts: Sequence[int] | None, place: t
         _same_dtype(output.memory, memory, kind)
         _elements(output.memory, blocks[rank], f"{kind}: out")
     elif counts is None and memory.shape[:1] == (ranks,):
-        output = fresh(memory.shape[1:], memory.dtype)
+        output = fresh(memory.shape[1:], x, memory, kind)
     else:
-        output = fresh(blocks[rank], memory.dtype)
+        output = fresh(blocks[rank], x, memory, kind)
     return Call(kind, dtype_name(memory.dtype, f"{kind}: x"), "sum", 0, memory, blocks, output)
 
 
@@ -238,5 +240,5 @@ def all_to_all(
         _same_dtype(output.memory, memory, "all_to_all")
         _elements(output.memory, sum(coming), "all_to_all: out")
     else:
-        output = fresh(memory.shape if recv_counts is None else sum(coming), memory.dtype)
+        output = fresh(memory.shape if recv_counts is None else sum(coming), x, memory, "all_to_all")
     return Call("all_to_all", dtype_name(memory.dtype, "all_to_all: x"), "sum", 0, memory, leaving, output, coming)

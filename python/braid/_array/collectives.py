@@ -8,6 +8,7 @@ from braid import _core
 from braid._array import calls
 from braid._array.calls import Call
 from braid._array.request import Request
+from braid._array.staged import land
 from braid._core import quick
 
 
@@ -109,8 +110,11 @@ class Collectives:
         """Start a lossy_all_reduce."""
         output, kept = calls.lossy_all_reduce(x, residual)
         name = calls.op_name(op)
-        started = self._core.lossy_all_reduce(output.memory, str(codec), name, kept, seed % 2**32)
-        return Request(started, output, self)
+        land(output.memory)
+        memory = None if kept is None else kept.memory
+        land(memory)
+        started = self._core.lossy_all_reduce(output.memory, str(codec), name, memory, seed % 2**32)
+        return Request(started, output, self, also=kept)
 
     def ireduce(self, x: Any, op: str = "sum", root: int = 0, out: Any = None) -> Request:
         """Start a reduce."""

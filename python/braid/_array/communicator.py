@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from braid import _core
+from braid import _core, _settings
 from braid._array import calls
 from braid._array.collectives import Collectives
 from braid._array.messages import Messages
@@ -26,7 +26,9 @@ DEFAULT_TIMEOUT_S = 600.0
 
 
 class Communicator(Collectives, Messages):
-    """A group of processes that work on NumPy arrays together, as with mpi4py's upper-case calls.
+    """A group of processes that work on arrays together, as with mpi4py's upper-case calls.
+
+    Arrays are NumPy's, or other libraries' that offer the buffer protocol, DLPack or the CUDA array interface.
 
     All ranks must start the same collectives in the same order. Any thread may call. If several threads start
     collectives at the same time, each needs its own communicator (split()).
@@ -63,9 +65,10 @@ class Communicator(Collectives, Messages):
     ) -> None:
         """Meet the other ranks. Returns when all ranks are there."""
         limit_s = checked_timeout(timeout_s)
-        self._join(
-            meet(where, rank, size, limit_s), name, limit_s, with_servers=bool(os.environ.get("BRAID_SERVERS"))
-        )
+        _settings.refuse_wrong_values()
+        meeting = meet(where, rank, size, limit_s)
+        _settings.check(meeting.rank)
+        self._join(meeting, name, limit_s, with_servers=bool(_settings.value_of("BRAID_SERVERS")))
 
     def _join(self, meeting: Meeting, name: str, timeout_s: float | None, *, with_servers: bool = False) -> None:
         self._meeting, self._name, self._timeout_s = meeting, name, timeout_s
@@ -157,6 +160,7 @@ class Communicator(Collectives, Messages):
         op: str = "sum",
         root: int = 0,
         codec: Any = None,
+        device: int | None = None,
     ) -> dict[str, Any]:
         """Return the algorithm that a collective would use, and the reason. It asks no rank and starts nothing.
 
@@ -169,23 +173,30 @@ class Communicator(Collectives, Messages):
             op: of a reduction.
             root: of broadcast, reduce, gather and scatter.
             codec: of lossy_all_reduce; None for an exact operation.
+            device: the CUDA device that the arrays are on; None for memory of the host. The copies are measured at
+                the first call with a device.
 
         Returns:
-            A dict: ``collective``, ``family`` (the algorithm), ``predicted_s``, ``runners_up`` (a list of dicts
-            with ``family`` and ``predicted_s``, cheapest first), ``reason`` (one line), ``shares`` (the part of
+            A dict: ``collective``, ``algorithm``, ``predicted_s``, ``runners_up`` (a list of dicts
+            with ``algorithm`` and ``predicted_s``, cheapest first), ``reason`` (one line), ``shares`` (the part of
             the vector that each rank owns, or each host in hierarchical algorithms; empty if all parts are equal),
-            ``chunk_bytes`` (aimed at for a chunk of one segment; 0: not cut), and ``segments`` (their number).
+            ``chunk_bytes`` (aimed at for a chunk of one segment; 0: not cut), ``segments`` (their number), and
+            ``copies_s`` (of arrays on a device, down and up; every predicted time has them, in torch's backends
+            less what overlaps with the network).
 
             Predictions are for `nbytes`. The choice, and the times in its reason, are for the next power of two.
             In all_to_all, gather and scatter ranks know only their part of the size. There the choice is for the
             smallest size. So a runner-up may have the shorter prediction.
 
         Raises:
-            ValueError: there is no such name, size or root, or the dtype does not have the op.
+            ValueError: there is no such name, size, root or device, or the dtype does not have the op.
+            RuntimeError: there is no CUDA driver.
         """
+        copies = None if device is None else _core.CudaCopies(whole(device, "device")).rates()
         return self._core.explain(
             *(collective, dtype, calls.op_name(op), whole(root, "root"), whole(nbytes, "nbytes")),
             "" if codec is None else str(codec),
+            copies,
         )
 
     def topology(self) -> str:

@@ -9,6 +9,7 @@ from braid import _core
 from braid._array.arrays import Array, Output, dtype_name, source, target
 from braid._array.numbers import whole
 from braid._array.request import Request
+from braid._array.staged import land
 
 _MOST_TAG = 2**31 - 1
 _ANY_RANK = -1
@@ -39,6 +40,7 @@ class Messages:
         if to == by == self._place[0]:
             return _copy(memory, output)
         to, by = self._peer(to, "dest"), self._peer(by, "source")
+        land(memory)
         receiving = self._core.recv(output.memory, by, number)
         sending = self._core.send(memory, to, number)
         receiving.wait()
@@ -47,8 +49,9 @@ class Messages:
 
     def isend(self, x: Any, dest: int, tag: int = 0) -> Request:
         """Start a send."""
-        memory = _sent(x)
-        return Request(self._core.send(memory, self._peer(dest, "dest"), _checked_tag(tag)), None, self)
+        memory, peer, number = _sent(x), self._peer(dest, "dest"), _checked_tag(tag)
+        land(memory)
+        return Request(self._core.send(memory, peer, number), None, self)
 
     def irecv(self, out: Any, source: int | None = None, tag: int = 0) -> Request:
         """Start a recv; Request.source is the sender."""
@@ -93,5 +96,6 @@ def _received(out: Any) -> Output:
 def _copy(memory: Array, output: Output) -> Any:
     if memory.nbytes != output.memory.nbytes:
         raise ValueError(f"sendrecv: {memory.nbytes} bytes do not fit into {output.memory.nbytes}")
+    land(memory)
     output.memory.reshape(-1).view(np.uint8)[:] = memory.reshape(-1).view(np.uint8)
     return output.bring_home()

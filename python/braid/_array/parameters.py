@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from braid import _core, _services
+from braid import _core, _services, _settings
+from braid._array import snapshots
 from braid._array.numbers import whole
 from braid._array.rendezvous import meet
 from braid._array.request import checked_timeout
@@ -55,6 +56,8 @@ class Parameters:
         consistency: ``"atomic"``: values have whole updates. ``"relaxed"`` (Hogwild, Niu 2011): workers of a
             server's host add to its shard in mapped memory, without messages; updates that meet may be lost in
             part. For ``"async"`` and rules without state: add, sgd without momentum, elastic.
+        replicas: 1 keeps a second copy of each shard, with the rule's state, at another server, which takes over
+            if the first one dies. 0: there is no copy, and the rule's state begins anew then.
         late: join a service that runs, under a new number: `rank` is at least `size`.
         name: tells apart services that exist at the same time and meet at the same place.
         timeout_s: limit of the start and of each request.
@@ -89,6 +92,7 @@ class Parameters:
         compression: str = "off",
         pull_compression: str = "off",
         consistency: str = "atomic",
+        replicas: int = 0,
         late: bool = False,
         name: str = "parameters",
         timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -101,6 +105,7 @@ class Parameters:
             )
         if (count := whole(elements, "elements")) < 0:
             raise ValueError(f"elements must not be negative, got {count}")
+        _settings.refuse_wrong_values()
         meeting = meet(where, 0 if late else rank, size, limit_s, may_listen=not late)
         member = whole(rank, "rank") if late else meeting.rank
         self._elements = count
@@ -126,12 +131,20 @@ class Parameters:
                 "push_codec": codec_of(compression),
                 "pull_codec": codec_of(pull_compression),
                 "consistency": consistency,
+                "replicas": whole(replicas, "replicas"),
             }
             with meet_servers(meeting, name, member, common, is_late=bool(late)) as (store, name_there):
                 door = store.apart()
                 undo.callback(door.close)
                 self._core = _core.ParameterService(
-                    store, door, name_there, member=member, late=bool(late), reach=meeting.reach, **common
+                    store,
+                    door,
+                    name_there,
+                    member=member,
+                    who=f"rank {member}",
+                    late=bool(late),
+                    reach=meeting.reach,
+                    **common,
                 )
             undo.callback(self._core.close, 0.0)
             self._finalizer = weakref.finalize(self, undo.pop_all().close)
@@ -187,12 +200,21 @@ class Parameters:
         return self._core.pull(self._vector(out, "out"))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return values and rule state of all shards, for restore(). Other workers may push meanwhile."""
-        return self._core.snapshot()
+        """Return values and the rule's state, for restore(). Other workers may push meanwhile.
+
+        Returns:
+            A dict. ``vectors``: the values and then the vectors of the rule's state, each of shape (elements,),
+            float32. ``ends``, ``steps`` of the rule and ``versions``: of each shard.
+        """
+        return snapshots.whole_vectors(self._core.snapshot(), self._core.ends())
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Set what snapshot() returned. Rule and shards must be the same: give `shares` where links change."""
-        self._core.restore(saved["numbers"], saved["steps"])
+        """Set what snapshot() returned. Shards may be other ones now; the rule must have as many vectors of state.
+
+        Raises:
+            ValueError: the snapshot is of another number of elements, or of another rule.
+        """
+        self._core.restore(*snapshots.by_shard(saved, self._core.ends()))
 
     def stats(self) -> dict[str, Any]:
         """Return versions, the staleness histogram, bytes by server and lost parts; see docs/strategies.md."""

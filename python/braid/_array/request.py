@@ -12,14 +12,18 @@ class Request:
     """A started operation, from one of a communicator's i-methods or from isend and irecv.
 
     It keeps its arrays alive. Do not change them, and do not read its output, before wait() has returned or test()
-    was true. The operation of a dropped request goes on, but does not fill an output that is not C-contiguous.
+    was true. The operation of a dropped request goes on, but does not fill an output that is not C-contiguous
+    or lies on a GPU.
     """
 
-    __slots__ = ("_output", "_owner", "_started")
+    __slots__ = ("_also", "_output", "_owner", "_started")
 
-    def __init__(self, started: _core.Request, output: Output | None, owner: object) -> None:
-        """Not for users."""
+    def __init__(
+        self, started: _core.Request, output: Output | None, owner: object, *, also: Output | None = None
+    ) -> None:
+        """Not for users. `also` is changed by the operation, but is not its result."""
         self._started = started
+        self._also = also
         self._output = output
         self._owner = owner  # keeps the communicator open while the operation runs
 
@@ -33,6 +37,8 @@ class Request:
             CommunicatorError: the operation failed.
         """
         self._started.wait(checked_timeout(timeout_s))
+        if self._also is not None:
+            self._also.bring_home()
         return None if self._output is None else self._output.bring_home()
 
     def test(self) -> bool:

@@ -2,6 +2,7 @@
 """What the command line asks for, checked before anything starts; and what is done with what was found."""
 
 import os
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class Request:
     ranks_per_host: str = "1"
     round_robin: bool = False
     servers: int = 0
+    device: str = "cpu"
 
     def plan(self, command: list[str], places: tuple[Place, ...] = (), servers: tuple[Place, ...] = ()) -> Plan:
         """Return what is to be run, in a lab when there are places; UsageError when it makes no sense."""
@@ -71,6 +73,7 @@ class Request:
             parse_layout(self.layout, self.ranks),
             places,
             servers,
+            self._device(),
         )
         works = self._works()
         if self.api == "torch" and kind.in_place and not works[0].in_place:
@@ -89,9 +92,23 @@ class Request:
             "servers": self.servers or "",
             "algorithm": self.algorithm,
         }
+        if setting.device:
+            settings["device"] = setting.device.partition("=")[0]
         against = parse_against(self.against)
         _check_memory(works, self.ranks, 1 + len(against))
         return Plan(setting, against, works, Budget(self.seconds, self.calls), settings, command)
+
+    def _device(self) -> str:
+        if self.device == "cpu":
+            return ""
+        if not re.fullmatch(r"[a-z]\w*(=[\w.]+:\w+)?", self.device):
+            raise UsageError(
+                "--device: expected cpu, cuda, another device of torch, or NAME=MODULE:FUNCTION, "
+                f"got {self.device!r}"
+            )
+        if self.api != "torch":
+            raise UsageError("--device: tensors of a device are measured through torch, so leave --api at torch")
+        return self.device
 
     def _works(self) -> list[Workload]:
         dtype = check_dtype(self.dtype)

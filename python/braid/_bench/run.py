@@ -89,7 +89,8 @@ def run(plan: Plan, display: Display) -> Report:
         display.begin(report)
         for work in plan.works:
             case = _case(teams, work, plan, display)
-            if not plan.setting.hosts and not plan.setting.places:
+            # The limit is what host memory allows.
+            if not (plan.setting.hosts or plan.setting.places or plan.setting.device):
                 case.limit_us = limit_us(work.collective, work.bytes, ranks, work.in_place, rates, alone)
             report.cases.append(case)
             display.case(report, case)

@@ -4,6 +4,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
+from braid._torch import devices
 from braid._torch.backend_name import BACKEND_NAME
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def register() -> None:
     try:
         _register()
     except Exception as error:
-        if os.environ.get("BRAID_DEBUG"):
+        if os.environ.get("BRAID_DEBUG", "").strip() not in ("", "0"):
             from braid._notices import tell
 
             tell(f"the backend was not registered: {type(error).__name__}: {error}")
@@ -32,7 +33,18 @@ def _register() -> None:
     if not dist.is_available():
         return
     if BACKEND_NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=list(devices.ALWAYS))
+    devices.offer()
+    # A misspelt BRAID_TAKEOVER makes no group that could tell of it. Processes without a rank say nothing.
+    is_first = "0" in (os.environ.get("RANK"), os.environ.get("LOCAL_RANK"))
+    if is_first and any(name.startswith("BRAID_") for name in os.environ):
+        from braid._settings import tell_unknown_names
+
+        tell_unknown_names()
+    if os.environ.get("BRAID_STARTED_BY") == "braid run":
+        from braid._torch import interrupted
+
+        interrupted.hide()
     if os.environ.get("BRAID_TAKEOVER", "").strip():
         from braid._torch import takeover
 

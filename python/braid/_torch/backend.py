@@ -2,10 +2,13 @@
 """Makes a c10d Backend for one process group. Imported when the first group is created, not before."""
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
+from braid import _settings
 from braid._links import stated_links
-from braid._torch import ctrl_c, monitored, names, stats
+from braid._notices import tell
+from braid._torch import ctrl_c, local_leg, monitored, names, start_line, stats
 from braid._torch.adapter import load_adapter
 
 if TYPE_CHECKING:
@@ -34,14 +37,20 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
             options, which mean nothing to braid.
 
     Raises:
+        ValueError: a setting in the environment has a wrong value.
         AdapterError: the torch adapter cannot be found, built or loaded. The message says what to do.
     """
     del pg_options
+    # torch leaves the list empty for the default group, because every rank is a member.
+    members = list(options.global_ranks_in_group) or list(range(options.group_size))
+    is_default = not options.global_ranks_in_group
+    _settings.check(members[options.group_rank])
+    if is_default and _settings.value_of("BRAID_STRATEGY") and "braid._unedited.install" not in sys.modules:
+        tell("BRAID_STRATEGY is ignored: it was set after torch was imported")
     monitored.install()
     adapter = load_adapter()
     ctrl_c.watch(adapter)
-    # torch leaves the list empty for the default group, because every rank is a member.
-    members = list(options.global_ranks_in_group) or list(range(options.group_size))
+    local_leg.watch_derived(adapter)
     backend: Backend = adapter.create_backend(
         options.store,
         options.group_rank,
@@ -52,6 +61,10 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
         names.name_in_profiles(),
         _store_for_servers(options),
         stated_links(),
+        _settings.compared() if is_default else "",
     )
+    leg = local_leg.join(backend, options, members, adapter)
+    if is_default:
+        start_line.tell_start(backend, options.group_rank, options.group_size, leg)
     stats.watch(options.group_id, backend, members[options.group_rank])
     return backend

@@ -3,6 +3,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from braid._torch import on_device
+from braid._torch.group_backend import backend_of
+
 if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup, ReduceOp, Work
@@ -25,18 +28,18 @@ def lossy_all_reduce(
 
     Error feedback (Seide et al. 2014; Karimireddy et al. 2019): `residual` keeps the error of the messages. The
     next call adds it. Summed over ranks, inputs plus old residuals equal results plus new residuals. The error of
-    rounding the result to 16 bits is kept, too.
+    rounding the result to 16 bits is kept, too; not that of sums within a host by ``BRAID_LOCAL_LEG``.
 
     Args:
-        tensor: float32, float16 or bfloat16 on the CPU, any shape. It holds the result afterwards. Floats of 16
-            bits are encoded and added up as float32, and rounded once, at the end.
+        tensor: float32, float16 or bfloat16, any shape, on any device of the group. It holds the result
+            afterwards. Floats of 16 bits are encoded and added up as float32, and rounded once, at the end.
         codec: ``"fp16"``, ``"bf16"``, ``"fp8_e4m3"``, ``"fp8_e5m2"``, ``"int8"``, ``"int4"``, ``"qsgd"``,
             ``"sign"``, ``"top_k:0.001"`` or ``"random_k:0.01"`` with the part of the elements that is sent; or
             an object whose ``str()`` is one of these. The same on all ranks. It must make the tensor smaller:
             ``"fp16"`` and ``"bf16"`` are for float32 alone.
-        residual: float32, contiguous, as many elements as the tensor. It begins with zeros. Give the same residual
-            for the same parameters in every step. None forgets the error. Training works without a residual only
-            with codecs of 8 bits or more.
+        residual: float32, contiguous, as many elements as the tensor, on its device. It begins with zeros. Give
+            the same residual for the same parameters in every step. None forgets the error. Training works
+            without a residual only with codecs of 8 bits or more.
         op: ReduceOp.AVG or SUM. None stands for AVG.
         seed: for the random choices of ``qsgd`` and ``random_k``; the same on all ranks. It is mixed with the
             number of the operation, so it need not change.
@@ -60,7 +63,12 @@ def lossy_all_reduce(
     options = AllreduceOptions()
     options.reduceOp = ReduceOp.AVG if op is None else op
     options.asyncOp = async_op
-    work: Work = _backend(group).lossy_allreduce(tensor, str(codec), residual, seed % 2**32, options)
+    backend = backend_of(group, tensor.device)
+    work: Work
+    if coder := on_device.coder_for(tensor, str(codec), residual, options.reduceOp, backend):
+        work = on_device.all_reduce(coder, tensor, str(codec), residual, options.reduceOp, backend)
+    else:
+        work = backend.lossy_allreduce(tensor, str(codec), residual, seed % 2**32, options)
     if async_op:
         return work
     work.wait()
@@ -83,9 +91,9 @@ def lossy_reduce_scatter(
     The tensor is encoded once, where it leaves a host. Otherwise it works, and raises, as ``lossy_all_reduce``.
 
     Args:
-        output: float32, float16 or bfloat16 on the CPU, contiguous: this rank's part. All parts have the same
-            number of elements.
-        input: the same dtype, on the CPU: the parts of all ranks, one after the other.
+        output: float32, float16 or bfloat16, contiguous, on any device of the group: this rank's part. All parts
+            have the same number of elements.
+        input: the same dtype and device: the parts of all ranks, one after the other.
         codec: as for ``lossy_all_reduce``.
         residual: float32, contiguous, as many elements as the input; or None.
         op: ReduceOp.AVG or SUM. None stands for AVG.
@@ -101,7 +109,13 @@ def lossy_reduce_scatter(
     options = ReduceScatterOptions()
     options.reduceOp = ReduceOp.AVG if op is None else op
     options.asyncOp = async_op
-    work: Work = _backend(group).lossy_reduce_scatter(output, input, str(codec), residual, seed % 2**32, options)
+    backend = backend_of(group, output.device)
+    coder = on_device.coder_for(input, str(codec), residual, options.reduceOp, backend)
+    work: Work
+    if coder and on_device.is_part(output, input, group):
+        work = on_device.reduce_scatter(coder, output, input, str(codec), residual, options.reduceOp, backend)
+    else:
+        work = backend.lossy_reduce_scatter(output, input, str(codec), residual, seed % 2**32, options)
     if async_op:
         return work
     work.wait()
@@ -132,7 +146,7 @@ def predict_all_reduce(
         RuntimeError: the group is not on braid.
     """
     size, name = (4, "float32") if dtype is None else (dtype.itemsize, str(dtype).removeprefix("torch."))
-    told = _backend(group).explain(
+    told = backend_of(group).explain(
         "all_reduce", size * elements, dtype=name, codec="" if codec is None else str(codec)
     )
     return float(told["predicted_s"])
@@ -140,18 +154,4 @@ def predict_all_reduce(
 
 def is_on_several_hosts(group: "ProcessGroup | None" = None) -> bool:
     """Return true if ranks of a group on braid are on more than one host. Otherwise codecs are not used."""
-    return bool(_backend(group).is_on_several_hosts)
-
-
-def _backend(group: "ProcessGroup | None") -> Any:
-    import torch
-    from torch.distributed import distributed_c10d as c10d
-
-    backend: Any = (group or c10d._get_default_group())._get_backend(torch.device("cpu"))
-    backend = getattr(backend, "wrapped_pg", backend)
-    if not hasattr(backend, "lossy_allreduce"):
-        raise RuntimeError(
-            f"this needs a group on braid, and this one is on {backend.name()}; make it with "
-            'init_process_group("braid"), or start the script with `braid run`'
-        )
-    return backend
+    return bool(backend_of(group).is_on_several_hosts)

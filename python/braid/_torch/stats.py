@@ -23,8 +23,8 @@ def stats() -> list[dict[str, Any]]:
     Returns:
         One dict per group. ``group`` is its name, ``rank`` this rank, ``ranks`` the number of ranks.
 
-        ``operations`` is a list with one dict per collective and algorithm: ``collective``, ``family`` (the
-        algorithm), ``calls``, ``bytes``, ``min_bytes``, ``max_bytes`` and ``seconds`` (the sum). For the time of
+        ``operations`` is a list with one dict per collective and algorithm: ``collective``, ``algorithm``,
+        ``calls``, ``bytes``, ``min_bytes``, ``max_bytes`` and ``seconds`` (the sum). For the time of
         one operation it has the percentiles ``p50_s``, ``p95_s``, ``p99_s`` (each right within 6 %) and ``max_s``.
         Messages are ``send`` and ``recv``.
 
@@ -33,13 +33,24 @@ def stats() -> list[dict[str, Any]]:
         ``notices`` is the number of lines written about waits. ``longest_wait_s`` is the longest wait of all that
         lasted a second.
 
+        ``copied_down_bytes`` and ``copied_up_bytes`` count what torch's operations have copied from accelerators
+        to the host, and back.
+
         A parameter service has a dict with these keys, too, without operations. Its ``parameters`` are the
         counters of this member: ``versions`` (updates by shard), ``staleness`` (a histogram), ``sent_bytes``
         and ``received_bytes`` by server, ``wires``, ``homes`` (the server of each shard), ``lost_parts`` (parts
-        of pushes that died with a server), ``workers``, ``died``, ``bytes`` of memory. A strategy adds
-        ``exposed_us``, the time that training has waited.
+        of this member's pushes that died with a server), ``workers``, ``calls`` (of workers, for this server's
+        shards; not those in mapped memory), ``died`` (how many workers), ``lost_members`` (a line for each server
+        and worker that was lost: its rank and host, and the ranks for which it spoke), ``bytes`` of memory. A
+        strategy adds ``exposed_us``, the time that training has waited.
     """
-    return [*_core.stats(), *_services.rows()]
+    return [*(_with_copied(row) for row in _core.stats()), *_services.rows()]
+
+
+def _with_copied(row: dict[str, Any]) -> dict[str, Any]:
+    adapter = sys.modules.get("braid._c10d")  # without it nothing was copied
+    down, up = adapter.copied_bytes(row["group"]) if adapter else (0, 0)
+    return {**row, "copied_down_bytes": down, "copied_up_bytes": up}
 
 
 def flight_record() -> dict[str, Any]:

@@ -4,20 +4,21 @@
 The script still sees the name that it asked for; see names.py.
 """
 
+import difflib
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from braid._notices import tell
-from braid._torch import names, same_strategy
+from braid import _settings
+from braid._torch import devices, names, same_strategy, start_line
 from braid._torch.backend_name import BACKEND_NAME
 
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 NO_NAME = "none"  # in BRAID_TAKEOVER it stands for calls without a backend name
 _MARK = "_braid_takeover"
-_OURS = ("cpu", "cuda")  # the devices of the plain name "braid"
 
 
 def parse_names(text: str) -> frozenset[str]:
@@ -40,7 +41,7 @@ def translate(backend: str | None, taken: frozenset[str]) -> str | None:
     if not any(name in taken for _, name in parts):
         return backend
     parts = [[device, BACKEND_NAME if name in taken else name] for device, name in parts]
-    if all(name == BACKEND_NAME and device in _OURS for device, name in parts):
+    if all(name == BACKEND_NAME and device in devices.offered() for device, name in parts):
         return BACKEND_NAME
     return ",".join(f"{device}:{name}" for device, name in parts)
 
@@ -81,8 +82,12 @@ def _wrap_init(original: Callable[..., Any], taken: frozenset[str]) -> Callable[
 
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        devices.offer()
         call = signature.bind(*args, **kwargs)
         asked = call.arguments.get("backend")
+        _settings.refuse_wrong_values()
+        check_name(asked)
+        check_launcher(call.arguments)
         given = translate(asked, taken)
         if given == asked:
             result = original(*args, **kwargs)
@@ -94,10 +99,9 @@ def _wrap_init(original: Callable[..., Any], taken: frozenset[str]) -> Callable[
             call.arguments.pop("rank", None)
             call.arguments.pop("world_size", None)
         name = _shown(asked)
-        with names.asking(name):
+        with names.asking(name), start_line.taking_over(None if name == BACKEND_NAME else asked):
             result = original(*call.args, **call.kwargs)
         names.remember(_default_group(), name, is_default=True)
-        _announce(asked)
         return result
 
     setattr(init_process_group, _MARK, True)
@@ -136,9 +140,21 @@ def _default_group() -> Any:
     return dist.group.WORLD
 
 
-def _announce(asked: str | None) -> None:
+def check_name(asked: Any) -> None:
+    """Raise ValueError where a script asks for a backend that torch does not know, named almost like braid."""
     import torch.distributed as dist
 
-    if dist.get_rank() == 0:
-        name = f'"{asked}"' if asked else "the default backend"
-        tell(f"carrying {name} (taken over; unset BRAID_TAKEOVER to stop)")
+    for part in str(asked or "").lower().split(","):
+        name = part.rpartition(":")[2].strip()
+        if name and name not in dist.Backend.backend_list and difflib.get_close_matches(name, [BACKEND_NAME]):
+            raise ValueError(f'there is no backend "{name}"; did you mean "{BACKEND_NAME}"?')
+
+
+def check_launcher(arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError where init_process_group() needs the variables of a launcher, and none is set."""
+    place = arguments.get("init_method") or "env://"
+    if arguments.get("store") is not None or not str(place).startswith("env://"):
+        return
+    given = {"RANK": int(arguments.get("rank", -1)) >= 0, "WORLD_SIZE": int(arguments.get("world_size", -1)) >= 0}
+    if not any(name in os.environ for name in _LAUNCHER) and not any(given.values()) and "?" not in str(place):
+        raise ValueError(f"{', '.join(_LAUNCHER)} are not set: start the script with braid run or torchrun")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from braid._notices import tell
+from braid._settings import how_to_stop
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
@@ -35,7 +36,7 @@ class Guest:
         self.optimizer: torch.optim.Optimizer | None = None
         self.has_trained = False
         self._strategy: Any = None
-        self._is_closed = self._has_gradients_of_centre = False
+        self._is_closed = self._has_gradients_of_centre = self._has_loaded = False
         self._shown: contextlib.ExitStack | None = None
         self._probe = min(
             (each for each in module.parameters() if each.requires_grad and each.numel()), key=Tensor.numel
@@ -58,11 +59,12 @@ class Guest:
         _held.add(self.module)
         if self._is_optimizer:
             optimizer._step_supports_amp_scaling = True
+            self._strategy.outside_steps.allow(optimizer)
         if torch.distributed.get_rank() == 0:
             count = sum(each.numel() for each in self.module.parameters() if each.requires_grad)
             tell(
                 f"strategy {self._text!r}: found {type(self.module).__name__} with {count} parameters in "
-                f"DistributedDataParallel, and its {type(optimizer).__name__} (unset {VARIABLE} to stop)"
+                f"DistributedDataParallel, and its {type(optimizer).__name__} ({how_to_stop(VARIABLE)})"
             )
 
     def step(self, original: Callable[..., Any], closure: Callable[[], Any] | None) -> Any:
@@ -74,6 +76,12 @@ class Guest:
         self._show_own()
         if self._is_closed:
             raise RuntimeError(f"{VARIABLE}: the process group is destroyed, and the strategy is closed")
+        if self._has_loaded and self._is_optimizer:
+            raise RuntimeError(
+                f"{VARIABLE}: this script loads a state_dict after the first step, and trains on, but the servers "
+                "have other values: load before the first step"
+            )
+        self._has_loaded = False
         if self._is_optimizer:
             for name in ("found_inf", "grad_scale"):  # of a GradScaler
                 setattr(self._strategy, name, getattr(self.optimizer, name, None))
@@ -100,6 +108,11 @@ class Guest:
         if not is_training and has_gradients and self._shown is not None and not self._is_optimizer:
             self._has_gradients_of_centre = True
 
+    def load(self) -> None:
+        """The script loads a state_dict: until its next step the module has the loaded values, in any mode."""
+        self._show_own()
+        self._has_loaded = self._strategy is not None
+
     def save(self, state: dict[str, Any], prefix: str) -> None:
         """Put the centre's values into a state_dict of the module."""
         if self._strategy is None or self._shown is not None or not self._has_centre:
@@ -114,16 +127,19 @@ class Guest:
         if self._strategy is None or self._is_closed:
             return
         self._show_own()
+        module = self.module  # the script may have left it: it lives until the end of this call
         values: list[Tensor] = []
         try:
-            if wait and self._has_centre:
+            if self._has_loaded:
+                values = [each.clone() for each in self._tensors()]
+            elif wait and self._has_centre:
                 self._strategy.settle()
                 with self._strategy.centre():
                     values = [each.detach().clone() for each in self._tensors()]
         finally:
             self._is_closed = True
             strategy, self._strategy = self._strategy, None
-            _held.discard(self.module)
+            _held.discard(module)
             strategy.close(wait=wait and sys.exc_info()[0] is None)
         if values:
             with torch.no_grad():
@@ -137,7 +153,8 @@ class Guest:
     def _has_centre(self) -> bool:
         # Scripts evaluate and save on one rank only. Where all of a group must come, its own values have to do:
         # they are what the last step has brought.
-        return not self._is_closed and not getattr(self._strategy, "CENTRE_NEEDS_OTHERS", False)
+        is_hidden = self._is_closed or self._has_loaded
+        return not is_hidden and not getattr(self._strategy, "CENTRE_NEEDS_OTHERS", False)
 
     def _tensors(self) -> list[Tensor]:
         return [each.detach() for each in (*self.module.parameters(), *self.module.buffers())]

@@ -55,6 +55,7 @@ def install(text: str) -> None:
         guests[self.module] = Guest(text, self.module, self.process_group)
         self.module.register_forward_pre_hook(_look, prepend=True)
         self.module.register_state_dict_post_hook(_save)
+        self.module.register_load_state_dict_pre_hook(_load)
 
     @functools.wraps(joined)
     def join(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +68,6 @@ def install(text: str) -> None:
 
     DistributedDataParallel.__init__, DistributedDataParallel.join = make, join
     torch.optim.Optimizer.__init__ = begin
-    atexit.register(_finish)
 
 
 def _wrap_init(original: Callable[..., Any], text: str) -> Callable[..., Any]:
@@ -75,6 +75,10 @@ def _wrap_init(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         read(text)  # the same on all ranks, so all get the same error
+        # Python runs what was registered last first. The backend has just registered that it leaves its groups,
+        # and a strategy needs them to settle.
+        atexit.unregister(_finish)
+        atexit.register(_finish)
         return result
 
     return init_process_group
@@ -120,8 +124,8 @@ def _guest_of(optimizer: torch.optim.Optimizer) -> Guest | None:
     if not found:
         if not guests and dist.is_initialized() and dist.get_world_size() > 1:
             raise RuntimeError(
-                f"{VARIABLE} needs a module in DistributedDataParallel, and there is none: wrap the model, or "
-                f"unset {VARIABLE}"
+                f"{VARIABLE} needs a module in DistributedDataParallel, and there is none: wrap the model; or "
+                f"unset {VARIABLE}, for example if the script has a strategy of its own"
             )
         return None
     if len(found) > 1:
@@ -151,6 +155,11 @@ def _look(module: nn.Module, inputs: Any) -> None:
 def _save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
     if (guest := guests.get(module)) is not None:
         guest.save(state, prefix)
+
+
+def _load(module: nn.Module, *about: Any) -> None:
+    if (guest := guests.get(module)) is not None:
+        guest.load()
 
 
 def _hide_from_compilers() -> None:

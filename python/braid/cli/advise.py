@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from braid import _links
-from braid._advice.candidates import PHI, Candidate, candidates
+from braid._advice.assumptions import Assumptions
+from braid._advice.candidate import Candidate
+from braid._advice.candidates import candidates
 from braid._advice.choice import Advice, choose
 from braid._advice.measure import Measured, MeasureError, measure
 from braid._advice.network import Network
@@ -39,8 +41,27 @@ class _Cluster:
     source: str  # where the links are known from
 
 
+@dataclass(frozen=True)
+class _Guesses:
+    """What is assumed, and what the advice would be with half and with twice of it."""
+
+    assumed: Assumptions
+    with_half: str
+    with_twice: str
+
+    def in_words(self, chosen: str) -> str:
+        others = [
+            f"with {how} of it {name}"
+            for how, name in (("half", self.with_half), ("twice", self.with_twice))
+            if name != chosen
+        ]
+        if not others:
+            return "The advice is the same with half and with twice of what is assumed."
+        return f"The advice hangs on what is assumed: {', '.join(others)}. Measure both."
+
+
 def advise(
-    batch: Annotated[int, typer.Option(help="Samples of a step, of all workers together.")],
+    batch: Annotated[int | None, typer.Option(help="Samples of a step, of all workers together.")] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -84,6 +105,23 @@ def advise(
             help="The part of the computation that hides communication, 0 to 1: with DDP that of backward."
         ),
     ] = 0.0,
+    training_samples: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples that the whole training needs with a plain all-reduce. A short one pays more for first "
+            "steps: balanced batches and compression begin after some. Not given: a long one."
+        ),
+    ] = None,
+    stale_loss: Annotated[
+        float,
+        typer.Option(
+            help="Assumed: by which part more samples are needed for each update between a pull and its push."
+        ),
+    ] = Assumptions.stale_loss,
+    drift_loss: Annotated[
+        float,
+        typer.Option(help="Assumed: the same for each step of the drift, the column alone, after the first."),
+    ] = Assumptions.drift_loss,
     hosts: Annotated[
         str,
         typer.Option(help="Hosts with stated links, nothing is started: 3x1gbit,1x200mbit@50%.", metavar="HOSTS"),
@@ -106,7 +144,15 @@ def advise(
     try:
         if plot:
             pictures.check_path(plot)
-        cluster = _cluster(hosts, Source(lab, ranks_per_host, links, None, topology))
+        given = {
+            "--batch": batch is not None,
+            "--model, --bytes or --script": model or size or script,
+            "--sample-ms or --script": sample_ms or script,
+        }
+        if batch is None or not all(given.values()):
+            lacking = [name for name, is_there in given.items() if not is_there]
+            raise UsageError(f"say what is trained: {'; '.join(lacking)}")
+        cluster = _cluster(hosts, Source(lab, ranks_per_host, links, None, topology, "--hosts 3x1gbit,1x200mbit"))
         if cluster is None:
             return 0
         network = Network(cluster.text)
@@ -117,15 +163,27 @@ def advise(
         )
         if batch < 1:
             raise UsageError(f"--batch: expected at least 1 sample, got {batch}")
+        if batch < len(workers):
+            raise UsageError(f"--batch: {len(workers)} workers share {batch} samples; give at least one for each")
         if not 0 <= overlap <= 1:
             raise UsageError(f"--overlap: expected 0 to 1, got {overlap:g}")
-        work = Workload(batch, gradient_bytes, workers, overlap)
-        advice = choose(candidates(work, network))
+        for name, loss in (("--stale-loss", stale_loss), ("--drift-loss", drift_loss)):
+            if not 0 <= loss < 1:
+                raise UsageError(f"{name}: expected 0 or more, and less than 1, got {loss:g}")
+        if training_samples is not None and training_samples < 1:
+            raise UsageError(f"--training-samples: expected at least 1, got {training_samples}")
+        work = Workload(batch, gradient_bytes, workers, overlap, training_samples)
+        assumed = Assumptions(stale_loss, drift_loss)
+        advice = choose(candidates(work, network, assumed))
+        guesses = _Guesses(
+            assumed,
+            *(choose(candidates(work, network, assumed.times(factor))).chosen.name for factor in (0.5, 2.0)),
+        )
     except (UsageError, pictures.PlotError, MeasureError, LabError, ValueError) as error:
         raise CommandError(str(error)) from error
-    _show(advice, work, cluster, measured)
+    _show(advice, work, cluster, measured, guesses)
     if json:
-        json.write_text(json_format.dumps(_document(advice, work, cluster, measured), indent=1) + "\n")
+        json.write_text(json_format.dumps(_document(advice, work, cluster, measured, guesses), indent=1) + "\n")
         print(f"wrote {json}")
     if plot:
         from braid._advice.picture import draw
@@ -159,8 +217,6 @@ def _measured(script: str, script_batch: int, steps: int, sample_ms: str) -> Mea
     if not script:
         if script_batch:
             raise UsageError("--script-batch is for --script")
-        if not sample_ms:
-            raise UsageError("say how long a sample takes: --sample-ms, or --script to measure it")
         return None
     if sample_ms:
         raise UsageError("--script measures what --sample-ms states: leave one out")
@@ -186,9 +242,8 @@ def _gradient_bytes(model: str, size: str, measured: Measured | None) -> int:
         from braid._bench.ddp.buckets import gradients_of  # imports torch
 
         return sum(4 * prod(gradient.shape) for gradient in gradients_of(model, None) if not gradient.sparse)
-    if measured:
-        return measured.gradient_bytes
-    raise UsageError("say how many bytes of gradients travel: --model, --bytes or --script")
+    assert measured is not None  # advise() asks for one of the three
+    return measured.gradient_bytes
 
 
 def _workers(
@@ -228,12 +283,12 @@ def _numbers(option: str, text: str, ranks: int, *, zero: bool = False) -> list[
     return numbers
 
 
-def _show(advice: Advice, work: Workload, cluster: _Cluster, measured: Measured | None) -> None:
+def _show(advice: Advice, work: Workload, cluster: _Cluster, measured: Measured | None, guesses: _Guesses) -> None:
     console = Console(highlight=False)
     everyone, chosen = len(work.workers), advice.chosen
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("strategy")
-    for column in ("workers", "samples/s", "worth", "staleness", "presence", "computing"):
+    for column in ("workers", "samples/s", "worth", "staleness", "alone", "presence", "computing"):
         table.add_column(column, justify="right")
     rows = list(advice.ranked[:_SHOWN])
     rows += [one for one in (chosen, advice.plain) if one not in rows]
@@ -244,17 +299,22 @@ def _show(advice: Advice, work: Workload, cluster: _Cluster, measured: Measured 
             units.number(one.samples_per_s),
             units.number(one.worth),
             units.number(one.staleness, 2) if one.staleness else "",
+            units.number(one.alone, 2) if one.alone > 1 else "",
             units.number(one.participant_seconds, 3),
             units.number(one.cpu_seconds, 3),
             style="bold" if one is chosen else "",
         )
     console.print(table)
+    if work.training:
+        console.print(f"worth counts the slower first steps, in a training of {work.training} samples.")
     console.print(
-        f"worth: samples/s / (1 + {PHI} x staleness). presence, computing: seconds of workers and of processors "
-        "for 1000 samples; they stand in for energy, which nobody measured."
+        f"worth: samples/s / (1 + {guesses.assumed.stale_loss:g} x staleness + {guesses.assumed.drift_loss:g} x "
+        "(alone - 1)). Both numbers are assumed, from one small network: --stale-loss, --drift-loss; --json "
+        "has sources. alone: workers drift apart as far as in so many steps alone. presence, computing: seconds "
+        "of workers and of processors for 1000 samples; they stand in for energy, which nobody measured."
     )
     console.print(_verdict(advice, everyone))
-    console.print(_certainty(advice, cluster, measured))
+    console.print(f"{_certainty(advice, cluster, measured)} {guesses.in_words(advice.chosen.name)}")
 
 
 def _verdict(advice: Advice, everyone: int) -> str:
@@ -280,7 +340,9 @@ def _certainty(advice: Advice, cluster: _Cluster, measured: Measured | None) -> 
     return text
 
 
-def _document(advice: Advice, work: Workload, cluster: _Cluster, measured: Measured | None) -> dict[str, Any]:
+def _document(
+    advice: Advice, work: Workload, cluster: _Cluster, measured: Measured | None, guesses: _Guesses
+) -> dict[str, Any]:
     return {
         "topology": cluster.text,
         "links": cluster.source,
@@ -289,6 +351,12 @@ def _document(advice: Advice, work: Workload, cluster: _Cluster, measured: Measu
         "advice": _row(advice.chosen),
         "gain": advice.gain,
         "is_close": advice.is_close,
+        "assumed": {
+            **asdict(guesses.assumed),
+            "sources": guesses.assumed.sources(),
+            "with_half": guesses.with_half,
+            "with_twice": guesses.with_twice,
+        },
         "candidates": [_row(one) for one in advice.ranked],
     }
 

@@ -14,7 +14,7 @@ from braid._array.rendezvous import join_store
 from braid._errors import CommunicatorError
 from braid._links import stated_links
 from braid._notices import tell
-from braid.cli.errors import CommandError
+from braid.cli.errors import CommandError, check_settings
 
 _WHO = "braid aggregator"
 _LONGEST_CAUSE = 200
@@ -54,6 +54,7 @@ def aggregator(join: Store, timeout: Timeout = 60.0) -> int:
     """
     # Else torch's store tells of every wait that was in vain.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    check_settings()
     try:
         store, reach = join_store(join, timeout)
     except ValueError as error:

@@ -47,6 +47,14 @@ def collective(
     api: Annotated[
         Api, typer.Option(help="Call braid through torch.distributed, or with NumPy arrays (braid.Communicator).")
     ] = Api.torch,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where torch's tensors are: cpu, cuda (ranks may share a GPU), or NAME=MODULE:FUNCTION for a "
+            "device that the function loads.",
+            metavar="DEVICE",
+        ),
+    ] = "cpu",
     time: Annotated[float, typer.Option(help="Seconds per size, for all contestants together.")] = 1.0,
     iters: Annotated[
         int | None, typer.Option(help="Timed calls per size and contestant, instead of a time.")
@@ -105,6 +113,7 @@ def collective(
         ranks_per_host=ranks_per_host,
         round_robin=round_robin,
         servers=servers,
+        device=device,
     )
     try:
         return execute(request, Outputs(json, csv, plot, compare), ["braid", *sys.argv[1:]], explain_only=explain)

@@ -46,6 +46,7 @@ class Source:
     links: str = ""
     hosts: int | None = None  # in all, where only a file of links is looked at
     topology: Path | None = None
+    example: str = "--lab 3x1gbit,1x200mbit"  # how to say which cluster
 
     @property
     def is_links_alone(self) -> bool:
@@ -68,7 +69,7 @@ class Source:
         try:
             if self.lab:
                 return self._text_of_lab(links)
-            return self._text_of_file(links) if self.is_links_alone else _text_of_job(links)
+            return self._text_of_file(links) if self.is_links_alone else _text_of_job(links, self.example)
         except LabError as error:
             raise CommandError(f"{'--lab' if self.lab else '--links'}: {error}") from error
 
@@ -126,13 +127,13 @@ def _read(path: Path) -> str:
         raise CommandError(f"--topology: {path}: {reason}") from error
 
 
-def _text_of_job(links: str) -> str | None:
+def _text_of_job(links: str, example: str) -> str | None:
     from braid import Communicator
 
     if missing := [name for name in _JOB if name not in os.environ]:
         raise CommandError(
-            f"{', '.join(missing)} not set: start it with a launcher, as torchrun, or say which cluster "
-            "(--help lists how)"
+            f"{', '.join(missing)} not set: start it with torchrun --no-python or another launcher, or say which "
+            f"cluster, for example {example}"
         )
     if links:
         os.environ["BRAID_LINKS"] = links

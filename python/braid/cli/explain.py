@@ -20,12 +20,16 @@ from braid._bench.workload import UsageError, check_dtype, check_op, parse_sizes
 from braid._notices import tell
 from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source
 from braid.cli.errors import CommandError
+from braid.cli.explain_words import gains, legend, why
 
 SIZES = "1K,64K,1M,16M,64M"
 _SHOWN_RUNNERS_UP = 3
 _FASTER_RUNNERS_UP = (
     "A runner-up that seems faster is so by less than links vary, or at this very size only: the choice is made "
     "for the next power of two."
+)
+_ON_ONE_HOST = (
+    " On one host constants decide, not these times: they are measured, and sums must not differ between runs."
 )
 
 
@@ -69,7 +73,7 @@ def explain(
     op: Annotated[str, typer.Option(help="Of a reduction: sum, avg, product, min, max, band, bor, bxor.")] = "sum",
     root: Annotated[int, typer.Option(help="Of broadcast, reduce, gather and scatter.")] = 0,
     algorithm: Annotated[
-        str, typer.Option(help="Force a family, as BRAID_ALGORITHM does: ring, all_reduce=direct.")
+        str, typer.Option(help="Force an algorithm, as BRAID_ALGORITHM does: ring, all_reduce=direct.")
     ] = "",
     codec: Annotated[
         str,
@@ -111,11 +115,19 @@ def explain(
         as_one = tuner.explain(collective, joined.dtype, op, root, joined.bytes, codec) if joined else None
     except ValueError as error:
         raise CommandError(str(error)) from error
-    _show(items, answers, _title(f"{collective} by {codec}" if codec else collective, text, model))
+    title = _title(f"{collective} by {codec}" if codec else collective, text, model)
+    _show(items, answers, title, len(set(_hosts_of(text))) == 1)
+    if answers:
+        largest = max(range(len(items)), key=lambda index: items[index].bytes)
+        size, dtype_there = items[largest].bytes, items[largest].dtype
+        notes = [*legend(answers), why(size, answers[largest])]
+        if not codec and not algorithm:
+            notes += gains(text, collective, dtype_there, op, size, answers[largest])
+        print("\n".join(notes))
     if joined and as_one:
         owned = f", shares {shares_text(as_one['shares'])}" if as_one["shares"] else ""
         time = seconds_text(as_one["predicted_s"])
-        print(f"as one vector of {units.size(joined.bytes)}: {time} by {as_one['family']}{owned}")
+        print(f"as one vector of {units.size(joined.bytes)}: {time} by {as_one['algorithm']}{owned}")
     if json:
         asked = {
             "collective": collective,
@@ -175,24 +187,27 @@ def _tuner(text: str, algorithm: str) -> _core.Tuner:
         raise CommandError(f"{option}: {words.removeprefix('BRAID_ALGORITHM: ')}") from error
 
 
+def _hosts_of(text: str) -> list[str]:
+    return text.partition("\n")[0].removeprefix("topology hosts=").split(",")
+
+
 def _title(collective: str, text: str, model: str) -> str:
-    hosts = text.partition("\n")[0].removeprefix("topology hosts=").split(",")
-    ranks, machines = len(hosts), len(set(hosts))
+    ranks, machines = len(_hosts_of(text)), len(set(_hosts_of(text)))
     place = f"{ranks} rank{'s' * (ranks > 1)} on {machines} host{'s' * (machines > 1)}"
     return f"{collective} of {model}'s gradients, {place}" if model else f"{collective}, {place}"
 
 
-def _show(items: Sequence[Item], answers: Sequence[dict[str, Any]], title: str) -> None:
+def _show(items: Sequence[Item], answers: Sequence[dict[str, Any]], title: str, is_one_host: bool) -> None:
     console = Console(highlight=False)
     is_model = any(item.gradients for item in items)
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("bucket" if is_model else "size", "family", "predicted", "segments", "chunk"):
-        is_text = column == "family"  # and may be the shares, too, which are many perhaps
+    for column in ("bucket" if is_model else "size", "algorithm", "predicted", "segments", "chunk"):
+        is_text = column == "algorithm"  # and may be the shares, too, which are many perhaps
         table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, min_width=8)
     for number, (item, answer) in enumerate(zip(items, answers, strict=True), 1):
         table.add_row(
             f"{number}: {units.size(item.bytes)}" if is_model else units.size(item.bytes),
-            answer["family"],
+            answer["algorithm"],
             seconds_text(answer["predicted_s"]),
             str(answer["segments"]),
             units.size(answer["chunk_bytes"]) if answer["chunk_bytes"] else "",
@@ -200,11 +215,11 @@ def _show(items: Sequence[Item], answers: Sequence[dict[str, Any]], title: str) 
         if answer["shares"]:
             table.add_row("", f"shares {shares_text(answer['shares'])}")
         for one in answer["runners_up"][:_SHOWN_RUNNERS_UP]:
-            table.add_row("", f"  {one['family']}", seconds_text(one["predicted_s"]), style="dim")
+            table.add_row("", f"  {one['algorithm']}", seconds_text(one["predicted_s"]), style="dim")
         table.add_section()
     console.print(table)
     if any(one["predicted_s"] < answer["predicted_s"] for answer in answers for one in answer["runners_up"]):
-        console.print(_FASTER_RUNNERS_UP)
+        console.print(_FASTER_RUNNERS_UP + (_ON_ONE_HOST if is_one_host else ""))
     if is_model:
         size, seconds = sum(item.bytes for item in items), sum(answer["predicted_s"] for answer in answers)
         console.print(f"{len(items)} buckets, {units.size(size)}: {seconds_text(seconds)} one after the other")

@@ -13,7 +13,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from braid import _core, _machine
-from braid._torch.adapter import AdapterError, Compiler, PackageFiles, TorchInstall, adapter_place, find_adapter
+from braid._torch import paths
+from braid._torch.adapter import (
+    AdapterError,
+    Compiler,
+    PackageFiles,
+    TorchInstall,
+    adapter_place,
+    find_adapter,
+    load_adapter,
+)
+
+_ARRAYS = "arrays on a GPU"
+_WIDE = 1000  # columns in a file or a pipe, where a path must not be cut
 
 
 def info(
@@ -30,11 +42,13 @@ def info(
 def collect() -> dict[str, Any]:
     """Gather what ``braid info --json`` prints."""
     instruction_set = getattr(_core, "reduce_instruction_set", None)
+    torch = _torch()
     return {
         "version": _core.version,
         "build": {"type": _core.build_type, "compiler": _core.compiler},
         "instruction_set": instruction_set() if instruction_set else None,
-        "torch": _torch(),
+        "torch": torch,
+        "devices": [dataclasses.asdict(path) for path in _devices(torch)],
         "python": platform.python_version(),
         "machine": {
             "cpu": _machine.cpu_model(),
@@ -63,6 +77,30 @@ def _torch() -> dict[str, Any]:
     return facts
 
 
+def _devices(torch: dict[str, Any]) -> list[paths.DevicePath]:
+    """Return the way of each accelerator's tensors, and of arrays on a GPU."""
+    return [*_tensors(torch), _arrays()]
+
+
+def _tensors(torch: dict[str, Any]) -> list[paths.DevicePath]:
+    if "problem" in torch:
+        return []
+    try:
+        return paths.device_paths(load_adapter() if torch["adapter_built"] else None)
+    except (ImportError, OSError, AdapterError) as error:
+        return [paths.DevicePath("cuda", paths.NONE, f"torch does not load: {error}")]
+
+
+def _arrays() -> paths.DevicePath:
+    try:
+        count = _core.cuda_devices()
+    except RuntimeError as error:
+        return paths.DevicePath(_ARRAYS, paths.NONE, str(error))
+    return paths.DevicePath(
+        _ARRAYS, paths.HOST, f"{count} CUDA devices; a call of braid.Communicator returns when its copies are done"
+    )
+
+
 def _print(facts: dict[str, Any]) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -80,10 +118,15 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row("sums run on", facts["instruction_set"])
     available = f", {memory['available'] / 2**30:.1f} GiB available" if "available" in memory else ""
     table.add_row("memory", f"{memory['total'] / 2**30:.1f} GiB{available}")
+    for row in facts["devices"]:
+        color = "yellow" if row["path"] == paths.NONE else "green"
+        name = row["device"] if row["device"] == _ARRAYS else f"{row['device']} tensors"
+        table.add_row(name, f"[{color}]{row['path']}[/]: {escape(row['why'])}")
     for capability in facts["capabilities"]:
         mark = "[green]yes[/]" if capability["available"] else "[yellow]no[/]"
         table.add_row(capability["name"], f"{mark}: {escape(capability['detail'])}")
-    Console(highlight=False).print(table)
+    is_read_by_people = Console().is_terminal
+    Console(highlight=False, width=None if is_read_by_people else _WIDE).print(table)
 
 
 def _adapter_line(torch: dict[str, Any]) -> str:

@@ -2,6 +2,9 @@
 """``braid lab``: a job on a cluster of unequal hosts that are emulated on this machine."""
 
 import contextlib
+import os
+import shlex
+import shutil
 import signal
 import threading
 import time
@@ -12,16 +15,23 @@ from typing import Annotated
 
 import typer
 
+from braid import _settings
 from braid._notices import tell
-from braid.cli.errors import CommandError
+from braid._torch.adapter import ensure_adapter
+from braid.cli.errors import CommandError, check_settings_of_ranks
 from braid.cli.lab_options import RanksPerHost, RoundRobin
+from braid.cli.ranks_watch import how_it_ended
+from braid.cli.run import takeover_names
 from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host, parse_rate
 
 CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+_MOST_NAMED = 8
 
 
 def lab(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="What every rank runs.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND [ARGS]...", help="What every rank runs.")
+    ] = None,
     hosts: Annotated[
         str,
         typer.Option(
@@ -39,12 +49,28 @@ def lab(
             "9 h2 mend, 10 h3 kill. May be given often.",
         ),
     ] = None,
+    takeover: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Backends in whose place braid is used, as in `braid run`: gloo,nccl,mpi,none; none is "
+            "for calls without a name. Default: what BRAID_TAKEOVER says; else none.",
+        ),
+    ] = "",
 ) -> int:
     """Run a command on every rank of an emulated cluster; end with the exit code of the first that failed.
 
     Hosts are Linux network namespaces (root is needed) joined by a switch, their cards shaped. Ranks find each
     other through RANK, WORLD_SIZE, MASTER_ADDR and so on, as under torchrun. Nothing is left behind.
     """
+    command = _checked_command(command or [], hosts)
+    taken = takeover_names(takeover)
+    check_settings_of_ranks()
+    if taken:
+        ensure_adapter()  # once, here, rather than by all ranks
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+        os.environ["BRAID_TAKEOVER"] = ",".join(taken)
+        os.environ[_settings.STARTED_BY] = "braid lab"
     try:
         specs = parse_hosts(hosts)
         counts = parse_ranks_per_host(ranks_per_host, len(specs))
@@ -53,13 +79,21 @@ def lab(
             places = environments(cluster, counts, round_robin)
             with Job(places, command) as job, _happening(cluster, events):
                 codes = job.wait()
+                failures = job.failures()
     except LabError as error:
         raise CommandError(str(error)) from error
-    for rank, code in enumerate(codes):
-        if code:
-            how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-            tell(f"rank {rank} on {places[rank][0].name} {how}")
-    return next((code if code > 0 else 128 - code for code in codes if code), 0)
+    for rank in failures:
+        tell(f"rank {rank} on {places[rank][0].name} {how_it_ended(codes[rank])}")
+    first = codes[failures[0]] if failures else 0
+    return first if first >= 0 else 128 - first
+
+
+def _checked_command(command: list[str], hosts: str) -> list[str]:
+    if not command:
+        raise CommandError(f"which command? Write, for example, braid lab --hosts {hosts} -- python train.py")
+    if command[0].endswith(".py") and shutil.which(command[0]) is None:
+        raise CommandError(f"{command[0]} is no program; did you mean `-- python {shlex.join(command)}`?")
+    return command
 
 
 @dataclass(frozen=True)
@@ -77,11 +111,20 @@ def _parse_event(text: str, hosts: int) -> Event:
     words = text.split()
     try:
         at_s, number = float(words[0]), int(words[1].removeprefix("h"))
-        if not 0 <= at_s < float("inf") or not 0 <= number < hosts:
-            raise LabError(f"--at {text!r}: there is no such time or host")
+        if not 0 <= at_s < float("inf"):
+            raise LabError(f"--at {text!r}: expected seconds from 0, got {words[0]}")
+        if not 0 <= number < hosts:
+            raise LabError(f"--at {text!r}: there is no host h{number}; {_names(hosts)}")
         return Event(at_s, number, " ".join(words[1:]), _action(number, words[2], words[3:]))
     except (ValueError, IndexError):
         raise LabError(f"--at {text!r}: {expected}") from None
+
+
+def _names(hosts: int) -> str:
+    if hosts == 1:
+        return "there is h0"
+    names = [f"h{number}" for number in range(hosts)]
+    return f"there are {', '.join(names)}" if hosts <= _MOST_NAMED else f"there are h0 to {names[-1]}"
 
 
 def _action(number: int, verb: str, values: list[str]) -> Callable[[Lab], None]:

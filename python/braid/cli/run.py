@@ -2,10 +2,12 @@
 """``braid run``: torchrun, with the backends that the script asks for carried by braid."""
 
 import contextlib
+import difflib
+import errno
 import importlib.util
 import os
 import shutil
-import signal
+import socket
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
@@ -13,15 +15,21 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from braid import _settings
 from braid._notices import tell
 from braid._torch.adapter import ensure_adapter
+from braid._torch.backend_name import BACKEND_NAME
 from braid.cli.cluster import checked_links
-from braid.cli.errors import CommandError
+from braid.cli.errors import CommandError, check_settings_of_ranks
 from braid.cli.own_servers import AGGREGATORS, PARAMETER_SERVERS, Kind, OwnServers, settle_store, tell_ranks
+from braid.cli.ranks_watch import RanksWatch, in_order, words
 from braid.compression import CompressionPolicy
 
 TAKEOVER = "gloo,nccl,mpi,none"
-_KNOWN = ("gloo", "nccl", "mpi", "ucc", "xccl", "none")
+
+_WHICH_SCRIPT = "which script? Write, for example, braid run --nproc 2 train.py"
+_OWN_OPTIONS = ("--takeover", "--compression", "--strategy")  # scripts may well have others of these names
+_COUNTED = ("auto", "cpu", "gpu")  # torch counts these for --nproc
 
 # All arguments go to torchrun's own parser; typer must not look at them, least of all at those of the script.
 CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
@@ -40,10 +48,10 @@ def run(
 ) -> int:
     """Start a script on several ranks, as torchrun does, on braid instead of the backend it names."""
     options = _parse(arguments or [])
-    taken = _takeover_names(options.takeover)
+    taken = takeover_names(options.takeover)
     compression = _checked_compression(options.compression)
     strategy = _checked_strategy(options.strategy)
-    ranks, nodes = _rank_count(options), _node_count(options)
+    ranks, (fewest_nodes, nodes) = _rank_count(options), _node_counts(options)
     _check_script(options)
     if options.links:
         os.environ["BRAID_LINKS"] = checked_links(options.links)
@@ -51,6 +59,7 @@ def run(
         os.environ["BRAID_COMPRESSION"] = compression
     if strategy:
         os.environ["BRAID_STRATEGY"] = strategy
+    check_settings_of_ranks()
     if options.servers and not options.aggregators and os.environ.get(AGGREGATORS.variable):
         # As jobs did when --servers meant aggregators.
         tell(
@@ -66,6 +75,7 @@ def run(
 
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     os.environ["BRAID_TAKEOVER"] = ",".join(taken)
+    os.environ[_settings.STARTED_BY] = "braid run"
     if ranks > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's choice, without its eight lines about it
     if taken:
@@ -74,7 +84,7 @@ def run(
     with contextlib.ExitStack() as own:
         for each in wanted:
             own.enter_context(OwnServers(*each))
-        return _launch(options)
+        return _launch(options, _waiting(options, fewest_nodes))
 
 
 def _parse(arguments: list[str]) -> Namespace:
@@ -142,18 +152,33 @@ def _parse(arguments: list[str]) -> Namespace:
     )
 
     def error(message: str) -> NoReturn:
-        raise CommandError("which script?" if "training_script" in message else message)
+        raise CommandError(_WHICH_SCRIPT if "training_script" in message else f"{message}{nearest(message)}")
+
+    def nearest(message: str) -> str:
+        unknown = "unrecognized arguments: "
+        if not message.startswith(unknown):
+            return ""
+        option = message.removeprefix(unknown).split(" ")[0].partition("=")[0]
+        near = difflib.get_close_matches(option, parser._option_string_actions, 1)
+        return f"; did you mean {near[0]}?" if near else "; see braid run --help"
 
     parser.error = error  # type: ignore[method-assign]
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for argument in options.training_script_args:
+        if (name := argument.partition("=")[0]) in _OWN_OPTIONS:
+            tell(
+                f"{name} stands behind the script, so the script gets it; braid's options stand before the script"
+            )
+    return options
 
 
-def _takeover_names(text: str) -> list[str]:
+def takeover_names(text: str) -> list[str]:
+    """Return the backends that --takeover lists; CommandError for a name that no backend has."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in _KNOWN:
-            raise CommandError(f"--takeover: unknown backend {name!r}, expected some of {','.join(_KNOWN)}")
-    return list(dict.fromkeys(names))
+        if name not in _settings.KNOWN_BACKENDS:
+            raise CommandError(f"--takeover: {_settings.unknown_backend(name)}")
+    return [name for name in dict.fromkeys(names) if name != BACKEND_NAME]
 
 
 def _checked_compression(text: str) -> str:
@@ -181,13 +206,16 @@ def _rank_count(options: Namespace) -> int:
     try:
         count = int(determine_local_world_size(options.nproc_per_node))
     except ValueError as error:
-        raise CommandError(f"--nproc: {error}") from error
+        text = str(options.nproc_per_node)
+        is_unknown = str(error).startswith("Unsupported")
+        what = f"expected a whole number, got {text!r}; or one of {', '.join(_COUNTED)}" if is_unknown else error
+        raise CommandError(f"--nproc: {what}") from error
     if count < 1:
         raise CommandError(f"--nproc: expected at least 1, got {count}")
     return count
 
 
-def _node_count(options: Namespace) -> int:
+def _node_counts(options: Namespace) -> tuple[int, int]:
     from torch.distributed.run import parse_min_max_nnodes
 
     try:
@@ -196,7 +224,7 @@ def _node_count(options: Namespace) -> int:
         raise CommandError(f"--nnodes: {error}") from error
     if not 0 < low <= high:
         raise CommandError(f"--nnodes: expected at least 1, got {options.nnodes}")
-    return int(high)
+    return int(low), int(high)
 
 
 def _check_script(options: Namespace) -> None:
@@ -224,19 +252,47 @@ def _list(taken: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _launch(options: Namespace) -> int:
+def _waiting(options: Namespace, nodes: int) -> str:
+    """Return the line for a wait for other nodes; "" for a job that needs one node only."""
+    if nodes < 2:
+        return ""
+    where = options.rdzv_endpoint or f"{options.master_addr}:{options.master_port or 29500}"
+    host = where.rpartition(":")[0].strip("[]")
+    if host and not _is_known(host):
+        return f"waiting for the other nodes, but this machine knows no address of {host!r}"
+    if nodes == 2:
+        return f"waiting for 1 more of 2 nodes at {where}; is it started, is the port open?"
+    return f"waiting for more of {nodes} nodes at {where}; are they started, is the port open?"
+
+
+def _is_known(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
+
+
+def _launch(options: Namespace, waiting: str) -> int:
+    from torch.distributed import DistNetworkError
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import run as torchrun
 
+    notice = _settings.value_of("BRAID_STALL_NOTICE") or _settings.SETTINGS["BRAID_STALL_NOTICE"].default
+    watch = RanksWatch(waiting, float(notice))
     try:
-        torchrun(options)
+        with watch:
+            torchrun(options)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        code = int(failure.exitcode)
-        how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-        tell(f"rank {rank} (process {failure.pid}) {how}")
+        ranks = in_order(error.failures, watch.ended)
+        tell(words(error.failures, ranks))
+        code = int(error.failures[ranks[0]].exitcode)
         return code if code > 0 else 128 - code
     except SignalException as error:
         return 128 + int(error.sigval)
+    except DistNetworkError as error:
+        if os.strerror(errno.EADDRINUSE).lower() not in str(error):
+            raise
+        where = f"port {options.master_port} is in use at {options.master_addr}"
+        raise CommandError(f"{where}: give another --master-port", 1) from None
     return 0

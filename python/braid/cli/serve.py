@@ -19,7 +19,7 @@ from braid._array.rendezvous.stores import KeyValueStore
 from braid._array.servers.duty import ParameterServer
 from braid._errors import CommunicatorError
 from braid._notices import tell
-from braid.cli.errors import CommandError
+from braid.cli.errors import CommandError, check_settings
 
 _WHO = "braid serve"
 _PAUSE_S = 0.05
@@ -67,6 +67,7 @@ def serve(
     That is done when every worker has made its next step. A second Ctrl-C ends it at once.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    check_settings()
     limit = memory_of(memory)
     try:
         store, reach = join_store(rendezvous, timeout, _AWAY_S)
@@ -97,6 +98,8 @@ def memory_of(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found or (nbytes := int(float(found[1]) * _UNITS[found[2].upper()])) <= 0:
         raise CommandError(f"--memory: {text!r} is no size; give one such as 8G or 500M")
+    if nbytes > (total := _machine.memory_bytes()["total"]):
+        raise CommandError(f"--memory: {text} is more than the {total / _UNITS['G']:.1f}G of this machine")
     return nbytes
 
 

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from braid._links import LinksFile
+from braid._links import SUFFIX, LinksFile
+from braid._settings import value_of
 from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source, load_links
 
 _BAR = 30
@@ -71,19 +72,24 @@ def topo(
         if text:
             print(found, end="")
         else:
-            show(Cluster.parse(found))
+            show(Cluster.parse(found), is_measured=not links and not value_of("BRAID_LINKS").endswith(SUFFIX))
     return 0
 
 
-def show(cluster: Cluster) -> None:
-    """Print a table, with a bar for every rate."""
+def show(cluster: Cluster, *, is_measured: bool = True) -> None:
+    """Print a table, with a bar for every rate. Of two measured hosts, say what limits the rates."""
     console = Console(highlight=False)
     if len(cluster.ranks) == 1:
-        console.print(f"one host with {cluster.ranks[0]} ranks: no link is between hosts")
+        ranks = "1 rank" if cluster.ranks[0] == 1 else f"{cluster.ranks[0]} ranks"
+        console.print(f"one host with {ranks}: no link is between hosts")
         return
     title = f"{sum(cluster.ranks)} ranks on {len(cluster.ranks)} hosts, {cluster.latency_us:.0f} us apart"
     rows = [[str(host), str(ranks)] for host, ranks in enumerate(cluster.ranks)]
     console.print(_table(title, ["host", "ranks"], rows, cluster.cards))
+    if len(cluster.ranks) == 2 and is_measured:
+        console.print(
+            "each rate is limited by the other host: between two hosts only the slower card of a direction shows"
+        )
     if cluster.burst_bytes:
         console.print(f"after a pause cards pass {cluster.burst_bytes:.0f} bytes at once, or more")
     if cluster.work:

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from braid._notices import tell
+from braid._settings import how_to_stop
 from braid.compression.policy import CompressionPolicy
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def _before_first_call(model: Any, inputs: Any) -> None:
     if policy.is_exact or model._comm_hooks or model._use_python_reducer or model.process_group.size() == 1:
         return
     from braid.compression.hook import auto
+    from braid.compression.operations import is_on_one_host
     from braid.compression.state import AutoState
 
     try:
@@ -124,7 +126,10 @@ def _before_first_call(model: Any, inputs: Any) -> None:
     # DDP pickles the hooks in this list. Whoever loads the script's pickle may not have braid.
     model._comm_hooks.pop()
     _states[model], _relays[model] = state, relay
-    _announce(model.process_group, f"gradients may be compressed: {_text} (unset {VARIABLE} to stop)")
+    if is_on_one_host(model.process_group):
+        _announce(model.process_group, f"compression {_text!r}: nothing to compress on one host, all stays exact")
+        return
+    _announce(model.process_group, f"gradients may be compressed: {_text} ({how_to_stop(VARIABLE)})")
 
 
 def _hide_from_compilers() -> None:

@@ -30,9 +30,10 @@ from braid.compression.operations import (
     together,
 )
 from braid.compression.parameters import Parameters
-from braid.compression.plans import Plans, Row
+from braid.compression.plans import Plans
 from braid.compression.policy import CompressionPolicy
 from braid.compression.prediction import Decision, decide_on_one_host
+from braid.compression.report import Report
 from braid.compression.rule import Rule
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class DGCState:
         """The codec of the current step."""
         return self.stages[min(self.steps // self.steps_per_stage, len(self.stages) - 1)]
 
-    def report(self) -> list[Row]:
+    def report(self) -> Report:
         """Return for every parameter seen so far its codec in the last stage, and the reason."""
         return self._plans.rows()
 

@@ -6,7 +6,7 @@ all ranks are fewer bytes than dW. Every rank gathers them and multiplies. The r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch.distributed as dist
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from braid.compression.factor_cost import FactorCost
 from braid.compression.factor_layer import CopiedForward, FactorLayer
+from braid.compression.report import table
 
 _LEAST_ELEMENTS = 1 << 16  # below it one more operation costs more than it saves
 
@@ -25,6 +26,14 @@ class FactorRow:
     parameter: str
     as_factors: int
     as_matrix: int
+
+
+class FactorReport(list[FactorRow]):
+    """Rows, one per layer. ``print()`` shows a table."""
+
+    def __str__(self) -> str:
+        """Return the table."""
+        return table([("weight", "sent as factors", "as a matrix"), *map(astuple, self)], range(1, 3))
 
 
 class SufficientFactors:
@@ -40,9 +49,10 @@ class SufficientFactors:
         """The names of the weights that are not in DDP's buckets."""
         return list(self._layers)
 
-    def report(self) -> list[FactorRow]:
+    def report(self) -> FactorReport:
         """Return how often each weight's gradient was sent as factors, and how often as a matrix."""
-        return [FactorRow(name, layer.as_factors, layer.as_matrix) for name, layer in self._layers.items()]
+        rows = (FactorRow(name, layer.as_factors, layer.as_matrix) for name, layer in self._layers.items())
+        return FactorReport(rows)
 
 
 def sufficient_factors(

@@ -11,30 +11,7 @@ from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
 from braid.compression.parameters import Parameters
 from braid.compression.prediction import Decision
-
-
-@dataclass(frozen=True)
-class Row:
-    """One parameter: the codec of its gradient, and the reason.
-
-    Attributes:
-        parameter: its name.
-        codec: "exact" or a codec.
-        reason: the rule, the property of the parameter, or the prediction that decided.
-        exact_bytes: bytes of its gradient.
-        sent_bytes: bytes of its gradient in one encoded message, approximately.
-        gain_s: predicted time saved in a step; 0 where no prediction was asked for.
-        is_predicted: the codec was picked by "auto".
-    """
-
-    parameter: str
-    codec: str
-    reason: str
-    exact_bytes: int
-    sent_bytes: int
-    gain_s: float
-    is_predicted: bool = False
-
+from braid.compression.report import Report, Row
 
 # Takes pieces and their parameter kinds; returns one decision per piece. All ranks must decide alike.
 Decide = Callable[[list[Piece], list[str]], list[Decision]]
@@ -72,6 +49,8 @@ class Plans:
             decisions = [Decision(codecs.EXACT, obstacle)] * len(pieces)
         else:
             decisions = decide(pieces, [self._parameters.kinds[piece.name] for piece in pieces])
+            if bucket.buffer().device.type != "cpu":
+                decisions = [_on_a_device(decision) for decision in decisions]
         self._rows.update(
             {piece.name: _row_of(piece, made) for piece, made in zip(pieces, decisions, strict=True)}
         )
@@ -90,18 +69,23 @@ class Plans:
         """Drop all plans: every bucket is decided anew."""
         self._by_index.clear()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> Report:
         """Return the decision for every parameter seen so far."""
-        return list(self._rows.values())
+        return Report(self._rows.values())
 
     def _obstacle(self, buffer: Tensor) -> str:
         if dist.get_world_size(self._group) == 1:
             return "one rank"
         if not codecs.is_encodable(buffer.dtype):
             return f"gradients are {str(buffer.dtype).removeprefix('torch.')}"
-        if buffer.device.type != "cpu":
-            return f"gradients are on {buffer.device.type}"
         return ""
+
+
+def _on_a_device(decision: Decision) -> Decision:
+    """Return what becomes of a decision for gradients on an accelerator: the low-rank arithmetic is the host's."""
+    if codecs.low_rank(decision.codec):
+        return Decision(codecs.EXACT, f"{decision.codec} takes gradients on the CPU")
+    return decision
 
 
 def _row_of(piece: Piece, made: Decision) -> Row:

@@ -2,7 +2,7 @@
 """Decides by predicted times which parameters of a bucket get a codec."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from braid.compression import codecs, low_rank
 from braid.compression.layout import Part, Piece, parts_of
@@ -31,8 +31,8 @@ def decide(
     policy: CompressionPolicy,
     pieces: Sequence[Piece],
     kinds: Sequence[str],
-    predict: Predict,
-    agree: Callable[[int], int],
+    predict: Predict | None,
+    agree: Callable[[int], int] | None,
 ) -> list[Decision]:
     """Decide for the parameters of one bucket. All ranks decide alike.
 
@@ -40,7 +40,7 @@ def decide(
         policy: the compression that is allowed.
         pieces: the parameters.
         kinds: the kind of each parameter, from parameter_kinds.kind_of().
-        predict: returns the seconds of an operation.
+        predict: returns the seconds of an operation. None if nothing asks for "auto": gains are 0 then.
         agree: gives all ranks the choice of the same rank. Ranks may predict differently, because links are
             measured anew from time to time.
     """
@@ -48,11 +48,33 @@ def decide(
     decisions = [Decision(wish.codec, wish.reason) for wish in wishes]
     open_ones = [k for k, wish in enumerate(wishes) if wish.codec == codecs.AUTO]
     if open_ones:
+        assert predict is not None
+        assert agree is not None
         exact = [piece for piece, wish in zip(pieces, wishes, strict=True) if wish.codec == codecs.EXACT]
         found = _best(policy, [pieces[k] for k in open_ones], exact, predict, agree)
         for k, decision in zip(open_ones, found, strict=True):
             decisions[k] = decision
-    return decisions
+        return decisions
+    return decisions if predict is None else _with_gains(pieces, decisions, predict)
+
+
+def _with_gains(pieces: Sequence[Piece], decisions: list[Decision], predict: Predict) -> list[Decision]:
+    """Add the predicted gain of codecs that the policy names, for the report. They are used in any case.
+
+    PowerSGD has none here: to predict its arithmetic, ranks would have to ask each other.
+    """
+    if any(codecs.low_rank(made.codec) for made in decisions):
+        return decisions
+    coded = sum(one.elements for one, made in zip(pieces, decisions, strict=True) if made.codec != codecs.EXACT)
+    if not coded:
+        return decisions
+    in_order = sorted(zip(pieces, decisions, strict=True), key=lambda both: both[0].offset)
+    parts = parts_of([piece for piece, _ in in_order], [made.codec for _, made in in_order])
+    gain_s = predict(sum(piece.elements for piece in pieces), None) - time_s([(parts, predict)])
+    return [
+        replace(made, gain_s=gain_s * piece.elements / coded) if made.codec != codecs.EXACT else made
+        for piece, made in zip(pieces, decisions, strict=True)
+    ]
 
 
 def decide_without_auto(

@@ -27,7 +27,7 @@ from braid.compression.operations import (
     together,
 )
 from braid.compression.parameters import Parameters
-from braid.compression.plans import Plans, Row
+from braid.compression.plans import Plans
 from braid.compression.policy import CompressionPolicy
 from braid.compression.power_sgd_rounds import PowerSGDRound
 from braid.compression.prediction import (
@@ -38,6 +38,7 @@ from braid.compression.prediction import (
     decide_without_auto,
     time_s,
 )
+from braid.compression.report import Report
 from braid.compression.trial import Trial
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class AutoState:
         self._trial = self._new_trial(self._trial.finding)
         self._rounds = []
 
-    def report(self) -> list[Row]:
+    def report(self) -> Report:
         """Return for every parameter seen so far its codec, the reason, and the time that it saves in a step."""
         return self._plans_in_use.rows()
 

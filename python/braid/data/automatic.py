@@ -3,6 +3,10 @@
 
 A DataLoader with a DistributedSampler gets balanced batches while a DistributedDataParallel trains: from the first
 `iter(loader)` with gradients enabled and the model in training mode. Evaluation stays as it is.
+
+A DataLoader of accelerate, which Hugging Face's Trainer uses, is not balanced, and that is said before its first
+batch. It reads batches ahead of the training, and the Trainer some more, so nobody knows whose gradient is
+computed. For some models the Trainer also divides the loss by a count of all workers: a weight would be wrong.
 """
 
 import functools
@@ -16,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from braid._notices import tell
+from braid._settings import how_to_stop
 from braid.data.attachment import Attachment
 from braid.data.batches import Batches
 from braid.data.sampler import BalancedSampler
@@ -23,12 +28,13 @@ from braid.data.speeds import Speed
 
 VARIABLE = "BRAID_BALANCE"
 _MARK = "_braid_balance"
-_STOP = f"(unset {VARIABLE} to stop)"
+_STOP = f"({how_to_stop(VARIABLE)})"
 
 _models: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _sources: "weakref.WeakKeyDictionary[Any, _Source]" = weakref.WeakKeyDictionary()
 _now: "Follower | None" = None  # whose batch the training has
 _told: set[str] = set()
+_has_accelerate = False  # some DataLoader is of it
 
 
 def install() -> None:
@@ -49,12 +55,28 @@ def install() -> None:
 
     def index_sampler(self: Any) -> Any:
         batches = given.fget(self)
+        if type(batches).__module__.startswith("accelerate."):
+            global _has_accelerate
+            _has_accelerate = True
+            if _is_training():
+                _refuse_accelerate()
         if type(batches) is not BatchSampler or type(batches.sampler) is not DistributedSampler:
             return batches
         return _sources.setdefault(self, _Source(batches))
 
     DistributedDataParallel.__init__ = make
     DataLoader._index_sampler = property(index_sampler)
+
+
+def _is_training() -> bool:
+    return torch.is_grad_enabled() and any(model.module.training for model in _models)
+
+
+def _refuse_accelerate() -> None:
+    _announce(
+        f"{VARIABLE} leaves the batches of accelerate and of Hugging Face's Trainer as they are, because they are "
+        "read ahead of the training: unset it, or write a loop with a DistributedSampler"
+    )
 
 
 class _Source:
@@ -69,7 +91,7 @@ class _Source:
         return len(self._plain)
 
     def __iter__(self) -> Iterator[list[int]]:
-        if not torch.is_grad_enabled() or not any(model.training for model in _models) or self._is_refused:
+        if not _is_training() or self._is_refused:
             return iter(self._plain)
         if self._follower is None:
             try:
@@ -131,6 +153,9 @@ class Follower(BalancedSampler):
 
 
 def _weight() -> float:
+    if _now is None and _has_accelerate:
+        _refuse_accelerate()
+        return 1.0
     if _now is None:
         _announce(
             f"{VARIABLE} found no DataLoader with a DistributedSampler that this model trains on: batches stay as "

@@ -18,6 +18,7 @@ def watch_loaders() -> None:
 
     @functools.wraps(original)
     def tell_and_return(self: Any) -> Any:
+        _refuse_batches_as_samples(self._index_sampler)
         entered = time.perf_counter()
         try:
             data = original(self)
@@ -31,3 +32,13 @@ def watch_loaders() -> None:
 
     setattr(tell_and_return, _MARK, True)
     _BaseDataLoaderIter.__next__ = tell_and_return
+
+
+def _refuse_batches_as_samples(indices: Any) -> None:
+    """Raise ValueError if a DataLoader makes batches of what are batches already: samples would be nonsense."""
+    inner = getattr(indices, "sampler", None)
+    if inner is not indices and hasattr(inner, "_hands_out"):
+        raise ValueError(
+            "a BalancedSampler draws whole batches: give DataLoader(data, batch_sampler=sampler), without "
+            "batch_size= and sampler="
+        )

@@ -58,7 +58,12 @@ def environments(
 
 
 class Job:
-    """One command, started once per rank."""
+    """One command, started once per rank.
+
+    Attributes:
+        ranks: the processes.
+        ended: ranks in the order in which poll() found them ended.
+    """
 
     def __init__(self, places: list[tuple[Host, dict[str, str]]], command: list[str], **options: Any) -> None:
         """Start it.
@@ -71,6 +76,7 @@ class Job:
         environment = options.pop("env", None) or dict(os.environ)
         options.setdefault("stdin", subprocess.DEVNULL)
         self.ranks: list[subprocess.Popen[Any]] = []
+        self.ended: list[int] = []
         try:
             for host, own in places:
                 self.ranks.append(
@@ -82,7 +88,9 @@ class Job:
 
     def poll(self) -> list[int | None]:
         """Return the exit codes by rank: negative for signals, None for ranks that still run."""
-        return [rank.poll() for rank in self.ranks]
+        codes = [rank.poll() for rank in self.ranks]
+        self.ended += [rank for rank, code in enumerate(codes) if code is not None and rank not in self.ended]
+        return codes
 
     def wait(self, timeout_s: float | None = None) -> list[int]:
         """Wait until all ranks have ended, and return their exit codes. Ten seconds after a failure end all.
@@ -102,7 +110,13 @@ class Job:
             if failed_at is not None and now > failed_at + _GRACE_S:
                 self.close()
             time.sleep(_LOOK_S)
-        return [rank.wait() for rank in self.ranks]
+        return [code for code in codes if code is not None]
+
+    def failures(self) -> list[int]:
+        """Return the ranks that failed, the one that ended first first, without those that close() ended."""
+        codes = self.poll()
+        failed = [rank for rank in self.ended if codes[rank]]
+        return [rank for rank in failed if rank == failed[0] or codes[rank] != -signal.SIGTERM]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every rank that runs."""

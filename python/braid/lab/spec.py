@@ -9,6 +9,7 @@ from braid._rates import rate_text
 
 MOST_HOSTS = 64
 _GROUP = re.compile(r"(?:(\d+)x)?([^@]+?)(?:@(\d+)%)?", re.IGNORECASE)
+_OTHER_SEPARATOR = re.compile(r"[;|+&]|[^\s,]\s+\d")  # between groups of hosts
 
 
 class LabError(Exception):
@@ -53,6 +54,15 @@ def parse_hosts(text: str) -> list[HostSpec]:
     Raises:
         LabError: a group makes no sense, or there are more than 64 hosts.
     """
+    try:
+        return _hosts(text)
+    except LabError:
+        if not _OTHER_SEPARATOR.search(text):
+            raise
+        raise LabError(f"{text!r}: put commas between groups of hosts, as in 2x200mbit,1x50mbit") from None
+
+
+def _hosts(text: str) -> list[HostSpec]:
     hosts: list[HostSpec] = []
     for group in filter(None, (part.strip() for part in text.split(","))):
         match = _GROUP.fullmatch(group)

@@ -5,6 +5,13 @@ import braid.strategies as bs
 opt = bs.ParameterServer(model, torch.optim.SGD, lr=0.1, momentum=0.9)
 """
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    from braid._errors import needs_torch
+
+    raise needs_torch(__name__, error) from None
+
 from braid.strategies.elastic.elastic_average import ElasticAverage
 from braid.strategies.gossip.gossip import Gossip
 from braid.strategies.hybrid.hybrid import Hybrid

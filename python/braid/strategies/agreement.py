@@ -114,6 +114,7 @@ def _judge(meeting: Meeting, placement: Placement, vectors: Sequence[Vector], ti
             said = meeting.store.get(key, max(0.0, deadline - time.monotonic())).decode()
         except TimeoutError:
             why = f"strategy {meeting.name!r}: worker {member} did not come within {timeout_s:g} s"
+            why += ": make the strategy on all ranks"
             return {"why": why, "missing": member, "is_late": True}
         if said != _EQUAL:
             return {"why": said}

@@ -132,8 +132,10 @@ class Exchange:
             self._buffers.finish()
 
     def settle(self) -> None:
-        """Finish the exchange under way: nobody waits for this worker."""
+        """Finish the exchange under way. Nobody waits for this worker until its next push."""
         self.finish()
+        if self._options.mode != "async":
+            self._vector.rest()
 
     def pull(self) -> None:
         """Take the servers' newest values."""
@@ -164,10 +166,10 @@ class Exchange:
         own = {"steps": self.steps, "skipped": self.skipped, "exposed_us": exposed_us}
         return {**self._vector.stats(), **last, **own}
 
-    def close(self, *, wait: bool = True) -> None:
+    def close(self, *, wait: bool = True, why: str = "") -> None:
         """Leave the service, as SharedVector.close()."""
         # First the vector whose workers may wait for this one.
-        self._vector.close(wait=wait)
+        self._vector.close(wait=wait, why=why)
         if self._buffers is not None:
             self._buffers.close(wait=wait)
 

@@ -28,6 +28,7 @@ class Options:
     compression: str = OFF
     pull_compression: str = OFF
     consistency: str = "atomic"
+    replicas: int = 0
 
     # Workers may differ in these.
     OWN: ClassVar = ("delay",)
@@ -56,6 +57,10 @@ class Options:
             raise ValueError(f"consistency 'relaxed' is for mode 'async', not for {self.mode!r}")
         if self.consistency == "relaxed" and self.compensate:
             raise ValueError("compensate= needs consistency 'atomic': servers see no pulls in mapped memory")
+        if self.replicas not in (0, 1):
+            raise ValueError(f"replicas={self.replicas!r}: 1 keeps a second copy of each shard, 0 none")
+        if self.replicas and self.consistency == "relaxed":
+            raise ValueError("replicas=1 needs consistency 'atomic': servers see no updates in mapped memory")
         for name in ("compression", "pull_compression"):
             if (codec := getattr(self, name)) != OFF:
                 try:

@@ -101,7 +101,7 @@ def _check(entry: Entry) -> None:
     if tensor.dtype not in _DTYPES:
         dtype = str(tensor.dtype).removeprefix("torch.")
         raise ValueError(
-            f"{entry.name} is {dtype}: servers keep float32, and take float32, float16 and bfloat16 only"
+            f"{entry.name} is {dtype}: strategies keep float32, and take float32, float16 and bfloat16 only"
         )
     if type(tensor).__name__ == "DTensor":
         raise ValueError(f"{entry.name} is a DTensor: a strategy needs whole parameters, without FSDP")

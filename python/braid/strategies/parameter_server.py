@@ -15,6 +15,7 @@ from braid.strategies.agreement import Agreement, Vectors, agree
 from braid.strategies.closing import Closing
 from braid.strategies.exchange import Exchange, Steps
 from braid.strategies.options import Options
+from braid.strategies.outside_steps import OutsideSteps
 from braid.strategies.preparation import Prepared, prepare
 from braid.strategies.rules import refuse_thawed
 from braid.strategies.store import Meeting, meet
@@ -71,6 +72,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         compression: str = OFF,
         pull_compression: str = OFF,
         consistency: str = "atomic",
+        replicas: int = 0,
         servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
         join: Any = None,
@@ -105,6 +107,8 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
             consistency: "relaxed" (Hogwild): workers of a server's host add to its shard in mapped memory, without
                 lock or message. Updates that meet may be lost in part. For mode "async", and SGD without momentum
                 or local steps. "atomic": values have whole updates.
+            replicas: 1: a second copy of each shard, with momentum and moments, lies at another server. That one
+                takes over if the first one dies. Without a copy momentum begins anew then.
             servers: where shards lie: ranks such as ``[0, 2]``, ``"serve:2"`` for two processes of
                 ``braid serve``, or ``"ranks+serve:2"`` for both. By default all ranks, or as many processes as
                 the environment variable BRAID_PARAMETER_SERVERS says.
@@ -123,7 +127,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         self._is_started = False
         options = Options(
             *(mode, staleness, delay, bool(staleness_rate), float(compensate), bool(implicit_momentum)),
-            *(buffers, bool(local), compression, pull_compression, consistency),
+            *(buffers, bool(local), compression, pull_compression, consistency, replicas),
         )
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
@@ -142,6 +146,8 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
             super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
             self.state = self._prepared.inner.state
             self._exchange: Steps | None = self._begin(agreed)
+            self.outside_steps = OutsideSteps(self, self._prepared.packing)
+            self._prepared.inner._opt_called = True  # a scheduler of it would warn that it never steps
         except BaseException:
             for prepared in made:
                 prepared.release()
@@ -171,7 +177,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         skips = found_inf is not None and float(found_inf) > 0
         scale = 1.0 if grad_scale is None else 1.0 / float(grad_scale)
-        with torch.no_grad():
+        with torch.no_grad(), self.outside_steps.own_step():
             exchange.advance(self.param_groups, skips=skips, scale=scale)
         return loss
 
@@ -262,6 +268,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         if exchange is None:
             return
         self._prepared.release()
+        self.outside_steps.stop()
         try:
             if wait:
                 with torch.no_grad():

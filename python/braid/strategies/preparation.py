@@ -42,7 +42,7 @@ class Prepared:
         found = [
             Vector(
                 *("parameters", self.packing.elements, self.rule.text, options.mode),
-                *(is_push_coded, is_pull_coded),
+                *(is_push_coded, is_pull_coded, options.replicas),
             )
         ]
         return found + ([Vector("buffers", self.buffers.packing.elements, "add")] if self.buffers else [])

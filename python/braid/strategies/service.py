@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One packed vector at the parameter service, and the request under way. Only this file knows the core."""
 
-import itertools
 import time
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from braid import _core, _services
+from braid._array import snapshots
 from braid._array.parameters import codec_of
 from braid._array.servers.placement import FIRST_ALONE
 from braid._array.servers.shares import agreed_shares
@@ -65,7 +65,7 @@ class SharedVector:
             "servers": servers,
             "elements": elements,
             "shares": agreed_shares(
-                meeting.store, f"shares/{part}", meeting.member, meeting.workers, servers, timeout_s
+                meeting.store, f"shares/{part}", meeting.member, meeting.workers, servers, timeout_s, meeting.rate
             ),
             "rule": rule,
             "settings": settings,
@@ -76,6 +76,7 @@ class SharedVector:
             "push_codec": codec_of(options.compression),
             "pull_codec": codec_of(options.pull_compression),
             "consistency": options.consistency,
+            "replicas": options.replicas,
         }
         if meeting.member == 0 and servers[-1] >= FIRST_ALONE:
             # Servers without a rank take their settings from here.
@@ -85,6 +86,7 @@ class SharedVector:
             meeting.store.apart(),  # for servers: late workers come through it
             self.name,
             member=meeting.member,
+            who=meeting.who,
             late=meeting.is_late,
             **common,
         )
@@ -112,9 +114,24 @@ class SharedVector:
         """Note that the next update was computed with the values that the last finished request brought."""
         self._basis = self._newest
 
-    def push_pull(self, numbers: list[tuple[int, dict[str, float]]], scale: float = 1.0) -> None:
-        """Start to push `update`, times `scale`, and to pull into `out`."""
-        self._request = self._core.push_pull(self._update, self._out, numbers, scale, self._basis)
+    def push_pull(
+        self, numbers: list[tuple[int, dict[str, float]]], scale: float = 1.0, *, round_: int | None = None
+    ) -> None:
+        """Start to push `update`, times `scale`, and to pull into `out`.
+
+        `round_`: the push is meant for the round that follows so many. If that is over, the push counts in the
+        present one, and the answer comes at once: for a mode with ``late=goes_on``.
+        """
+        self._request = self._core.push_pull(self._update, self._out, numbers, scale, self._basis, round_)
+
+    def begin_look(self) -> Any:
+        """Start to ask how many updates each shard has had. The request has wait() and then `versions`."""
+        return self._core.look()
+
+    @property
+    def newest_versions(self) -> list[int]:
+        """How many updates are in the newest values that came, by shard."""
+        return list(self._newest.versions)
 
     def begin_pull(self) -> None:
         """Start to pull into `out`."""
@@ -140,47 +157,42 @@ class SharedVector:
         request.wait()
         self._newest = request
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of `update` and `out`, in bytes."""
+        return int(self.update.nbytes + self.out.nbytes)
+
+    def rest(self) -> None:
+        """Say that no other worker waits for this one until its next push."""
+        self._core.rest().wait()
+
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and the rule's state, whatever the shards.
 
         Returns:
-            A dict. ``vectors``: the values and then the vectors of the rule's state, as tensors. ``ends`` and
-            ``steps``: of each shard.
+            A dict. ``vectors``: the values and then the vectors of the rule's state, as tensors. ``ends``,
+            ``steps`` of the rule and ``versions``: of each shard.
         """
-        saved, ends = self._core.snapshot(), self._core.ends()
-        numbers = torch.from_numpy(saved["numbers"])
-        parts = [part.view(saved["vectors"], -1) for part in numbers.split(_by_shard(ends, saved["vectors"]))]
-        vectors = list(torch.cat(parts, 1).unbind())
-        return {"vectors": vectors, "ends": list(ends), "steps": list(saved["steps"])}
+        saved = snapshots.whole_vectors(self._core.snapshot(), self._core.ends())
+        return {**saved, "vectors": [torch.from_numpy(vector) for vector in saved["vectors"]]}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned. Shards may be other ones now."""
-        ends = self._core.ends()
-        sizes = _by_shard(ends, 1)
-        parts = zip(*(vector.split(sizes) for vector in saved["vectors"]), strict=True)
-        numbers = torch.cat([torch.cat(part) for part in parts])
-        self._core.restore(numbers.numpy(), [_steps_before(end, saved) for end in ends])
+        vectors = [vector.numpy() for vector in saved["vectors"]]
+        self._core.restore(*snapshots.by_shard({**saved, "vectors": vectors}, self._core.ends()))
 
     def stats(self) -> dict[str, Any]:
         """Return the service's counters, and how long this thread has waited for it."""
         return {**self._core.stats(), "exposed_us": self.exposed_us}
 
-    def close(self, *, wait: bool = True) -> None:
-        """Leave the service. A server first waits until all workers have left, unless `wait` is False."""
+    def close(self, *, wait: bool = True, why: str = "") -> None:
+        """Leave the service. A server first waits until all workers have left, unless `wait` is False.
+
+        `why`: the error because of which this member leaves. The others are told.
+        """
         _services.forget(self)
-        self._core.close(self._closing_s if wait else 0.0)
+        self._core.close(self._closing_s if wait else 0.0, why)
 
     def abandon(self) -> None:
         """Leave at once."""
         self.close(wait=False)
-
-
-def _by_shard(ends: list[int], vectors: int) -> list[int]:
-    """Return how many numbers each shard has if it has so many vectors."""
-    return [vectors * (end - begin) for begin, end in itertools.pairwise([0, *ends])]
-
-
-def _steps_before(end: int, saved: dict[str, Any]) -> int:
-    """Return the steps of the saved shard that has the element before `end`."""
-    shards = zip(saved["ends"], saved["steps"], strict=True)
-    return next((steps for other, steps in shards if other >= end), 0)

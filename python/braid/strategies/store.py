@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from braid._advice.network import Network
 from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
-from braid._errors import CommunicatorError
+from braid._errors import CommunicatorError, CommunicatorTimeoutError
 
 _FOLDER = "braid/strategies"
 _LONGEST_CAUSE = 200
@@ -44,6 +45,8 @@ class Meeting:
         workers: how many workers begin together; 0 if this process joins later, and does not know it yet.
         name: tells strategies apart that exist at the same time.
         job: where parameter servers without a rank are found; None if nobody looks there.
+        rate: bytes per second of this host's network card, where a process group on braid has measured it.
+        who: this process as others' messages name it.
     """
 
     store: KeyValueStore
@@ -51,19 +54,24 @@ class Meeting:
     workers: int
     name: str
     job: Job | None = None
+    rate: float | None = None
+    who: str = ""
 
     @property
     def is_late(self) -> bool:
         """Whether others have begun without this member."""
         return self.member >= self.workers
 
-    def of_some(self, folder: str, member: int, workers: int) -> "Meeting":
+    def of_some(self, folder: str, member: int, workers: int, who: str) -> "Meeting":
         """Return a meeting of `workers` of these members, of which this one is number `member`."""
-        return Meeting(Below(self.store, folder), member, workers, f"{self.name}/{folder}")
+        return Meeting(
+            Below(self.store, folder), member, workers, f"{self.name}/{folder}", rate=self.rate, who=who
+        )
 
     def after(self, workers: int) -> "Meeting":
         """Return the meeting of a late member, whose number comes after those of `workers`."""
-        return replace(self, member=workers + self.member, workers=workers)
+        member = workers + self.member
+        return replace(self, member=member, workers=workers, who=f"worker {member}, which came late,")
 
 
 def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
@@ -98,10 +106,30 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
         token = secrets.token_hex(8).encode()
         base.set(name, token)
         own.set("token", token)
-    with hearing(name):
-        token = own.get("token", timeout_s)
+    try:
+        with hearing(name):
+            token = own.get("token", timeout_s)
+    except TimeoutError:
+        why = f"strategy {name!r}: worker 0 did not come within {timeout_s:g} s: make the strategy on all ranks"
+        raise CommunicatorTimeoutError(why, 0) from None
     job = Job(UserStore(raw), f"{_FOLDER}/{token.decode()}", _address(raw))
-    return Meeting(Below(base, token.decode()), member, dist.get_world_size(group), name, job)
+    workers, rate = dist.get_world_size(group), _measured_rate(group, member)
+    return Meeting(Below(base, token.decode()), member, workers, name, job, rate, f"rank {member}")
+
+
+def _measured_rate(group: Any, member: int) -> float | None:
+    """Return the bytes per second of this host's card, the slower way; None if the group is not on braid."""
+    import torch
+
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:  # a group of accelerators alone
+        return None
+    backend = getattr(backend, "wrapped_pg", backend)
+    if not hasattr(backend, "topology"):
+        return None
+    network = Network(backend.topology())
+    return 1 / max(network.up_s_per_byte(member), network.down_s_per_byte(member))
 
 
 @contextmanager

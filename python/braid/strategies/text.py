@@ -25,8 +25,22 @@ def _truth(text: str) -> bool:
     return text.lower() in _YES
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"expected a whole number, got {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected a number, got {text!r}") from None
+
+
 def _ranks(text: str) -> list[int]:
-    return [int(rank) for rank in text.split("+")]
+    return [_whole(rank) for rank in text.split("+")]
 
 
 def _groups(text: str) -> str | list[list[int]]:
@@ -34,89 +48,92 @@ def _groups(text: str) -> str | list[list[int]]:
 
 
 def _periods(text: str) -> int | tuple[int, ...]:
-    steps = tuple(int(each) for each in text.split("+"))
+    steps = tuple(_whole(each) for each in text.split("+"))
     return steps if len(steps) > 1 else steps[0]
 
 
 def _graph(text: str) -> str | list[tuple[int, ...]]:
     if not text[:1].isdecimal():
         return text
-    return [tuple(int(rank) for rank in edge.split("-")) for edge in text.split("+")]
+    return [tuple(_whole(rank) for rank in edge.split("-")) for edge in text.split("+")]
 
 
 _Options = dict[str, Callable[[str], Any]]
 
 _PARAMETER_SERVER: _Options = {
     "mode": str,
-    "staleness": int,
-    "delay": int,
+    "staleness": _whole,
+    "delay": _whole,
     "staleness_rate": _truth,
-    "compensate": float,
+    "compensate": _number,
     "implicit_momentum": _truth,
     "buffers": str,
     "local": _truth,
     "compression": str,
     "pull_compression": str,
     "consistency": str,
+    "replicas": _whole,
     "servers": items_of,
     "name": str,
-    "timeout": float,
+    "timeout": _number,
 }
 _ELASTIC: _Options = {
-    "sync_every": int,
-    "alpha": float,
-    "beta": float,
+    "sync_every": _whole,
+    "alpha": _number,
+    "beta": _number,
     "schedule": str,
-    "overlap": int,
+    "overlap": _whole,
     "buffers": str,
-    "root": int,
+    "root": _whole,
     "servers": items_of,
     "name": str,
-    "timeout": float,
+    "timeout": _number,
 }
 _LOCAL: _Options = {
     "sync_every": _periods,
-    "warmup_steps": int,
+    "warmup_steps": _whole,
     "groups": _groups,
     "compression": str,
-    "quorum": int,
-    "grace_s": float,
+    "quorum": _whole,
+    "grace_s": _number,
     "buffers": str,
     "backup_device": str,
     "servers": items_of,
     "name": str,
-    "timeout": float,
+    "timeout": _number,
 }
 _DILOCO: _Options = {
     **_LOCAL,
-    "outer_lr": float,
-    "outer_momentum": float,
-    "num_fragments": int,
-    "fragment_sync_delay": int,
-    "fragment_update_alpha": float,
+    "outer_lr": _number,
+    "outer_momentum": _number,
+    "num_fragments": _whole,
+    "fragment_sync_delay": _whole,
+    "fragment_update_alpha": _number,
     "asynchronous": _truth,
-    "momentum_every": int,
+    "momentum_every": _whole,
     "follow_speed": _truth,
+    "group_lr": _number,
+    "group_momentum": _number,
 }
 _GOSSIP: _Options = {
     "mode": str,
     "graph": _graph,
-    "sync_every": int,
-    "probability": float,
+    "sync_every": _whole,
+    "probability": _number,
     "overlap": _truth,
     "buffers": str,
-    "seed": int,
+    "seed": _whole,
     "name": str,
-    "timeout": float,
+    "timeout": _number,
 }
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
     "servers": items_of,
     "groups": _groups,
-    "measure_steps": int,
+    "measure_steps": _whole,
     "rate_rule": str,
-    "base_workers": int,
-    "warmup_steps": int,
+    "base_workers": _whole,
+    "warmup_steps": _whole,
 }
 _Strategy = ParameterServer | ElasticAverage | LocalSGD | DiLoCo | Gossip
 # Name -> the class, and how to read each option.

@@ -119,7 +119,7 @@ TEST_F(AggregatorGroupTest, FormsWithinAQuarterOfTheTimeoutThenHasAllOfIt) {
   EXPECT_EQ(asked.servers, nullptr);
   EXPECT_EQ(asked.await_servers, -1);
   EXPECT_EQ(sides_[0]->fake->timeout, milliseconds(40'000));
-  EXPECT_EQ(first().counters().sums.family, "direct with 3 aggregators");
+  EXPECT_EQ(first().counters().sums.algorithm, "direct with 3 aggregators");
 }
 
 TEST_F(AggregatorGroupTest, IsNoneUnlessAllRanksAreInIt) {

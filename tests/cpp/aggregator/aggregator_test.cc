@@ -96,8 +96,8 @@ TEST_P(AggregatorGroups, CarryWhatIsLargeAndSayThatTheyWould) {
       EXPECT_EQ(ways_of(group).besides - before.besides, through ? 0u : 1u) << told.value().reason;
     }
     for (const OperationStats& row : group.stats()) {
-      if (row.family.find("aggregator") == std::string::npos) continue;
-      EXPECT_EQ(row.family, named);
+      if (row.algorithm.find("aggregator") == std::string::npos) continue;
+      EXPECT_EQ(row.algorithm, named);
       EXPECT_GE(row.min_bytes, size_t{1} << 20);
       EXPECT_EQ(row.max_bytes, size_t{1} << 24);
     }
@@ -193,7 +193,7 @@ TEST(AggregatorGroup, TakesInAnAggregatorThatComesLater) {
       const Status status = sum_right(*scene.group, kLarge, round);
       ASSERT_TRUE(status.ok()) << status.message();
       for (const OperationStats& row : scene.group->stats()) {
-        all_in |= row.family == "direct with 3 aggregators";
+        all_in |= row.algorithm == "direct with 3 aggregators";
       }
     }
     EXPECT_TRUE(all_in);
@@ -217,7 +217,7 @@ TEST(AggregatorGroup, TakesInOneThatHasComeBack) {
 
 TEST(AggregatorGroup, WhoIsAwaitedInVainIsDoneWithout) {
   Options options = options_of_hosts();
-  options.timeout = milliseconds(3000);
+  options.timeout = milliseconds(8000);
   const auto store = std::make_shared<MemoryStore>();
   at_all_places(3, options, [&](const Place& place) {
     Place here = place;
@@ -245,7 +245,7 @@ TEST(AggregatorGroup, AnAbortInTheMiddleReachesAllRanks) {
         }
         const auto begun = Clock::now();
         const Status status = sum_right(*scene.group, kLarge, 1, inline_if_idle);
-        EXPECT_LT(Clock::now() - begun, milliseconds(5000));
+        EXPECT_LT(Clock::now() - begun, milliseconds(15'000));
         EXPECT_EQ(status.code(), Code::kAborted) << status.message();
         EXPECT_EQ(status.rank(), aborting) << status.message();
         EXPECT_TRUE(says(status, "enough")) << status.message();
@@ -263,13 +263,13 @@ TEST(AggregatorGroup, ATimeoutInTheMiddleNamesTheRankThatNeverCalled) {
     if (scene.place.rank != 2) {
       std::vector<int32_t> values(kLarge);
       Operation operation = all_reduce(values, DType::kInt32);
-      operation.timeout = milliseconds(600);
+      operation.timeout = milliseconds(2000);
       const auto begun = Clock::now();
       const Status status = run(*scene.group, operation);
       EXPECT_EQ(status.code(), Code::kTimeout) << status.message();
       EXPECT_EQ(status.rank(), 2) << status.message();
       EXPECT_TRUE(says(status, "not there yet: rank 2")) << status.message();
-      EXPECT_LT(Clock::now() - begun, milliseconds(10'000));
+      EXPECT_LT(Clock::now() - begun, milliseconds(15'000));
     }
     told.arrive_and_wait();
   });

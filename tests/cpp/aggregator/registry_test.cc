@@ -79,7 +79,7 @@ TEST_F(RegistryTest, WhoAnswersIsAppointed) {
     for (std::string& ticket : newcomers.value()) tickets.push_back(std::move(ticket));
   }
   tickets.insert(tickets.begin(), "dead");  // who is behind it has time all the same
-  const Tickets willing = registry_.ask(tickets, soon());
+  const Tickets willing = registry_.ask(tickets, soon(2000));
   EXPECT_EQ(willing, Tickets(tickets.begin() + 1, tickets.end()));
   Appointment appointment;
   appointment.group = "a group/of any name";

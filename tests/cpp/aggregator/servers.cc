@@ -83,7 +83,7 @@ Ways ways_of(const Communicator& group) {
   Ways ways;
   for (const OperationStats& row : group.stats()) {
     if (row.collective != "all_reduce") continue;
-    (row.family.find("aggregator") != std::string::npos ? ways.through : ways.besides) += row.calls;
+    (row.algorithm.find("aggregator") != std::string::npos ? ways.through : ways.besides) += row.calls;
   }
   return ways;
 }

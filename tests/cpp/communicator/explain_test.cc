@@ -11,10 +11,10 @@
 namespace braid::testing {
 namespace {
 
-std::map<std::string, uint64_t> calls_by_family(const Communicator& group, CollectiveKind kind) {
+std::map<std::string, uint64_t> calls_by_algorithm(const Communicator& group, CollectiveKind kind) {
   std::map<std::string, uint64_t> calls;
   for (const OperationStats& row : group.stats()) {
-    if (row.collective == name_of(kind)) calls[row.family] = row.calls;
+    if (row.collective == name_of(kind)) calls[row.algorithm] = row.calls;
   }
   return calls;
 }
@@ -31,14 +31,14 @@ void expect_truth(Communicator& group, CollectiveKind kind, size_t count) {
   EXPECT_EQ(explanation.collective, name_of(kind));
   EXPECT_EQ(explanation.reason.find(std::string(name_of(kind)) + " of "), 0u) << explanation.reason;
   EXPECT_GT(explanation.predicted_s, 0);
-  auto expected = calls_by_family(group, kind);
-  ++expected[explanation.family];
+  auto expected = calls_by_algorithm(group, kind);
+  ++expected[explanation.algorithm];
   const Status status = run(group, operation);
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(calls_by_family(group, kind), expected) << explanation.reason;
+  EXPECT_EQ(calls_by_algorithm(group, kind), expected) << explanation.reason;
 }
 
-TEST(Explain, NamesTheFamilyThatThenCarriesTheOperation) {
+TEST(Explain, NamesTheAlgorithmThatThenCarriesTheOperation) {
   on_all_ranks(3, options_for(wires()[0]), [](Communicator& group) {
     for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
       for (const size_t count : {0, 1, 1009, 65'536, 65'537, 300'000}) {
@@ -56,12 +56,12 @@ TEST(Explain, PredictsTheExactSizeAndChoosesForItsClass) {
     const Explanation smaller = of(CollectiveKind::kAllReduce, (1 << 20) + 4);
     const Explanation larger = of(CollectiveKind::kAllReduce, 1 << 21);
     EXPECT_EQ(smaller.reason, larger.reason);
-    EXPECT_EQ(smaller.family, larger.family);
+    EXPECT_EQ(smaller.algorithm, larger.algorithm);
     EXPECT_LT(smaller.predicted_s, larger.predicted_s);
     ASSERT_EQ(larger.runners_up.size(), 5u);
     for (const Candidate& candidate : larger.runners_up) EXPECT_GE(candidate.predicted_s, larger.predicted_s);
     // Chosen without looking at the size, but priced with it.
-    EXPECT_EQ(of(CollectiveKind::kAllToAll, 0).family, of(CollectiveKind::kAllToAll, 1 << 26).family);
+    EXPECT_EQ(of(CollectiveKind::kAllToAll, 0).algorithm, of(CollectiveKind::kAllToAll, 1 << 26).algorithm);
     EXPECT_LT(of(CollectiveKind::kAllToAll, 0).predicted_s, of(CollectiveKind::kAllToAll, 1 << 26).predicted_s);
     EXPECT_EQ(of(CollectiveKind::kBarrier, 0).predicted_s, of(CollectiveKind::kBarrier, 1 << 26).predicted_s);
   });
@@ -111,7 +111,7 @@ TEST(Explain, ShowsWhatIsForcedAndWhatADtypeRulesOut) {
   on_all_ranks(3, options, [](Communicator& group) {
     const auto told = explain(group, "all_reduce", "float16", "avg", 0, 8);
     ASSERT_TRUE(told.ok()) << told.status().message();
-    EXPECT_EQ(told.value().family, "ring");
+    EXPECT_EQ(told.value().algorithm, "ring");
     EXPECT_TRUE(told.value().runners_up.empty());
     EXPECT_NE(told.value().reason.find("forced by algorithm=all_reduce=ring"), std::string::npos);
     expect_truth(group, CollectiveKind::kAllReduce, 1009);
@@ -148,6 +148,40 @@ TEST(Explain, RefusesWrongArguments) {
     EXPECT_TRUE(explain(group, "all_gather", "float32", "band", 7, 8).ok());  // has neither op nor root
     EXPECT_TRUE(explain(group, "all_reduce", "float32", "sum", 0, INT64_MAX).ok());
   });
+}
+
+TEST(Explain, CountsTheCopiesOfTheRanksThatCopyMost) {
+  const DeviceCopies device{{{1, 0.5}, {2, 0.25}}};  // seconds, so that nothing else counts
+  struct Row {
+    CollectiveKind kind;
+    double down, up;  // of 4000 bytes with 4 ranks
+  };
+  for (const Row& row : {Row{CollectiveKind::kAllReduce, 4000, 4000}, Row{CollectiveKind::kReduce, 4000, 4000},
+                         Row{CollectiveKind::kBroadcast, 4000, 4000}, Row{CollectiveKind::kAllGather, 1000, 4000},
+                         Row{CollectiveKind::kReduceScatter, 4000, 1000}, Row{CollectiveKind::kGather, 1000, 4000},
+                         Row{CollectiveKind::kScatter, 4000, 1000}, Row{CollectiveKind::kAllToAll, 4000, 4000}}) {
+    Explanation told;
+    told.collective = name_of(row.kind);
+    told.predicted_s = 3;
+    told.runners_up = {{"ring", 5}};
+    told = with_copies(std::move(told), device, 4, 3, 4000);
+    const double copies_s = 1 + 0.5 * row.down + 2 + 0.25 * row.up;
+    EXPECT_DOUBLE_EQ(told.copies_s, copies_s) << told.collective;
+    EXPECT_DOUBLE_EQ(told.predicted_s, 3 + copies_s);
+    EXPECT_DOUBLE_EQ(told.runners_up[0].predicted_s, 5 + copies_s);
+    EXPECT_NE(told.reason.find("of copies to and from the device"), std::string::npos);
+  }
+  Explanation in_pieces;
+  in_pieces.collective = "all_reduce";
+  in_pieces.predicted_s = 30;
+  in_pieces.runners_up = {{"ring", 5000}};
+  in_pieces = with_copies(std::move(in_pieces), {device.rates, 1000}, 4, 0, 4000);
+  EXPECT_DOUBLE_EQ(in_pieces.copies_s, 2001 + 1002);
+  EXPECT_DOUBLE_EQ(in_pieces.predicted_s, 2001 + (1002 + 30) / 4.0);  // the copy down is the longest leg
+  EXPECT_DOUBLE_EQ(in_pieces.runners_up[0].predicted_s, 5000 + (2001 + 1002) / 4.0);
+  Explanation barrier;
+  barrier.collective = name_of(CollectiveKind::kBarrier);
+  EXPECT_EQ(with_copies(barrier, device, 4, 0, 0).copies_s, 0);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST_P(Killed, InTheMiddleOfASumIsNamedByAllSurvivorsSoon) {
     const auto end = rank == kVictim || !busy ? Result<std::string>("")
                                               : store.get("end" + std::to_string(rank), milliseconds(20'000));
     EXPECT_TRUE(end.ok()) << "rank " << rank << " has not noticed";
-    EXPECT_LT(Clock::now() - killed, milliseconds(2000)) << "rank " << rank;
+    EXPECT_LT(Clock::now() - killed, milliseconds(12'000)) << "rank " << rank;
     if (!end.ok() || !busy) ::kill(pids[rank], SIGKILL);
     int exit = -1;
     ASSERT_EQ(::waitpid(pids[rank], &exit, 0), pids[rank]);

@@ -43,7 +43,7 @@ TEST(Histogram, HoldsNothingAndExtremes) {
   EXPECT_GT(histogram.percentile(0.99), 1e4);
 }
 
-TEST(Statistics, KeepsARowPerNameAndFamily) {
+TEST(Statistics, KeepsARowPerNameAndAlgorithm) {
   Statistics statistics;
   statistics.record(statistics.row("all_reduce", "ring"), 100, 1e-3);
   statistics.record(statistics.row("all_reduce", "ring"), 300, 3e-3);
@@ -51,7 +51,8 @@ TEST(Statistics, KeepsARowPerNameAndFamily) {
   statistics.record(statistics.row("send", "message"), 8, 1e-6);
   const std::vector<OperationStats> rows = statistics.snapshot();
   ASSERT_EQ(rows.size(), size_t{3});
-  const auto ring = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.family == "ring"; });
+  const auto ring =
+      std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.algorithm == "ring"; });
   ASSERT_NE(ring, rows.end());
   EXPECT_EQ(ring->calls, uint64_t{2});
   EXPECT_EQ(ring->bytes, uint64_t{400});

@@ -79,7 +79,7 @@ TEST_P(WorkOfGroup, TheCountersCountWhatEndedWell) {
     ASSERT_FALSE(run(group, {CollectiveKind::kAllReduce}).ok());  // refused: not counted
     uint64_t calls = 0, bytes = 0, largest = 0;
     for (const OperationStats& row : group.stats()) {
-      EXPECT_FALSE(row.family.empty());
+      EXPECT_FALSE(row.algorithm.empty());
       EXPECT_GE(row.seconds, 0.0);
       if (row.collective == "barrier") {
         EXPECT_EQ(row.calls, 1u);

@@ -18,8 +18,8 @@ constexpr Rates kRates{2e-10, 1e-6};
 constexpr Pipeline kDeep{1024, 1024};
 constexpr double kBytes = 64.0 * 9 * 7 * 5 * 1024;
 
-Schedule draw(CollectiveKind kind, const char* family, int ranks, const std::vector<uint64_t>& shares = {}) {
-  return find_family(kind, family)->plan({kind, ranks, 0}, {shares, {}}).value();
+Schedule draw(CollectiveKind kind, const char* algorithm, int ranks, const std::vector<uint64_t>& shares = {}) {
+  return find_algorithm(kind, algorithm)->plan({kind, ranks, 0}, {shares, {}}).value();
 }
 
 double predicted_s(const Schedule& schedule, const Topology& topology) {
@@ -28,9 +28,9 @@ double predicted_s(const Schedule& schedule, const Topology& topology) {
   return result.ok() ? result.value() : 0;
 }
 
-void expect_seconds(CollectiveKind kind, const char* family, int n, double expected_s) {
-  double s = predicted_s(draw(kind, family, n), uniform(n, kAlpha, kBeta));
-  EXPECT_NEAR(s, expected_s, expected_s * 1e-9) << family << " " << n;
+void expect_seconds(CollectiveKind kind, const char* algorithm, int n, double expected_s) {
+  double s = predicted_s(draw(kind, algorithm, n), uniform(n, kAlpha, kBeta));
+  EXPECT_NEAR(s, expected_s, expected_s * 1e-9) << algorithm << " " << n;
 }
 
 constexpr CollectiveKind kAllReduce = CollectiveKind::kAllReduce;
@@ -107,11 +107,11 @@ TEST(Cost, OfManySegmentsTheFirstAloneHasABurst) {
 // Three ranks on every core: what all ranks' messages cost, once for a rank's own and twice for others'.
 TEST(Cost, RanksThatShareCoresWaitForAllMessages) {
   const double message_s = 1e-4;
-  const auto waits_s = [&](const char* family, int ranks, int segments) {
+  const auto waits_s = [&](const char* algorithm, int ranks, int segments) {
     const Topology topology = uniform(ranks, kAlpha, kBeta);
     Rates rates = kRates;
     rates.nic_overhead_s = message_s;
-    const Schedule schedule = draw(kAllReduce, family, ranks);
+    const Schedule schedule = draw(kAllReduce, algorithm, ranks);
     const auto bytes = static_cast<int64_t>(kBytes);
     const double alone_s = predict_s(schedule, bytes, topology, rates, {segments, 4}).value();
     rates.sharers = 3;
@@ -154,8 +154,8 @@ TEST(Cost, RightSharesBeatTheRingOnUnequalNics) {
   // 1000/1000/1000/200 Mbit/s, 16 MiB: 1.007 s for any ring, 0.671 s at best.
   Topology topology = uniform(4, 0, 8e-9);
   topology.set_nic(3, {4e-8, 4e-8});
-  auto seconds = [&](const char* family, const std::vector<uint64_t>& shares) {
-    return predict_s(draw(kAllReduce, family, 4, shares), 16 << 20, topology, Rates{0, 0}, kDeep).value();
+  auto seconds = [&](const char* algorithm, const std::vector<uint64_t>& shares) {
+    return predict_s(draw(kAllReduce, algorithm, 4, shares), 16 << 20, topology, Rates{0, 0}, kDeep).value();
   };
   EXPECT_NEAR(seconds("ring", {}), 1.007, 0.001);
   EXPECT_NEAR(seconds("direct", {}), 1.007, 0.001);
@@ -204,8 +204,8 @@ TEST(Cost, OnBoardsTheRootOfABroadcastWritesOnce) {
 TEST(Cost, NodesOfAHostShareItsNic) {
   constexpr double kMemory = 1e-12;
   const Topology topology({0, 0, 0, 0, 1, 1, 1, 1}, {0, kMemory}, {0, kBeta});
-  const auto seconds = [&](CollectiveKind kind, const char* family, const Topology& on) {
-    return predict_s(draw(kind, family, 8), static_cast<int64_t>(kBytes), on, Rates{0, 0}).value();
+  const auto seconds = [&](CollectiveKind kind, const char* algorithm, const Topology& on) {
+    return predict_s(draw(kind, algorithm, 8), static_cast<int64_t>(kBytes), on, Rates{0, 0}).value();
   };
   EXPECT_NEAR(seconds(kAllReduce, "ring", topology), 2 * kBytes * 7 / 8 * kBeta, 1e-9);
   // A host sends 4 ranks' parts of 4 chunks, then 4 sums to 4 ranks each.
@@ -255,10 +255,10 @@ TEST(Cost, ALinkOfItsOwnIsNotTheNic) {
 }
 
 TEST(Cost, IsNeverBelowTheBandwidthBound) {
-  for (const Family& family : families(kAllReduce)) {
+  for (const Algorithm& algorithm : algorithms(kAllReduce)) {
     for (int n = 2; n <= 17; ++n) {
-      double s = predicted_s(draw(kAllReduce, family.name.data(), n), uniform(n, kAlpha, kBeta));
-      EXPECT_GE(s, 2 * kBytes * (n - 1) / n * kBeta) << family.name << n;
+      double s = predicted_s(draw(kAllReduce, algorithm.name.data(), n), uniform(n, kAlpha, kBeta));
+      EXPECT_GE(s, 2 * kBytes * (n - 1) / n * kBeta) << algorithm.name << n;
     }
   }
 }
@@ -266,7 +266,7 @@ TEST(Cost, IsNeverBelowTheBandwidthBound) {
 TEST(Cost, WhatHasNoShareTakesNothing) {
   const Collective three{kAllReduce, 3, 0};
   const auto seconds = [&](const PlanOptions& options) {
-    const Schedule schedule = find_family(kAllReduce, "direct")->plan(three, options).value();
+    const Schedule schedule = find_algorithm(kAllReduce, "direct")->plan(three, options).value();
     return predict_s(schedule, 3'000'000, uniform(schedule.nodes(), kAlpha, kBeta), kRates, {8, 4}).value();
   };
   EXPECT_EQ(seconds({{1, 1, 1, 0, 0}, {}, 2}), seconds({{1, 1, 1}, {}}));
@@ -276,13 +276,13 @@ TEST(Cost, WhatHasNoShareTakesNothing) {
 // Everything to the only owner and back: three vectors into its NIC and out of it.
 TEST(Cost, AnAggregatorHasANicAndAddsUp) {
   const Schedule schedule =
-      find_family(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{0, 0, 0, 1}, {}, 1}).value();
+      find_algorithm(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{0, 0, 0, 1}, {}, 1}).value();
   const double s = predict_s(schedule, 1'000'000, uniform(4, kAlpha, kBeta), kRates).value();
   EXPECT_NEAR(s, 2 * (kAlpha + 3 * kRates.overhead_s + 3e6 * kBeta) + 1e6 * kGamma * 4 / 3, 1e-12);
 }
 
 TEST(Cost, RefusesWhatDoesNotFit) {
-  const Schedule helped = find_family(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{}, {}, 1}).value();
+  const Schedule helped = find_algorithm(kAllReduce, "direct")->plan({kAllReduce, 3, 0}, {{}, {}, 1}).value();
   EXPECT_EQ(predict_s(helped, 8, uniform(3, 0, 0), kRates).status().message(),
             "a topology of 3 nodes for 3 ranks and 1 aggregator");
   Schedule ring = draw(kAllReduce, "ring", 4);

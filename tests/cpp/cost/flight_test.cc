@@ -10,10 +10,10 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 
-int64_t chunk(CollectiveKind kind, const char* family, const Topology& topology, int window,
+int64_t chunk(CollectiveKind kind, const char* algorithm, const Topology& topology, int window,
               const PlanOptions& options = {}) {
-  return chunk_bytes_for(find_family(kind, family)->plan({kind, topology.nodes(), 0}, options).value(), topology,
-                         window);
+  return chunk_bytes_for(find_algorithm(kind, algorithm)->plan({kind, topology.nodes(), 0}, options).value(),
+                         topology, window);
 }
 
 // All NICs alike, so fast that 10 ms of them are `queue_bytes`.
@@ -45,7 +45,7 @@ TEST(Flight, TheSlowestQueueDecides) {
 TEST(Flight, AnAggregatorHasAQueueToo) {
   Topology topology = with_queue(5, 4096 * kKiB);
   topology.set_nic(4, {1e-9, 10e-3 / (512 * kKiB)});
-  const Schedule schedule = find_family(CollectiveKind::kAllReduce, "direct")
+  const Schedule schedule = find_algorithm(CollectiveKind::kAllReduce, "direct")
                                 ->plan({CollectiveKind::kAllReduce, 4, 0}, {{}, {}, 1})
                                 .value();
   expect_about(chunk_bytes_for(schedule, topology, 4), 32 * kKiB);

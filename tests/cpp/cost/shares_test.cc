@@ -133,27 +133,27 @@ TEST(Shares, OfManyAggregatorsLeaveRanksNothing) {
 }
 
 // With segments that overlap without end.
-double seconds_of(const char* family, const Topology& topology, int aggregators,
+double seconds_of(const char* algorithm, const Topology& topology, int aggregators,
                   const std::vector<uint64_t>& shares) {
   const Collective collective{CollectiveKind::kAllReduce, topology.nodes() - aggregators, 0};
   const PlanOptions options{shares, topology.numbered_hosts(), aggregators};
-  const Schedule schedule = find_family(collective.kind, family)->plan(collective, options).value();
+  const Schedule schedule = find_algorithm(collective.kind, algorithm)->plan(collective, options).value();
   return predict_s(schedule, int64_t{1} << 30, topology, Rates{0, 0}, {4096, 4096}).value();
 }
 
 // What the formulas say a NIC carries is what the cost model counts of the schedule: nothing that is moved from
 // one owner to another makes it faster.
-void expect_best(const char* family, const Topology& topology, int aggregators,
+void expect_best(const char* algorithm, const Topology& topology, int aggregators,
                  const std::vector<uint64_t>& best) {
-  const double best_s = seconds_of(family, topology, aggregators, best);
-  EXPECT_LT(best_s, 0.9 * seconds_of(family, topology, aggregators, {}));
+  const double best_s = seconds_of(algorithm, topology, aggregators, best);
+  EXPECT_LT(best_s, 0.9 * seconds_of(algorithm, topology, aggregators, {}));
   for (size_t from = 0; from < best.size(); ++from) {
     for (size_t to = 0; to < best.size(); ++to) {
       std::vector<uint64_t> other = best;
       const uint64_t moved = std::min<uint64_t>(other[from], 1 << 15);
       other[from] -= moved;
       other[to] += moved;
-      EXPECT_GE(seconds_of(family, topology, aggregators, other), best_s * (1 - 1e-4)) << from << " to " << to;
+      EXPECT_GE(seconds_of(algorithm, topology, aggregators, other), best_s * (1 - 1e-4)) << from << " to " << to;
     }
   }
 }

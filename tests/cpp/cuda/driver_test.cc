@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda/flags.h"
 #include "cuda/gpu.h"
 
 namespace braid::cuda {
@@ -48,6 +49,19 @@ TEST(Driver, GivesTheProcessesOwnOrAlwaysTheSameError) {
   const Result<Driver>& driver = Driver::of_process();
   EXPECT_EQ(&driver, &Driver::of_process());
   EXPECT_TRUE(driver.ok() || driver.status().message().find("no CUDA driver: ") == 0u);
+}
+
+TEST_F(FakeDriver, AStreamWaitsForANumber) {
+  const auto driver = Driver::open(BRAID_FAKE_CUDA);
+  ASSERT_TRUE(driver.ok());
+  const auto* word = reinterpret_cast<const uint32_t*>(uintptr_t{4096});
+  const auto stream = reinterpret_cast<CuStream>(uintptr_t{7});
+  EXPECT_TRUE(wait_for_flag(driver.value(), stream, word, 3));
+  EXPECT_EQ(calls(), "cuStreamWaitValue32 7 5096 3 0\n");
+  for (const char* call : {"cuMemHostGetDevicePointer", "cuStreamWaitValue32"}) {
+    ::setenv("FAKE_CUDA_FAILS", call, 1);
+    EXPECT_FALSE(wait_for_flag(driver.value(), stream, word, 3)) << call;
+  }
 }
 
 TEST_F(FakeDriver, SaysWhyItCannotBeUsed) {

@@ -71,5 +71,33 @@ int cuMemsetD8Async(unsigned long long at, unsigned char value, size_t bytes, vo
   return note("set", " " + std::to_string(at) + " " + std::to_string(value) + " " + std::to_string(bytes) + " " +
                          std::to_string(reinterpret_cast<uint64_t>(stream)));
 }
+int cuMemHostGetDevicePointer_v2(unsigned long long* address, void* host, unsigned) {
+  *address = reinterpret_cast<uint64_t>(host) + 1000;
+  return fails("cuMemHostGetDevicePointer");
+}
+int cuStreamWaitValue32_v2(void* stream, unsigned long long at, unsigned value, unsigned flags) {
+  return note("cuStreamWaitValue32", " " + std::to_string(reinterpret_cast<uint64_t>(stream)) + " " +
+                                         std::to_string(at) + " " + std::to_string(value) + " " +
+                                         std::to_string(flags));
+}
+
+// The loader asks for these. The executing driver has them.
+#define BRAID_FAKE_UNUSED(name) \
+  int name() { return 801; }
+BRAID_FAKE_UNUSED(cuCtxSynchronize)
+BRAID_FAKE_UNUSED(cuPointerGetAttribute)
+BRAID_FAKE_UNUSED(cuMemAlloc_v2)
+BRAID_FAKE_UNUSED(cuMemFree_v2)
+BRAID_FAKE_UNUSED(cuMemHostAlloc)
+BRAID_FAKE_UNUSED(cuMemFreeHost)
+BRAID_FAKE_UNUSED(cuMemcpyDtoHAsync_v2)
+BRAID_FAKE_UNUSED(cuMemcpyHtoDAsync_v2)
+BRAID_FAKE_UNUSED(cuStreamCreate)
+BRAID_FAKE_UNUSED(cuStreamSynchronize)
+BRAID_FAKE_UNUSED(cuStreamWaitEvent)
+BRAID_FAKE_UNUSED(cuStreamIsCapturing)
+BRAID_FAKE_UNUSED(cuEventCreate)
+BRAID_FAKE_UNUSED(cuEventRecord)
+BRAID_FAKE_UNUSED(cuEventDestroy_v2)
 
 }  // extern "C"

@@ -9,7 +9,7 @@
 
 #include "executor/rehearsal.h"
 #include "planner/hosts.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 
 namespace braid::testing {
 namespace {
@@ -43,7 +43,7 @@ Memory numbers(DType dtype, size_t count, uint32_t seed) {
 }
 
 struct Run {
-  const char* family = "direct";
+  const char* algorithm = "direct";
   int ranks = 1;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -68,9 +68,9 @@ Memory result_of(const Run& run, const PlanOptions& plan) {
   RehearsalOptions options;
   options.execution.chunk_bytes = 1024;
   options.loopback.piece_bytes = 500;
-  const auto schedule = planned(*find_family(collective.kind, run.family), collective, plan);
+  const auto schedule = planned(*find_algorithm(collective.kind, run.algorithm), collective, plan);
   EXPECT_EQ(schedule->schedule().aggregators(), plan.aggregators);
-  const Status status = run.on_boards ? rehearse_shared(schedule, operands, 64 * 1024, options.timeout)
+  const Status status = run.on_boards ? rehearse_on_boards(schedule, operands, 64 * 1024, options.timeout)
                                       : rehearse(schedule, operands, options);
   EXPECT_TRUE(status.ok()) << status.message();
   for (const Memory& output : outputs) EXPECT_EQ(output, outputs[0]);
@@ -81,7 +81,7 @@ void expect_bits_of_a_run_without(const Run& run, const PlanOptions& plan) {
   PlanOptions without;
   without.hosts.assign(plan.hosts.begin(), plan.hosts.empty() ? plan.hosts.end() : plan.hosts.begin() + run.ranks);
   EXPECT_EQ(result_of(run, plan), result_of(run, without))
-      << run.family << " " << run.ranks << "+" << plan.aggregators << " of " << run.count << " "
+      << run.algorithm << " " << run.ranks << "+" << plan.aggregators << " of " << run.count << " "
       << name_of(run.dtype);
 }
 
@@ -136,7 +136,7 @@ TEST(Aggregator, WorksBetweenHosts) {
 // It learns the size from its operands, and cuts alike.
 TEST(Aggregator, CutsAsTheRanksDo) {
   const Collective collective{CollectiveKind::kAllReduce, 3, 0};
-  const auto schedule = planned(*find_family(collective.kind, "direct"), collective, {{5, 1, 2, 3}, {}, 1});
+  const auto schedule = planned(*find_algorithm(collective.kind, "direct"), collective, {{5, 1, 2, 3}, {}, 1});
   for (const size_t count : {0, 1, 1009, 40'009}) {
     Memory memory(count * 4);
     const Operands of_rank{DType::kFloat32, ReduceOp::kSum, {memory}, {memory}};

@@ -8,7 +8,7 @@
 #include "base/cache.h"
 #include "executor/rehearsal.h"
 #include "support/blocks.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "transport/shm/local_boards.h"
 
 namespace braid::testing {
@@ -16,7 +16,7 @@ namespace {
 
 constexpr milliseconds kTimeLimit{60'000};
 
-void expect_right_on_boards(const Family& family, const Collective& collective, size_t count, bool in_place,
+void expect_right_on_boards(const Algorithm& algorithm, const Collective& collective, size_t count, bool in_place,
                             size_t bounce_bytes, size_t lend_from = Layout::kNever) {
   std::vector<std::unique_ptr<Blocks>> blocks;
   std::vector<Operands> operands;
@@ -25,37 +25,37 @@ void expect_right_on_boards(const Family& family, const Collective& collective, 
     operands.push_back({DType::kUInt32, ReduceOp::kSum, blocks.back()->inputs(), blocks.back()->outputs()});
   }
   const Status status =
-      rehearse_shared(planned(family, collective), operands, bounce_bytes, kTimeLimit, lend_from);
-  ASSERT_TRUE(status.ok()) << family.name << " on " << collective.ranks << ": " << status.message();
-  for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name << " on " << collective.ranks;
+      rehearse_on_boards(planned(algorithm, collective), operands, bounce_bytes, kTimeLimit, lend_from);
+  ASSERT_TRUE(status.ok()) << algorithm.name << " on " << collective.ranks << ": " << status.message();
+  for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << algorithm.name << " on " << collective.ranks;
 }
 
-TEST(BoardExecution, EveryFamilyInNoneOneAndManySegments) {
-  for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
-    if (!family.supports(collective)) return;
+TEST(BoardExecution, EveryAlgorithmInNoneOneAndManySegments) {
+  for_every_algorithm({1, 2, 3, 5}, [&](const Algorithm& algorithm, const Collective& collective) {
+    if (!algorithm.supports(collective)) return;
     for (const size_t count : {0, 1, 7, 20'011}) {
       for (const bool in_place : {false, true}) {
-        expect_right_on_boards(family, collective, count, in_place, 32 * 1024);
+        expect_right_on_boards(algorithm, collective, count, in_place, 32 * 1024);
         if (::testing::Test::HasFatalFailure()) return;
       }
     }
   });
 }
 
-TEST(BoardExecution, EveryFamilyOnEightRanks) {
-  for_every_family({8}, [&](const Family& family, const Collective& collective) {
-    if (!family.supports(collective) || collective.root > 0) return;
-    expect_right_on_boards(family, collective, 100'003, true, size_t{1} << 20);
+TEST(BoardExecution, EveryAlgorithmOnEightRanks) {
+  for_every_algorithm({8}, [&](const Algorithm& algorithm, const Collective& collective) {
+    if (!algorithm.supports(collective) || collective.root > 0) return;
+    expect_right_on_boards(algorithm, collective, 100'003, true, size_t{1} << 20);
   });
 }
 
 // Blocks just above and below what is lent, and much larger.
-TEST(BoardExecution, EveryFamilyLendsWhatItMay) {
-  for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
-    if (!family.supports(collective)) return;
+TEST(BoardExecution, EveryAlgorithmLendsWhatItMay) {
+  for_every_algorithm({1, 2, 3, 5}, [&](const Algorithm& algorithm, const Collective& collective) {
+    if (!algorithm.supports(collective)) return;
     for (const size_t count : {0, 16'383, 16'384, 20'011}) {
       for (const bool in_place : {false, true}) {
-        expect_right_on_boards(family, collective, count, in_place, 64 * 1024, 65'536);
+        expect_right_on_boards(algorithm, collective, count, in_place, 64 * 1024, 65'536);
         if (::testing::Test::HasFatalFailure()) return;
       }
     }
@@ -65,11 +65,11 @@ TEST(BoardExecution, EveryFamilyLendsWhatItMay) {
 // Two full chunks, which segments of whole cache lines make a line larger.
 TEST(BoardExecution, NothingSmallerThanThatIsLent) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
-  const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
+  const auto schedule = planned(*find_algorithm(collective.kind, "direct"), collective);
   constexpr size_t kBounceBytes = 128 * 1024;
   BoardPlan plan = plan_for_boards(*schedule, {kBounceBytes, true, true});
   Pool pool(0);
-  SharedWorkspace workspace;
+  BoardWorkspace workspace;
   std::vector<std::byte> sent(2 * plan.chunk_bytes);
   for (const bool lends : {false, true}) {
     plan.lend_from = lends ? sent.size() : sent.size() + 1;
@@ -82,9 +82,9 @@ TEST(BoardExecution, NothingSmallerThanThatIsLent) {
 
 TEST(BoardPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
   bool crowded = true;
-  const auto lends = [&](CollectiveKind kind, const char* family) {
+  const auto lends = [&](CollectiveKind kind, const char* algorithm) {
     const Collective collective{kind, 4, 0};
-    const auto schedule = planned(*find_family(kind, family), collective);
+    const auto schedule = planned(*find_algorithm(kind, algorithm), collective);
     EXPECT_EQ(plan_for_boards(*schedule, {size_t{1} << 20, crowded, false}).lend_from, Layout::kNever);
     return plan_for_boards(*schedule, {size_t{1} << 20, crowded, true}).lend_from != Layout::kNever;
   };
@@ -107,13 +107,14 @@ TEST(BoardPlan, LendsWhatStaysAsItIsAndHasOneReaderOrOneSender) {
 TEST(BoardExecution, BlocksLargerThanTheCacheArriveWhole) {
   const Collective collective{CollectiveKind::kAllGather, 2, 0};
   const size_t count = shared_cache_bytes() / 4 / sizeof(uint32_t) + 5;  // of two blocks, on two ranks
-  expect_right_on_boards(*find_family(collective.kind, "direct"), collective, count, false, size_t{1} << 20);
+  expect_right_on_boards(*find_algorithm(collective.kind, "direct"), collective, count, false, size_t{1} << 20);
 }
 
 TEST(BoardPlan, OnlySchedulesThatKeepStepOverlap) {
   const Collective all_reduce{CollectiveKind::kAllReduce, 4, 0};
-  const auto stride = [&](const char* family, const Collective& collective) {
-    return plan_for_boards(*planned(*find_family(collective.kind, family), collective), {size_t{1} << 20}).stride;
+  const auto stride = [&](const char* algorithm, const Collective& collective) {
+    return plan_for_boards(*planned(*find_algorithm(collective.kind, algorithm), collective), {size_t{1} << 20})
+        .stride;
   };
   EXPECT_EQ(stride("direct", all_reduce), 1);
   EXPECT_EQ(stride("gather_all", all_reduce), 1);
@@ -121,14 +122,14 @@ TEST(BoardPlan, OnlySchedulesThatKeepStepOverlap) {
 }
 
 TEST(BoardPlan, ATurnFitsHalfABounceBuffer) {
-  for_every_family({2, 5, 8}, [&](const Family& family, const Collective& collective) {
-    const BoardPlan plan = plan_for_boards(*planned(family, collective), {size_t{1} << 20});
-    ASSERT_TRUE(plan.possible) << family.name;
+  for_every_algorithm({2, 5, 8}, [&](const Algorithm& algorithm, const Collective& collective) {
+    const BoardPlan plan = plan_for_boards(*planned(algorithm, collective), {size_t{1} << 20});
+    ASSERT_TRUE(plan.possible) << algorithm.name;
     EXPECT_EQ(plan.chunk_bytes % 64, 0u);
     EXPECT_GE(plan.chunk_bytes, 64u);
   });
   const Collective large{CollectiveKind::kAllReduce, 8, 0};
-  EXPECT_FALSE(plan_for_boards(*planned(*find_family(large.kind, "direct"), large), {4096}).possible);
+  EXPECT_FALSE(plan_for_boards(*planned(*find_algorithm(large.kind, "direct"), large), {4096}).possible);
 }
 
 // One rank of a pair, whose peer is played by the test.
@@ -147,10 +148,10 @@ class Pair : public ::testing::Test {
   std::vector<std::byte> data_[2] = {std::vector<std::byte>(64, std::byte{1}),
                                      std::vector<std::byte>(64, std::byte{2})};
   Pool pool_{0};
-  SharedWorkspace workspaces_[2];
+  BoardWorkspace workspaces_[2];
   shm::LocalBoards boards_{2, kBounceBytes};
   std::shared_ptr<const VerifiedSchedule> schedule_ =
-      planned(*find_family(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
+      planned(*find_algorithm(CollectiveKind::kAllReduce, "gather_all"), {CollectiveKind::kAllReduce, 2, 0});
   BoardPlan plan_;
 };
 
@@ -191,13 +192,13 @@ TEST_F(Pair, AnotherOperationIsSeen) {
 // It would be read after its owner has got it back.
 TEST(BoardExecution, WhatIsGivenUpIsNotUsed) {
   const Collective collective{CollectiveKind::kBroadcast, 2, 0};
-  const auto schedule = planned(*find_family(collective.kind, "direct"), collective);
+  const auto schedule = planned(*find_algorithm(collective.kind, "direct"), collective);
   constexpr size_t kBounceBytes = 64 * 1024;
   BoardPlan plan = plan_for_boards(*schedule, {kBounceBytes, false, true});
   plan.lend_from = 65'536;
   shm::LocalBoards boards(2, kBounceBytes);
   Pool pool(0);
-  SharedWorkspace workspaces[2];
+  BoardWorkspace workspaces[2];
   std::vector<std::byte> sent(100'000, std::byte{7}), got(sent.size());
   {
     BoardExecution gives_up(schedule, plan, 0, {DType::kUInt8, ReduceOp::kSum, {sent}, {sent}}, boards[0], 1, pool,

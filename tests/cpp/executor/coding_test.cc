@@ -6,14 +6,14 @@
 
 #include <algorithm>
 
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 
 namespace braid::testing {
 namespace {
 
 TEST(Coding, NamesTheRankWhoseMessageCannotBeRead) {
   const auto schedule =
-      planned(*find_family(CollectiveKind::kAllReduce, "direct"), {CollectiveKind::kAllReduce, 3, 0});
+      planned(*find_algorithm(CollectiveKind::kAllReduce, "direct"), {CollectiveKind::kAllReduce, 3, 0});
   std::vector<float> in(300, 1), out(300);
   Operands operands{
       DType::kFloat32, ReduceOp::kSum, {std::as_bytes(std::span(in))}, {std::as_writable_bytes(std::span(out))}};

@@ -8,13 +8,13 @@
 
 #include "executor/rehearsal.h"
 #include "support/blocks.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 
 namespace braid::testing {
 namespace {
 
 // Runs one collective on all ranks and looks at what came out.
-void expect_right(const Family& family, const Collective& collective, size_t count, bool in_place,
+void expect_right(const Algorithm& algorithm, const Collective& collective, size_t count, bool in_place,
                   const RehearsalOptions& options, const PlanOptions& plan_options = {}) {
   std::vector<std::unique_ptr<Blocks>> blocks;
   std::vector<Operands> operands;
@@ -22,33 +22,33 @@ void expect_right(const Family& family, const Collective& collective, size_t cou
     blocks.push_back(std::make_unique<Blocks>(collective, rank, count, in_place));
     operands.push_back({DType::kUInt32, ReduceOp::kSum, blocks.back()->inputs(), blocks.back()->outputs()});
   }
-  const Status status = rehearse(planned(family, collective, plan_options), operands, options);
-  ASSERT_TRUE(status.ok()) << family.name << ": " << status.message();
-  for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << family.name;
+  const Status status = rehearse(planned(algorithm, collective, plan_options), operands, options);
+  ASSERT_TRUE(status.ok()) << algorithm.name << ": " << status.message();
+  for (const auto& rank : blocks) ASSERT_TRUE(rank->right()) << algorithm.name;
 }
 
-TEST(Execution, EveryFamilyInManySegments) {
+TEST(Execution, EveryAlgorithmInManySegments) {
   RehearsalOptions options;
   options.execution.chunk_bytes = 256;
-  for_every_family({1, 2, 3, 5}, [&](const Family& family, const Collective& collective) {
-    if (!family.supports(collective)) return;
+  for_every_algorithm({1, 2, 3, 5}, [&](const Algorithm& algorithm, const Collective& collective) {
+    if (!algorithm.supports(collective)) return;
     for (const size_t count : {0, 1, 1009}) {
       for (const bool in_place : {false, true}) {
         options.loopback.read_peers = in_place;
-        expect_right(family, collective, count, in_place, options);
+        expect_right(algorithm, collective, count, in_place, options);
       }
     }
   });
 }
 
-TEST(Execution, EveryFamilyOnSeveralHosts) {
+TEST(Execution, EveryAlgorithmOnSeveralHosts) {
   RehearsalOptions options;
   options.execution.chunk_bytes = 256;
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 1, 1, 1}, {0, 1, 0, 2, 1}}) {
-    for_every_family({5}, [&](const Family& family, const Collective& collective) {
+    for_every_algorithm({5}, [&](const Algorithm& algorithm, const Collective& collective) {
       for (const size_t count : {1, 1009}) {
         for (const bool in_place : {false, true}) {
-          expect_right(family, collective, count, in_place, options, {{}, hosts});
+          expect_right(algorithm, collective, count, in_place, options, {{}, hosts});
         }
       }
     });
@@ -56,10 +56,10 @@ TEST(Execution, EveryFamilyOnSeveralHosts) {
 }
 
 TEST(Execution, HostsMayOwnNothing) {
-  const Family& family = *find_family(CollectiveKind::kAllReduce, "hierarchical_direct");
+  const Algorithm& algorithm = *find_algorithm(CollectiveKind::kAllReduce, "hierarchical_direct");
   for (const std::vector<uint64_t>& shares : std::vector<std::vector<uint64_t>>{{3, 0, 1}, {0, 1, 0}}) {
     for (const size_t count : {0, 1, 7, 1009}) {
-      expect_right(family, {CollectiveKind::kAllReduce, 5, 0}, count, true, {}, {shares, {0, 0, 1, 2, 2}});
+      expect_right(algorithm, {CollectiveKind::kAllReduce, 5, 0}, count, true, {}, {shares, {0, 0, 1, 2, 2}});
     }
   }
 }
@@ -70,16 +70,16 @@ TEST(Execution, MessagesLargerThanEagerGoInPiecesOrAreRead) {
   options.loopback.piece_bytes = 1000;
   for (const bool read_peers : {false, true}) {
     options.loopback.read_peers = read_peers;
-    for_every_family({4}, [&](const Family& family, const Collective& collective) {
-      if (collective.root == 0 && family.supports(collective)) {
-        expect_right(family, collective, 20'011, false, options);
+    for_every_algorithm({4}, [&](const Algorithm& algorithm, const Collective& collective) {
+      if (collective.root == 0 && algorithm.supports(collective)) {
+        expect_right(algorithm, collective, 20'011, false, options);
       }
     });
   }
 }
 
 TEST(Execution, AnyWindowGivesTheSame) {
-  const Family& ring = *find_family(CollectiveKind::kAllReduce, "ring");
+  const Algorithm& ring = *find_algorithm(CollectiveKind::kAllReduce, "ring");
   RehearsalOptions options;
   options.execution.chunk_bytes = 128;
   for (const int window : {0, 1, 2, 7, 1000}) {
@@ -88,10 +88,10 @@ TEST(Execution, AnyWindowGivesTheSame) {
   }
 }
 
-TEST(Execution, AnAverageIsDividedOnceInEveryFamily) {
-  for (const Family& family : families(CollectiveKind::kAllReduce)) {
+TEST(Execution, AnAverageIsDividedOnceInEveryAlgorithm) {
+  for (const Algorithm& algorithm : algorithms(CollectiveKind::kAllReduce)) {
     const Collective collective{CollectiveKind::kAllReduce, 5, 0};
-    if (!family.supports(collective)) continue;
+    if (!algorithm.supports(collective)) continue;
     std::vector<std::vector<float>> data;
     std::vector<Operands> operands;
     for (int rank = 0; rank < 5; ++rank) data.emplace_back(777, static_cast<float>(10 * rank));
@@ -99,9 +99,9 @@ TEST(Execution, AnAverageIsDividedOnceInEveryFamily) {
       const Bytes bytes = std::as_writable_bytes(std::span(values));
       operands.push_back({DType::kFloat32, ReduceOp::kAvg, {bytes}, {bytes}});
     }
-    const Status status = rehearse(planned(family, collective), operands, {});
-    ASSERT_TRUE(status.ok()) << family.name << ": " << status.message();
-    for (const auto& values : data) ASSERT_EQ(values, std::vector<float>(777, 20.0f)) << family.name;
+    const Status status = rehearse(planned(algorithm, collective), operands, {});
+    ASSERT_TRUE(status.ok()) << algorithm.name << ": " << status.message();
+    for (const auto& values : data) ASSERT_EQ(values, std::vector<float>(777, 20.0f)) << algorithm.name;
   }
 }
 
@@ -116,7 +116,7 @@ class Alone : public ::testing::Test {
 
   std::vector<std::byte> memory_ = std::vector<std::byte>(64);
   std::shared_ptr<const VerifiedSchedule> schedule_ =
-      planned(*find_family(CollectiveKind::kBroadcast, "binomial"), {CollectiveKind::kBroadcast, 2, 1});
+      planned(*find_algorithm(CollectiveKind::kBroadcast, "binomial"), {CollectiveKind::kBroadcast, 2, 1});
   LoopbackHub hub_{2, {}};
   DoorbellWord bell_;
   Pool pool_{0};

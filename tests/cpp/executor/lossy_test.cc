@@ -12,7 +12,7 @@
 
 #include "executor/rehearsal.h"
 #include "reduce/convert.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "verify/owners.h"
 
 namespace braid::testing {
@@ -36,7 +36,7 @@ std::vector<int> apart(int ranks) {
 
 struct Case {
   std::string codec = "int8";
-  std::string family = "direct";
+  std::string algorithm = "direct";
   std::vector<int> hosts;
   size_t count = 1000;
   ReduceOp op = ReduceOp::kAvg;
@@ -47,14 +47,14 @@ struct Case {
 
   int ranks() const { return static_cast<int>(hosts.size()); }
   std::string text() const {
-    return codec + " " + family + " " + std::to_string(ranks()) + " ranks of " + std::to_string(count) + " " +
+    return codec + " " + algorithm + " " + std::to_string(ranks()) + " ranks of " + std::to_string(count) + " " +
            std::string(name_of(dtype)) + (in_place ? " in place" : "");
   }
 };
 
 std::shared_ptr<const VerifiedSchedule> schedule_of(const Case& what) {
   const Collective collective{CollectiveKind::kAllReduce, what.ranks(), 0};
-  return planned(*find_family(collective.kind, what.family), collective, {what.shares, what.hosts, 0});
+  return planned(*find_algorithm(collective.kind, what.algorithm), collective, {what.shares, what.hosts, 0});
 }
 
 using Memory = std::vector<std::byte>;
@@ -205,8 +205,8 @@ TEST(Lossy, LosesNothingWhereSomeRanksShareAHost) {
   for (const char* codec : {"int8", "sign", "random_k:0.1"}) {
     for (const bool in_place : {false, true}) {
       for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 0, 2, 1, 0}}) {
-        for (const char* family : {"direct", "hierarchical_direct"}) {
-          expect_nothing_lost({codec, family, hosts, 6007, ReduceOp::kAvg, {}, in_place});
+        for (const char* algorithm : {"direct", "hierarchical_direct"}) {
+          expect_nothing_lost({codec, algorithm, hosts, 6007, ReduceOp::kAvg, {}, in_place});
         }
       }
     }
@@ -328,13 +328,13 @@ void expect_scattered(DType dtype) {
   for (const char* codec : kCodecs) {
     for (const std::vector<int>& hosts :
          std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}, {0, 0, 1, 1}, {0, 1, 0, 2, 1}}) {
-      for (const char* family : {"direct", "hierarchical"}) {
+      for (const char* algorithm : {"direct", "hierarchical"}) {
         const int ranks = static_cast<int>(hosts.size());
         const Collective collective{CollectiveKind::kReduceScatter, ranks, 0};
-        const auto schedule = planned(*find_family(collective.kind, family), collective, {{}, hosts, 0});
+        const auto schedule = planned(*find_algorithm(collective.kind, algorithm), collective, {{}, hosts, 0});
         if (!has_owners(*schedule, hosts)) continue;
-        if (dtype != DType::kFloat32 && std::string(family) == "hierarchical") continue;  // rounds twice
-        SCOPED_TRACE(std::string(codec) + " " + family + " " + std::to_string(ranks) + " " +
+        if (dtype != DType::kFloat32 && std::string(algorithm) == "hierarchical") continue;  // rounds twice
+        SCOPED_TRACE(std::string(codec) + " " + algorithm + " " + std::to_string(ranks) + " " +
                      std::string(name_of(dtype)));
         const auto size_of_block = [](int owner) { return 1500 + 7 * static_cast<size_t>(owner % 2); };
         size_t count = 0;

@@ -8,7 +8,7 @@
 
 #include "executor/board_execution.h"
 #include "support/blocks.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "transport/shm/local_boards.h"
 
 namespace braid::testing {
@@ -17,8 +17,8 @@ namespace {
 // All ranks of a host, played in one thread.
 class Host {
  public:
-  Host(const Family& family, const Collective& collective, size_t count, bool in_place)
-      : schedule_(planned(family, collective)),
+  Host(const Algorithm& algorithm, const Collective& collective, size_t count, bool in_place)
+      : schedule_(planned(algorithm, collective)),
         plan_(plan_for_boards(*schedule_, {kBounceBytes})),
         boards_(collective.ranks, kBounceBytes),
         workspaces_(schedule_->schedule().programs.size()) {
@@ -60,24 +60,24 @@ class Host {
   std::vector<Operands> operands_;
   std::vector<std::optional<SingleRound>> rounds_;
   Pool pool_{0};
-  std::vector<SharedWorkspace> workspaces_;
+  std::vector<BoardWorkspace> workspaces_;
 };
 
 const Collective kSum{CollectiveKind::kAllReduce, 3, 0};
-const Family& gather_all() { return *find_family(CollectiveKind::kAllReduce, "gather_all"); }
+const Algorithm& gather_all() { return *find_algorithm(CollectiveKind::kAllReduce, "gather_all"); }
 
 // Of sizes that fit a notice, lie in the bounce buffer, and are none.
-TEST(SingleRound, EveryFamilyOfOneRound) {
+TEST(SingleRound, EveryAlgorithmOfOneRound) {
   int laid_out = 0;
-  for_every_family({2, 3, 5}, [&](const Family& family, const Collective& collective) {
-    if (!family.supports(collective)) return;
+  for_every_algorithm({2, 3, 5}, [&](const Algorithm& algorithm, const Collective& collective) {
+    if (!algorithm.supports(collective)) return;
     for (const size_t count : {1, 7, 500}) {
       for (const bool in_place : {false, true}) {
-        Host host(family, collective, count, in_place);
+        Host host(algorithm, collective, count, in_place);
         const auto& programs = host.schedule().programs;
         for (Node node = 0; node < host.ranks(); ++node) {
           const bool takes_part = !programs[static_cast<size_t>(node)].empty();
-          ASSERT_EQ(host.is_laid_out(node), SingleRound::is_of(host.schedule()) && takes_part) << family.name;
+          ASSERT_EQ(host.is_laid_out(node), SingleRound::is_of(host.schedule()) && takes_part) << algorithm.name;
         }
         if (!SingleRound::is_of(host.schedule())) return;
         ++laid_out;
@@ -85,8 +85,8 @@ TEST(SingleRound, EveryFamilyOfOneRound) {
           ASSERT_TRUE(!host.is_laid_out(node) || host.post(node));
         }
         for (Node node = 0; node < host.ranks(); ++node) {
-          ASSERT_TRUE(!host.is_laid_out(node) || host.complete(node)) << family.name;
-          ASSERT_TRUE(host.right(node)) << family.name << " on " << collective.ranks;
+          ASSERT_TRUE(!host.is_laid_out(node) || host.complete(node)) << algorithm.name;
+          ASSERT_TRUE(host.right(node)) << algorithm.name << " on " << collective.ranks;
         }
       }
     }
@@ -95,7 +95,7 @@ TEST(SingleRound, EveryFamilyOfOneRound) {
 }
 
 TEST(SingleRound, MoreRoundsOrSegmentsAreNone) {
-  const Host ring(*find_family(CollectiveKind::kAllReduce, "ring"), kSum, 100, true);
+  const Host ring(*find_algorithm(CollectiveKind::kAllReduce, "ring"), kSum, 100, true);
   EXPECT_FALSE(ring.is_laid_out(0));
   const Host long_one(gather_all(), kSum, 1'000'000, true);
   EXPECT_FALSE(long_one.is_laid_out(0));

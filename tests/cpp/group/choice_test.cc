@@ -47,11 +47,11 @@ TEST(AlgorithmChoice, KeepsRoutes) {
   const Route& other = route_of(side.choice, large);
   EXPECT_EQ(&route_of(side.choice, small), &first);  // also after another size
   EXPECT_EQ(&route_of(side.choice, large), &other);
-  EXPECT_EQ(first.plan, 0);
+  EXPECT_EQ(first.epoch, 0);
   EXPECT_GT(first.chunk_bytes, 0u);
   EXPECT_FALSE(first.board.possible);  // there are no boards
   EXPECT_EQ(first.counters->sums.collective, "all_reduce");
-  EXPECT_EQ(first.counters->sums.family, first.schedule->schedule().family);
+  EXPECT_EQ(first.counters->sums.algorithm, first.schedule->schedule().algorithm);
 }
 
 TEST(AlgorithmChoice, PlansAnewAndKeepsOldRoutesReadable) {
@@ -59,14 +59,14 @@ TEST(AlgorithmChoice, PlansAnewAndKeepsOldRoutesReadable) {
   ASSERT_TRUE(side.learn().ok());
   std::vector<float> values(16);
   const Route& before = route_of(side.choice, values);
-  const std::string family = before.schedule->schedule().family;
+  const std::string algorithm = before.schedule->schedule().algorithm;
   ASSERT_TRUE(side.learn(true).ok());
-  EXPECT_EQ(side.choice.plan(), 1);
+  EXPECT_EQ(side.choice.epoch(), 1);
   const Route& after = route_of(side.choice, values);
   EXPECT_NE(&after, &before);
-  EXPECT_EQ(after.plan, 1);
-  EXPECT_EQ(before.plan, 0);
-  EXPECT_EQ(before.schedule->schedule().family, family);
+  EXPECT_EQ(after.epoch, 1);
+  EXPECT_EQ(before.epoch, 0);
+  EXPECT_EQ(before.schedule->schedule().algorithm, algorithm);
 }
 
 TEST(AlgorithmChoice, OfAForcedAlgorithm) {
@@ -75,7 +75,7 @@ TEST(AlgorithmChoice, OfAForcedAlgorithm) {
   Side side(options);
   ASSERT_TRUE(side.learn().ok());
   std::vector<float> values(16);
-  EXPECT_EQ(route_of(side.choice, values).schedule->schedule().family, "ring");
+  EXPECT_EQ(route_of(side.choice, values).schedule->schedule().algorithm, "ring");
   options.algorithm = "rinng";
   Side wrong(options);
   EXPECT_EQ(wrong.learn().code(), Code::kInvalidArgument);

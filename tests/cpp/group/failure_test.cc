@@ -24,15 +24,15 @@ TEST_P(Failure, ATimeoutNamesTheRankThatNeverCalled) {
         return;
       }
       ASSERT_TRUE(run(group, {CollectiveKind::kAllReduce}).code() == Code::kInvalidArgument);
-      operation.timeout = milliseconds(200);
+      operation.timeout = milliseconds(1000);
       const auto begun = Clock::now();
       const Status status = run(group, operation, inline_if_idle);
       EXPECT_EQ(status.code(), Code::kTimeout) << status.message();
       EXPECT_EQ(status.rank(), 2) << status.message();
       EXPECT_TRUE(says(status, "not there yet: rank 2;")) << status.message();
       EXPECT_TRUE(says(status, "all_reduce #1")) << status.message();
-      EXPECT_GE(Clock::now() - begun, milliseconds(200));
-      EXPECT_LT(Clock::now() - begun, milliseconds(10'000));
+      EXPECT_GE(Clock::now() - begun, milliseconds(1000));
+      EXPECT_LT(Clock::now() - begun, milliseconds(15'000));
       told.count_down();
       told.wait();
     });
@@ -48,7 +48,7 @@ TEST_P(Failure, TheRootOfALargeBroadcastNamesTheRankThatNeverReadIt) {
     Operation operation{CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, 0};
     if (group.rank() == 0) operation.inputs = {bytes};
     operation.outputs = {bytes};
-    operation.timeout = milliseconds(300);
+    operation.timeout = milliseconds(1000);
     if (group.rank() == 2) {
       told.wait();
       EXPECT_EQ(run(group, operation).code(), Code::kTimeout);  // the reason, not that it was given up

@@ -61,7 +61,7 @@ TEST(LossyGroup, CountsWhatTravelledInACodecByItself) {
     for (const char* codec : {"int8", "sign", "int8"}) ASSERT_TRUE(run(group, lossy(values, codec)).ok());
     ASSERT_TRUE(run(group, all_reduce(values)).ok());
     std::map<std::string, uint64_t> calls;
-    for (const OperationStats& row : group.stats()) calls[row.family] += row.calls;
+    for (const OperationStats& row : group.stats()) calls[row.algorithm] += row.calls;
     EXPECT_EQ(calls["direct int8"], 2u);
     EXPECT_EQ(calls["direct sign"], 1u);
   });

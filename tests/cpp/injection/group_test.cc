@@ -11,6 +11,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <list>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -86,23 +87,35 @@ Operation sum_of(std::vector<float>& values) {
   return {CollectiveKind::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, {bytes}, {bytes}};
 }
 
+// What operations use. It outlives them, also where memory for the next operation is refused while one is in flight.
+class Memory {
+ public:
+  std::vector<float>& floats(size_t count, float value) { return floats_.emplace_back(count, value); }
+  std::vector<std::byte>& bytes(size_t count, std::byte value) { return bytes_.emplace_back(count, value); }
+
+ private:
+  std::list<std::vector<float>> floats_;
+  std::list<std::vector<std::byte>> bytes_;
+};
+
 bool is_sum(const std::vector<float>& values, int ranks) {
   return std::all_of(values.begin(), values.end(),
                      [&](float value) { return value == ranks * (ranks + 1) / 2.0f; });
 }
 
 // Small ones as a caller who waits runs them, so that the third runs a prepared operation; a large one in the background; lossy.
-Status collect(Communicator& group) {
+Status collect(Communicator& group, Memory& memory) {
   const auto mine = static_cast<float>(group.rank() + 1);
   for (const size_t count : {16, 16, 16, 5000}) {
-    std::vector<float> values(count, mine);
+    std::vector<float>& values = memory.floats(count, mine);
     if (Status bad = outcome(group.run(sum_of(values))); !bad.ok()) return bad;
     if (!is_sum(values, group.ranks())) return wrong("small sum");
   }
-  std::vector<float> first(1 << 16, mine), second(300, mine), third(1 << 15, mine);
+  auto &first = memory.floats(1 << 16, mine), &second = memory.floats(300, mine);
+  auto& third = memory.floats(1 << 15, mine);
   const auto large = group.start(sum_of(first), false);
   const auto next = group.start(sum_of(second), false);
-  const Status ended = outcome(large), next_ended = outcome(next);  // both, as both use our memory
+  const Status ended = outcome(large), next_ended = outcome(next);
   if (!ended.ok()) return ended;
   if (!next_ended.ok()) return next_ended;
   if (!is_sum(first, group.ranks()) || !is_sum(second, group.ranks())) return wrong("large sum");
@@ -114,10 +127,10 @@ Status collect(Communicator& group) {
 }
 
 // Around the ring, small and large, and one from whoever sends first.
-Status send(Communicator& group) {
+Status send(Communicator& group, Memory& memory) {
   const Node to = (group.rank() + 1) % group.ranks(), from = (group.rank() + group.ranks() - 1) % group.ranks();
   for (const size_t bytes : {100, 200'000}) {
-    std::vector<std::byte> out(bytes, std::byte(group.rank())), in(bytes);
+    auto &out = memory.bytes(bytes, std::byte(group.rank())), &in = memory.bytes(bytes, {});
     const auto received = group.recv(bytes == 100 ? kAnyNode : from, 1, in, kTimeout);
     const auto sent = group.send(to, 1, out, kTimeout);
     const Status in_ended = outcome(received), out_ended = outcome(sent);
@@ -158,8 +171,8 @@ class Rank {
   Status play(Phase phase, const std::shared_ptr<Store>& store, const char* name) {
     switch (phase) {
       case Phase::kForm: return form(store, name);
-      case Phase::kCollect: return collect(*group_);
-      case Phase::kSend: return send(*group_);
+      case Phase::kCollect: return collect(*group_, memory_);
+      case Phase::kSend: return send(*group_, memory_);
       case Phase::kLeave: break;
     }
     group_->shutdown();
@@ -175,6 +188,7 @@ class Rank {
  private:
   const Setting& setting_;
   const Node rank_;
+  Memory memory_;
   const std::shared_ptr<Engine> engine_;
   std::shared_ptr<Communicator> group_;
 };

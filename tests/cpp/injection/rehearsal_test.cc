@@ -8,7 +8,7 @@
 
 #include "base/caught.h"
 #include "injection/faults.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 
 namespace braid::testing {
 namespace {
@@ -24,7 +24,7 @@ Status rehearse_a_ring() {
   }
   RehearsalOptions options;
   options.timeout = milliseconds(10'000);
-  return rehearse(planned(*find_family(collective.kind, "ring"), collective), operands, options);
+  return rehearse(planned(*find_algorithm(collective.kind, "ring"), collective), operands, options);
 }
 
 TEST(RehearsalInjection, EndsWithTheCause) {

@@ -52,8 +52,8 @@ TEST(StatedLinks, OtherFilesAreNamedOnAllRanks) {
   on_hosts({stated(8e-9, 8e-9), stated(8e-9, 8e-9), other}, [](const auto& group) {
     ASSERT_FALSE(group.ok());
     EXPECT_EQ(group.status().code(), Code::kMismatch) << group.status().message();
-    EXPECT_TRUE(says(group.status(), "BRAID_LINKS=a file with the digest d1")) << group.status().message();
-    EXPECT_TRUE(says(group.status(), "BRAID_LINKS=a file with the digest d2")) << group.status().message();
+    EXPECT_TRUE(says(group.status(), "BRAID_LINKS differs")) << group.status().message();
+    EXPECT_TRUE(says(group.status(), "a file with the digest d2")) << group.status().message();
   });
 }
 

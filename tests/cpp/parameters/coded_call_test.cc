@@ -41,7 +41,7 @@ TEST(CodedSession, RefusesAnUpdateThatDoesNotDecode) {
     serving.coding.push = codec_from_text("int8").value();
     if (place.rank == 0) {
       Server server(serving, {{0, 64}}, engine->bell());
-      Session session(server, 1, std::move(pair).value());
+      Session session(server, 1, "worker 1", std::move(pair).value());
       const auto until = Clock::now() + milliseconds(20'000);
       while (!session.is_over() && Clock::now() < until) session.poll();
       EXPECT_TRUE(session.is_over());

@@ -135,5 +135,51 @@ TEST_F(Handover, WhoHasLetAWorkerGoCannotStay) {
   EXPECT_TRUE(servers_[1]->is_leaving());
 }
 
+TEST_F(Handover, AServerThatStaysSharesAShardOnce) {
+  make(Mode::kSync);
+  const PlayedCall& open = call(0, 0, CallKind::kPushPull);
+  constexpr uint64_t kAllWorkers = 3;
+  const auto share = [&](int worker, uint64_t workers) -> const PlayedCall& {
+    PlayedCall& played = *played_.emplace_back(std::make_unique<PlayedCall>());
+    played.job.worker = worker;
+    played.job.call.kind = CallKind::kSnapshot;
+    played.job.call.hand_over = HandOver::kShare;
+    played.job.call.count = kShardNumbers;
+    played.job.call.base = workers;
+    played.job.result = played.memory.data();
+    servers_[0]->submit(played.job);
+    return played;
+  };
+  EXPECT_EQ(share(1, kAllWorkers - 1).job.status.code(), Code::kAborted) << "a worker does not reach the newcomer";
+  EXPECT_FALSE(open.done());
+  EXPECT_EQ(share(1, kAllWorkers).job.answer.verdict, Verdict::kWait);
+  EXPECT_TRUE(open.is_refused());
+  EXPECT_EQ(share(2, kAllWorkers).job.answer.verdict, Verdict::kWait) << "worker 1 takes it";
+  EXPECT_EQ(call(0, 2, CallKind::kSnapshot, HandOver::kYes).job.answer.verdict, Verdict::kWait);
+  const PlayedCall& taken = call(0, 1, CallKind::kSnapshot, HandOver::kYes);
+  EXPECT_EQ(taken.job.answer.moves, 1u);
+  servers_[0]->dismiss(1, true);  // another one goes on
+  const PlayedCall& again = call(0, 2, CallKind::kSnapshot, HandOver::kYes);
+  EXPECT_EQ(again.job.answer.moves, 2u);
+  EXPECT_TRUE(call(1, 2, CallKind::kRestore, HandOver::kYes, 2, &again).job.status.ok());
+  EXPECT_TRUE(call(0, 2, CallKind::kMoved, HandOver::kNo, 2).job.status.ok());
+  EXPECT_EQ(share(0, kAllWorkers).job.answer.moved_to, 2u);
+  EXPECT_EQ(farewell(0), Verdict::kFailed) << "it stays";
+}
+
+TEST_F(Handover, AShardThatCouldNotBeBroughtGoesBack) {
+  make(Mode::kAsync);
+  PlayedCall& shared = call(0, 1, CallKind::kSnapshot, HandOver::kNo);  // only for its memory
+  shared.job.done = false;
+  shared.job.answer = {};
+  shared.job.call.hand_over = HandOver::kShare;
+  shared.job.call.base = 3;
+  servers_[0]->submit(shared.job);
+  EXPECT_TRUE(call(0, 2, CallKind::kPull).is_refused());
+  EXPECT_EQ(call(0, 2, CallKind::kAdopt, HandOver::kYes).job.answer.verdict, Verdict::kWait) << "worker 1 has it";
+  EXPECT_EQ(call(0, 1, CallKind::kAdopt, HandOver::kYes).job.answer.verdict, Verdict::kDone);
+  EXPECT_TRUE(call(0, 2, CallKind::kPull).job.status.ok());
+}
+
 }  // namespace
 }  // namespace braid::testing

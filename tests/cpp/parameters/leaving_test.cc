@@ -24,34 +24,6 @@ class Leaving : public ::testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, Leaving,
                          ::testing::Values(Mode::kAsync, Mode::kRoundRobin, Mode::kSsp, Mode::kSync));
 
-// Places after the workers' are servers without a worker.
-ServiceSetup alone(const Place& place, int servers, Mode mode) {
-  ServiceSetup setup = setup_of(place, kNumbers, "sgd:momentum");
-  setup.workers = kTrainers;
-  if (place.rank >= kTrainers) setup.member = kFirstAlone + place.rank - kTrainers;
-  setup.servers.clear();
-  for (int i = 0; i < servers; ++i) setup.servers.push_back(kFirstAlone + i);
-  setup.server.mode = mode;
-  setup.server.staleness = 2;
-  return setup;
-}
-
-Table numbers(bool has_momentum) {
-  RuleNumbers row = with_rate(0.125);
-  if (has_momentum) row.momentum = 0.5;
-  return {{kNumbers, row}};
-}
-
-float after(int updates) {
-  float value = 0;
-  float momentum = 0;
-  for (int i = 0; i < updates; ++i) {
-    momentum = 0.5f * momentum + 1.0f;
-    value -= 0.125f * momentum;
-  }
-  return value;
-}
-
 // Trains, tells how far it is, and returns the values at the end.
 std::vector<float> train(const Place& place, ParameterService& service, std::atomic<int>& steps) {
   std::deque<std::vector<float>> values(kUnderWay + 1, std::vector<float>(kNumbers));
@@ -68,7 +40,7 @@ std::vector<float> train(const Place& place, ParameterService& service, std::ato
   };
   for (size_t i = 0; i < kUpdates; ++i) {
     open.push_back(service.push(update.data(), values[i % values.size()].data(),
-                                numbers(service.state_vectors() > 0), 1, nullptr));
+                                momentum_table(kNumbers, service.state_vectors() > 0), 1, nullptr));
     if (open.size() >= kUnderWay) finish();
   }
   while (!open.empty()) finish();
@@ -92,7 +64,7 @@ TEST_P(Leaving, NothingIsLostAndNothingAppliedTwice) {
   std::atomic<int> steps{0};
   std::vector<std::vector<float>> found(kTrainers);
   at_all_places(kTrainers + 3, options_for(wires()[0]), [&](const Place& place) {
-    const auto service = must_create(alone(place, 3, mode));
+    const auto service = must_create(setup_alone(place, kNumbers, kTrainers, 3, mode));
     ASSERT_NE(service, nullptr);
     if (place.rank < kTrainers) {
       found[static_cast<size_t>(place.rank)] = train(place, *service, steps);
@@ -104,7 +76,7 @@ TEST_P(Leaving, NothingIsLostAndNothingAppliedTwice) {
     }
     service->close(milliseconds(20'000), {});
   });
-  const float expected = after(mode == Mode::kSync ? kUpdates : kTrainers * kUpdates);
+  const float expected = after_momentum(mode == Mode::kSync ? kUpdates : kTrainers * kUpdates);
   for (const auto& values : found) EXPECT_EQ(values, std::vector<float>(kNumbers, expected));
 }
 
@@ -114,7 +86,7 @@ TEST_P(Leaving, TheLastServerStays) {
   std::atomic<int> leavers{0};
   std::vector<std::vector<float>> found(kTrainers);
   at_all_places(kTrainers + 2, options_for(wires()[0]), [&](const Place& place) {
-    const auto service = must_create(alone(place, 2, mode));
+    const auto service = must_create(setup_alone(place, kNumbers, kTrainers, 2, mode));
     ASSERT_NE(service, nullptr);
     if (place.rank < kTrainers) {
       found[static_cast<size_t>(place.rank)] = train(place, *service, steps);
@@ -126,7 +98,7 @@ TEST_P(Leaving, TheLastServerStays) {
     }
     service->close(milliseconds(20'000), {});
   });
-  const float expected = after(mode == Mode::kSync ? kUpdates : kTrainers * kUpdates);
+  const float expected = after_momentum(mode == Mode::kSync ? kUpdates : kTrainers * kUpdates);
   for (const auto& values : found) EXPECT_EQ(values, std::vector<float>(kNumbers, expected));
   EXPECT_GE(leavers, 1) << "one stays, the other one leaves";
 }
@@ -136,7 +108,7 @@ std::vector<std::vector<float>> train_while_two_leave(const std::function<void(S
   std::atomic<int> steps{0};
   std::vector<std::vector<float>> found(kTrainers);
   at_all_places(kTrainers + 3, options_for(wires()[0]), [&](const Place& place) {
-    ServiceSetup setup = alone(place, 3, Mode::kAsync);
+    ServiceSetup setup = setup_alone(place, kNumbers, kTrainers, 3, Mode::kAsync);
     change(setup);
     const auto service = must_create(std::move(setup));
     ASSERT_NE(service, nullptr);
@@ -180,6 +152,72 @@ TEST(LeavingServers, TakeShardsOutOfMappedMemory) {
     for (const float value : values) {
       ASSERT_LT(value, 0);  // updates that meet may be lost, so no more is known
       ASSERT_GE(value, -0.125f * kTrainers * kUpdates);
+    }
+  }
+}
+
+// A server begins to leave, and vanishes before all workers have heard where its shard is.
+TEST(LeavingServers, MayVanishWhileTheyHandOver) {
+  constexpr int kTimes = 6;
+  for (int time = 0; time < kTimes; ++time) {
+    for (const Mode mode : {Mode::kAsync, Mode::kSsp, Mode::kSync}) {
+      std::atomic<int> steps{0};
+      std::atomic<int> trained{0};
+      std::atomic<uint64_t> lost{0};
+      at_all_places(kTrainers + 3, options_for(wires()[0]), [&](const Place& place) {
+        auto service = must_create(setup_alone(place, kNumbers, kTrainers, 3, mode));
+        ASSERT_NE(service, nullptr);
+        if (place.rank == kTrainers + 1) {
+          while (steps.load() < kUpdates / 2) std::this_thread::yield();
+          service->leave();
+          std::this_thread::sleep_for(std::chrono::microseconds(time * 300));
+          return service.reset();
+        }
+        if (place.rank < kTrainers) {
+          std::vector<float> values(kNumbers);
+          const std::vector<float> update(kNumbers, 1.0f);
+          if (place.rank == 0) {
+            ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+          }
+          std::vector<uint64_t> versions(3);
+          for (int i = 0; i < kUpdates; ++i) {
+            const auto request =
+                service->push(update.data(), values.data(), momentum_table(kNumbers, true), 1, nullptr);
+            const Status done = outcome(*service, request);
+            ASSERT_TRUE(done.ok()) << done.message() << "; time " << time;
+            for (size_t shard = 0; shard < versions.size(); ++shard) {
+              ASSERT_GE(request->versions()[shard], versions[shard]) << "shard " << shard << ", time " << time;
+            }
+            versions = request->versions();
+            ++steps;
+          }
+          const auto began = Clock::now();
+          while (service->stats().homes[1] == 1) {  // the server may have taken its time to leave
+            ASSERT_LT(Clock::now(), began + milliseconds(20'000));
+            ASSERT_TRUE(outcome(*service, service->pull(values.data())).ok());
+          }
+          ASSERT_TRUE(outcome(*service, service->rest()).ok());  // others may have lost fewer pushes
+          lost += service->stats().lost_parts;
+          ++trained;
+          const auto ended = Clock::now();
+          while (trained.load() < kTrainers) {
+            ASSERT_LT(Clock::now(), ended + milliseconds(20'000)) << "another worker has failed";
+            std::this_thread::yield();
+          }
+          const auto last = service->pull(values.data());
+          ASSERT_TRUE(outcome(*service, last).ok());
+          const auto most = static_cast<uint64_t>(mode == Mode::kSync ? kUpdates : kTrainers * kUpdates);
+          uint64_t missing = 0;
+          for (const uint64_t version : last->versions()) {
+            ASSERT_LE(version, most) << "nothing is applied twice";
+            missing += most - version;
+          }
+          ASSERT_LE(missing, lost.load()) << "time " << time;
+          // Of one shard: what was under way, and what was applied that no other worker has seen.
+          ASSERT_LE(lost.load(), 2u * kTrainers) << "time " << time;
+        }
+        service->close(milliseconds(20'000), {});
+      });
     }
   }
 }

@@ -52,5 +52,24 @@ TEST(Placement, TheNextLivingServerTakesOver) {
   EXPECT_EQ(successor_of(0, {false, false}), -1);
 }
 
+// Two servers with four equal shards each.
+const std::vector<Extent> kEight(8, Extent{0, 16});
+const std::vector<int> kHalves{0, 0, 0, 0, 1, 1, 1, 1};
+
+TEST(SharesForANewcomer, MakeTheFullestLessFull) {
+  EXPECT_EQ(shares_for_newcomer(kEight, kHalves, {1, 1, 1}, 1000), (std::vector<size_t>{0, 4}));
+  EXPECT_TRUE(shares_for_newcomer(kEight, {0, 0, 0, 1, 1, 1, 2, 2}, {1, 1, 1}, 1000).empty());
+  EXPECT_EQ(shares_for_newcomer({{0, 16}, {16, 16}}, {1, 1}, {1, 1, 1}, 1000), (std::vector<size_t>{0}));
+  EXPECT_TRUE(shares_for_newcomer({{0, 16}, {16, 16}}, {0, 1}, {1, 1, 1}, 1000).empty());
+}
+
+TEST(SharesForANewcomer, FollowWeightsAndMemory) {
+  EXPECT_EQ(shares_for_newcomer(kEight, kHalves, {1, 1, 6}, 1000).size(), 6u);
+  EXPECT_EQ(shares_for_newcomer(kEight, kHalves, {1, 1, 1}, 31), (std::vector<size_t>{0}));
+  EXPECT_TRUE(shares_for_newcomer(kEight, kHalves, {1, 1, 1}, 15).empty());
+  EXPECT_TRUE(shares_for_newcomer({{0, 0}, {0, 0}}, {0, 0}, {1, 1}, 1000).empty()) << "nothing is in them";
+  EXPECT_EQ(shares_for_newcomer({{0, 16}}, {0}, {0, 1}, 1000).size(), 1u) << "where nothing should be";
+}
+
 }  // namespace
 }  // namespace braid

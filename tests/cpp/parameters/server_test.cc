@@ -255,9 +255,8 @@ TEST_F(OneServer, AQuorumEndsTheRoundAfterTheGracePeriod) {
   EXPECT_EQ(late.result[0], 6.5f);
   EXPECT_EQ(two.result[0], 4.5f) << "an answer is a copy";
   // Nobody waits for one that rests.
-  const Played& rests = call(1, CallKind::kPushPull, 9, 0, 0.0f);
-  ASSERT_TRUE(rests.done());
-  EXPECT_EQ(rests.result[0], 6.5f) << "it changes nothing";
+  ASSERT_TRUE(call(1, CallKind::kRest).done());
+  EXPECT_EQ(value(), 6.5f) << "it changes nothing";
   call(0, CallKind::kPush, 1);
   EXPECT_TRUE(call(2, CallKind::kPush, 1).done());
   EXPECT_EQ(value(), 5.5f);
@@ -270,12 +269,159 @@ TEST_F(OneServer, AQuorumEndsTheRoundAfterTheGracePeriod) {
   EXPECT_EQ(alone.result[0], 6.5f);
 }
 
+TEST_F(OneServer, WhoIsLateGoesOnIfTheQuorumSaysSo) {
+  make(Mode::kQuorum, 3, 0, 4, {2, milliseconds(0), 0, true});
+  install(0);
+  const Played& zero = call(0, CallKind::kPushPull, -6, 0);
+  const Played& one = call(1, CallKind::kPushPull, -2, 0);
+  EXPECT_FALSE(zero.done());
+  EXPECT_EQ(server_->end_late_rounds(), kNoDeadline);
+  ASSERT_TRUE(zero.done() && one.done());
+  EXPECT_EQ(one.result[0], 4);
+  // Worker 2 meant the round that is over: it has an answer at once, and counts in the next round.
+  const Played& late = call(2, CallKind::kPushPull, -3, 0);
+  ASSERT_TRUE(late.done());
+  EXPECT_EQ(late.result[0], 4);
+  EXPECT_EQ(late.job.answer.shard_version, 1u);
+  // Its next push is in time. It counts in the same round as the late one, but is one worker of the quorum.
+  const Played& in_time = call(2, CallKind::kPushPull, -9, 1);
+  EXPECT_EQ(server_->end_late_rounds(), kNoDeadline);
+  EXPECT_FALSE(in_time.done());
+  const Played& again = call(0, CallKind::kPushPull, -6, 1);
+  EXPECT_EQ(server_->end_late_rounds(), kNoDeadline);
+  ASSERT_TRUE(in_time.done() && again.done());
+  EXPECT_EQ(again.result[0], 10) << "4 + (3 + 9 + 6) / 3";
+  const Played& look = call(1, CallKind::kLook);
+  ASSERT_TRUE(look.done());
+  EXPECT_EQ(look.job.answer.shard_version, 2u);
+}
+
+TEST_F(OneServer, TheFirstRoundsOfAQuorumTakeTheMean) {
+  make(Mode::kQuorum, 2, 0, 4, {2, milliseconds(0), 2, false});
+  install(0);
+  const auto round = [&](float update) {
+    const uint64_t base = call(0, CallKind::kLook).job.answer.shard_version;
+    for (const int worker : {0, 1}) {
+      Played& played = *played_.emplace_back(std::make_unique<Played>());
+      played.table = {{kCount, with_rate(0.5)}};
+      played.update.assign(kCount, update);
+      played.job.worker = worker;
+      played.job.call.kind = CallKind::kPush;
+      played.job.call.count = kCount;
+      played.job.call.base = base;
+      played.job.table = &played.table;
+      played.job.update = played.update.data();
+      server_->submit(played.job);
+    }
+    EXPECT_TRUE(played_.back()->done());
+  };
+  round(-1);
+  EXPECT_EQ(value(), 1);
+  round(-1);
+  EXPECT_EQ(value(), 2);
+  round(-1);
+  EXPECT_EQ(value(), 2.5f) << "the rule, with its rate";
+}
+
+TEST_F(OneServer, OneThatOnlyLooksOnIsNeverAwaited) {
+  make(Mode::kQuorum, 3, 0, 4, {2, milliseconds(1000000)});
+  install(0);
+  ASSERT_TRUE(call(2, CallKind::kRest).done());
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    EXPECT_FALSE(call(0, CallKind::kPush, -1).done()) << "worker 1 trains, too";
+    EXPECT_TRUE(call(1, CallKind::kPush, -1).done());
+    for (const int worker : {0, 1}) ASSERT_TRUE(call(worker, CallKind::kRest).done());
+  }
+  EXPECT_EQ(value(2), 2);
+}
+
+TEST_F(OneServer, NobodyIsAheadOfOneThatRests) {
+  make(Mode::kSsp, 3, 1);
+  install(0);
+  for (int step = 0; step < 2; ++step) EXPECT_TRUE(call(2, CallKind::kPush, 1).done());
+  const Played& ahead = call(2, CallKind::kPushPull, 1);
+  EXPECT_FALSE(ahead.done());
+  ASSERT_TRUE(call(0, CallKind::kRest).done());
+  EXPECT_FALSE(ahead.done()) << "the other one does not rest";
+  ASSERT_TRUE(call(1, CallKind::kRest).done());
+  EXPECT_TRUE(ahead.done());
+  // One that wakes begins where worker 2 is, and they are bound to each other again.
+  EXPECT_TRUE(call(0, CallKind::kPushPull, 1).done());
+  EXPECT_TRUE(call(2, CallKind::kPushPull, 1).done());
+  EXPECT_TRUE(call(2, CallKind::kPushPull, 1).done());
+  const Played& again = call(2, CallKind::kPushPull, 1);
+  EXPECT_FALSE(again.done());
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  EXPECT_TRUE(again.done());
+  // After all have rested, all are bound to each other, and equally far.
+  for (const int worker : {0, 1, 2}) ASSERT_TRUE(call(worker, CallKind::kRest).done());
+  EXPECT_TRUE(call(1, CallKind::kPushPull, 1).done());
+  const Played& first = call(1, CallKind::kPushPull, 1);
+  EXPECT_FALSE(first.done());
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  EXPECT_FALSE(first.done());
+  EXPECT_TRUE(call(2, CallKind::kPush, 1).done());
+  EXPECT_TRUE(first.done());
+}
+
+TEST_F(OneServer, ARoundOfAllGoesOnWithoutThoseThatRest) {
+  make(Mode::kSync, 3);
+  install(0);
+  const Played& two = call(2, CallKind::kPushPull, -4);
+  ASSERT_TRUE(call(0, CallKind::kRest).done());
+  EXPECT_FALSE(two.done());
+  ASSERT_TRUE(call(1, CallKind::kRest).done());
+  ASSERT_TRUE(two.done());
+  EXPECT_EQ(two.result[0], 4);
+  const Played& zero = call(0, CallKind::kPushPull, -2);
+  EXPECT_TRUE(call(2, CallKind::kPush, -4).done());
+  EXPECT_FALSE(zero.done()) << "who rests pushes again when all have rested";
+  ASSERT_TRUE(call(2, CallKind::kRest).done());
+  EXPECT_FALSE(zero.done()) << "now all are waited for";
+  EXPECT_FALSE(call(1, CallKind::kPush, -2).done());
+  EXPECT_TRUE(call(2, CallKind::kPush, -5).done());
+  ASSERT_TRUE(zero.done());
+  EXPECT_EQ(zero.result[0], 11);
+  // The last one that trains dies.
+  for (const int worker : {0, 1}) ASSERT_TRUE(call(worker, CallKind::kRest).done());
+  const Played& held = call(1, CallKind::kPush, 1);
+  EXPECT_FALSE(held.done());
+  server_->dismiss(2, true);
+  EXPECT_FALSE(held.done());
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  EXPECT_TRUE(held.done());
+}
+
+TEST_F(OneServer, TurnsPassByThoseThatRest) {
+  make(Mode::kRoundRobin, 3);
+  install(0);
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  const Played& two = call(2, CallKind::kPush, 1);
+  EXPECT_FALSE(two.done());
+  ASSERT_TRUE(call(1, CallKind::kRest).done());
+  EXPECT_TRUE(two.done());
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  const Played& other = call(2, CallKind::kPush, 1);
+  EXPECT_TRUE(other.done());
+  const Played& woken = call(1, CallKind::kPush, 1);
+  EXPECT_FALSE(woken.done()) << "it is worker 0's turn";
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  EXPECT_TRUE(woken.done());
+}
+
 TEST(Quorum, IsReadFromTheMode) {
   EXPECT_EQ(mode_from_text("quorum:at_least=2,grace_ms=500").value(), Mode::kQuorum);
   EXPECT_EQ(quorum_from_text("quorum:at_least=2,grace_ms=500").value().grace, milliseconds(500));
   EXPECT_EQ(quorum_from_text("quorum:at_least=2,grace_ms=500").value().at_least, 2);
-  for (const char* bad : {"quorum:", "quorum:at_least=0,grace_ms=1", "quorum:at_least=2,grace_ms=-1",
-                          "quorum:at_least=2,grace_ms=5s"}) {
+  EXPECT_EQ(quorum_from_text("quorum:at_least=2,grace_ms=500").value().mean_rounds, 0u);
+  EXPECT_EQ(quorum_from_text("quorum:at_least=2,grace_ms=500,mean_rounds=7").value().mean_rounds, 7u);
+  EXPECT_FALSE(quorum_from_text("quorum:at_least=2,grace_ms=500,mean_rounds=7").value().late_goes_on);
+  EXPECT_TRUE(quorum_from_text("quorum:at_least=2,grace_ms=5,mean_rounds=7,late=goes_on").value().late_goes_on);
+  EXPECT_TRUE(quorum_from_text("quorum:at_least=2,grace_ms=5,late=goes_on").value().late_goes_on);
+  for (const char* bad :
+       {"quorum:", "quorum:at_least=2,grace_ms=5,mean_rounds=-1", "quorum:at_least=2,grace_ms=5,late",
+        "quorum:at_least=2,grace_ms=5,mean_rounds=1,", "quorum:at_least=0,grace_ms=1",
+        "quorum:at_least=2,grace_ms=-1", "quorum:at_least=2,grace_ms=5s"}) {
     EXPECT_EQ(quorum_from_text(bad).status().code(), Code::kInvalidArgument) << bad;
   }
 }
@@ -311,6 +457,8 @@ TEST_F(OneServer, BuffersGoToThoseWhoseTurnComesFirst) {
     job.call.count = kCount;
     return server_->acquire(job);
   };
+  EXPECT_EQ(wants(0), nullptr) << "the only buffer is for the values of the beginning";
+  install(1);
   EXPECT_EQ(wants(1), nullptr) << "the only buffer is for worker 0";
   Floats buffer = wants(0);
   EXPECT_NE(buffer, nullptr);

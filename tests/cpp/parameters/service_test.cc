@@ -115,6 +115,38 @@ TEST_P(Service, SyncGivesAllTheSameBits) {
   EXPECT_NEAR(last[0][0], 0 - 10 * 0.1f * 0.25f, 1e-5f);
 }
 
+// Shards follow each other through the buffers of a server, whoever has to wait for whom.
+TEST_P(Service, ALargeVectorHasSeveralShardsAtEachServer) {
+  constexpr size_t kElements = 4096, kLeast = 400;  // three shards at each of three servers
+  constexpr int kPushes = 10;
+  for (const Mode mode : {Mode::kAsync, Mode::kRoundRobin, Mode::kSsp, Mode::kSync}) {
+    std::atomic<int> finished{0};
+    on_all_members(
+        3, options(),
+        [&](const Place& place) {
+          ServiceSetup setup = setup_of(place, kElements);
+          setup.least_piece = kLeast;
+          setup.server.mode = mode;
+          setup.server.buffers = 1;
+          return setup;
+        },
+        [&](const Place& place, ParameterService& service) {
+          EXPECT_EQ(service.stats().homes, (std::vector<int>{0, 0, 0, 1, 1, 1, 2, 2, 2}));
+          std::vector<float> values = begin_with(service, place, std::vector<float>(kElements, 0.0f));
+          const std::vector<float> update(kElements, -1.0f);
+          for (int i = 0; i < kPushes; ++i) {
+            const Status done =
+                outcome(service, service.push(update.data(), values.data(), table_of(kElements, 1), 1, nullptr));
+            ASSERT_TRUE(done.ok()) << done.message();
+          }
+          ++finished;
+          while (finished.load() < 3) std::this_thread::yield();
+          ASSERT_TRUE(outcome(service, service.pull(values.data())).ok());
+          EXPECT_EQ(values, std::vector<float>(kElements, mode == Mode::kSync ? kPushes : 3 * kPushes));
+        });
+  }
+}
+
 TEST_P(Service, NobodyIsMoreThanTheBoundAhead) {
   constexpr size_t kElements = 32;
   constexpr int kSteps = 30;

@@ -71,4 +71,31 @@ RuleNumbers with_rate(double rate) {
 
 Table table_of(size_t elements, double rate) { return {{elements, with_rate(rate)}}; }
 
+ServiceSetup setup_alone(const Place& place, size_t elements, int workers, int servers, Mode mode) {
+  ServiceSetup setup = setup_of(place, elements, "sgd:momentum");
+  setup.workers = workers;
+  if (place.rank >= workers) setup.member = kFirstAlone + place.rank - workers;
+  setup.servers.clear();
+  for (int i = 0; i < servers; ++i) setup.servers.push_back(kFirstAlone + i);
+  setup.server.mode = mode;
+  setup.server.staleness = 2;
+  return setup;
+}
+
+Table momentum_table(size_t elements, bool has_momentum) {
+  RuleNumbers row = with_rate(0.125);
+  if (has_momentum) row.momentum = 0.5;
+  return {{elements, row}};
+}
+
+float after_momentum(int updates) {
+  float value = 0;
+  float momentum = 0;
+  for (int i = 0; i < updates; ++i) {
+    momentum = 0.5f * momentum + 1.0f;
+    value -= 0.125f * momentum;
+  }
+  return value;
+}
+
 }  // namespace braid::testing

@@ -35,4 +35,11 @@ RuleNumbers with_rate(double rate);
 // A table with the same numbers for all elements.
 Table table_of(size_t elements, double rate);
 
+// The servers are processes without a worker, at the places after the workers'. SGD with momentum.
+ServiceSetup setup_alone(const Place& place, size_t elements, int workers, int servers, Mode mode);
+// The rate 0.125 and, if the rule has it, the momentum 0.5.
+Table momentum_table(size_t elements, bool has_momentum = true);
+// What 0 has become by so many updates of 1 with that table.
+float after_momentum(int updates);
+
 }  // namespace braid::testing

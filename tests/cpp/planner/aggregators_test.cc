@@ -6,7 +6,7 @@
 
 #include "planner/hosts.h"
 #include "schedule/text.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "support/layouts.h"
 #include "support/reference.h"
 #include "support/traffic.h"
@@ -17,10 +17,10 @@ namespace {
 
 using Shares = std::vector<uint64_t>;
 
-const Family& family_of(const char* name) { return *find_family(CollectiveKind::kAllReduce, name); }
+const Algorithm& algorithm_of(const char* name) { return *find_algorithm(CollectiveKind::kAllReduce, name); }
 
-Schedule drawn(const char* family, int ranks, const PlanOptions& options) {
-  return testing::drawn_with(family_of(family), {CollectiveKind::kAllReduce, ranks, 0}, options);
+Schedule drawn(const char* algorithm, int ranks, const PlanOptions& options) {
+  return testing::drawn_with(algorithm_of(algorithm), {CollectiveKind::kAllReduce, ranks, 0}, options);
 }
 
 // Empty, a weight each, one of them 0, only aggregators, and only the last rank.
@@ -107,19 +107,19 @@ TEST(Aggregators, DealWithAllRanksOfAHost) {
 }
 
 TEST(Aggregators, OfASingleRankHaveNothingToDo) {
-  for (const char* family : {"direct", "hierarchical_direct"}) {
-    const Schedule schedule = drawn(family, 1, {{}, {}, 2});
+  for (const char* algorithm : {"direct", "hierarchical_direct"}) {
+    const Schedule schedule = drawn(algorithm, 1, {{}, {}, 2});
     EXPECT_TRUE(schedule.programs[1].empty());
     EXPECT_TRUE(schedule.programs[2].empty());
   }
 }
 
-TEST(Aggregators, AreRefusedByFamiliesWithoutWorkForThem) {
-  testing::for_every_family({3}, [](const Family& family, const Collective& collective) {
-    const Result<Schedule> schedule = family.plan(collective, {{}, {}, 1});
-    EXPECT_EQ(schedule.ok(), family.takes_aggregators) << family.name;
+TEST(Aggregators, AreRefusedByAlgorithmsWithoutWorkForThem) {
+  testing::for_every_algorithm({3}, [](const Algorithm& algorithm, const Collective& collective) {
+    const Result<Schedule> schedule = algorithm.plan(collective, {{}, {}, 1});
+    EXPECT_EQ(schedule.ok(), algorithm.takes_aggregators) << algorithm.name;
     if (!schedule.ok()) {
-      EXPECT_EQ(schedule.status().message(), "this family has no work for aggregators");
+      EXPECT_EQ(schedule.status().message(), "this algorithm has no work for aggregators");
     }
   });
 }
@@ -131,13 +131,13 @@ TEST(Aggregators, WrongNumbersAreRefusedInWords) {
            {{{}, {0, 1, 2}, 1}, "3 hosts for 3 ranks and 1 aggregator"},
            {{{}, {0, 1, 2, -7}, 1}, "r3 has host -7"},
            {{{1, 1, 1}, {}, 2}, "3 shares for 3 "}}) {
-    for (const char* family : {"direct", "hierarchical_direct"}) {
-      const Status status = family_of(family).plan({CollectiveKind::kAllReduce, 3, 0}, options).status();
+    for (const char* algorithm : {"direct", "hierarchical_direct"}) {
+      const Status status = algorithm_of(algorithm).plan({CollectiveKind::kAllReduce, 3, 0}, options).status();
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << words;
-      EXPECT_NE(status.message().find(words), std::string::npos) << family << ": " << status.message();
+      EXPECT_NE(status.message().find(words), std::string::npos) << algorithm << ": " << status.message();
     }
   }
-  const Status status = family_of("hierarchical_direct")
+  const Status status = algorithm_of("hierarchical_direct")
                             .plan({CollectiveKind::kAllReduce, 3, 0}, {{1, 1}, {0, 0, 1, 1}, 1})
                             .status();
   EXPECT_NE(status.message().find("2 shares for 2 hosts and 1 aggregator"), std::string::npos) << status.message();

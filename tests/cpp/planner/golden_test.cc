@@ -12,12 +12,12 @@
 namespace braid {
 namespace {
 
-void expect_golden(const std::string& family, int ranks, const PlanOptions& options = {}) {
-  std::string path = std::string(BRAID_GOLDEN_DIR) + "/all_reduce_" + family + "_" + std::to_string(ranks);
+void expect_golden(const std::string& algorithm, int ranks, const PlanOptions& options = {}) {
+  std::string path = std::string(BRAID_GOLDEN_DIR) + "/all_reduce_" + algorithm + "_" + std::to_string(ranks);
   if (options.aggregators > 0) path += "_and_" + std::to_string(options.aggregators);
   path += ".txt";
   Result<Schedule> schedule =
-      find_family(CollectiveKind::kAllReduce, family)->plan({CollectiveKind::kAllReduce, ranks, 0}, options);
+      find_algorithm(CollectiveKind::kAllReduce, algorithm)->plan({CollectiveKind::kAllReduce, ranks, 0}, options);
   ASSERT_TRUE(schedule.ok());
   std::string drawn = to_text(schedule.value());
   if (env_string("BRAID_UPDATE_GOLDEN")) std::ofstream(path) << drawn;

@@ -13,7 +13,7 @@ namespace {
 
 using testing::fault_of;
 
-const Family& direct() { return *find_family(CollectiveKind::kAllReduce, "hierarchical_direct"); }
+const Algorithm& direct() { return *find_algorithm(CollectiveKind::kAllReduce, "hierarchical_direct"); }
 
 std::string reason_against(const Schedule& schedule) {
   Result<VerifiedSchedule> verified = verify(schedule);
@@ -72,11 +72,11 @@ TEST(Composition, IsRightForAnyNumberOfPieces) {
   for (const std::vector<int>& layout :
        std::vector<std::vector<int>>{{0, 0, 0, 1, 1, 2, 2}, {0, 1, 1, 1, 1, 2, 2}, {0, 1, 2, 0, 1, 2, 0}}) {
     Hosts hosts(7, layout);
-    for (const Family& family : families(seven.kind)) {
-      Schedule between = testing::drawn_with(family, {seven.kind, 3, 0}, {});
+    for (const Algorithm& algorithm : algorithms(seven.kind)) {
+      Schedule between = testing::drawn_with(algorithm, {seven.kind, 3, 0}, {});
       for (int pieces : {1, 2, 3, 4, 5, 9}) {
         Schedule composed = compose_all_reduce(seven, hosts, between, pieces, "composed");
-        EXPECT_EQ(reason_against(composed), "") << family.name << pieces << testing::text_of(layout);
+        EXPECT_EQ(reason_against(composed), "") << algorithm.name << pieces << testing::text_of(layout);
       }
     }
   }
@@ -100,8 +100,8 @@ TEST(Composition, HasNoMoreChunksThanASchedule) {
   std::vector<int> hosts(255 + 159, 255);
   for (int host = 0; host < 255; ++host) hosts[host] = host;
   Collective collective{CollectiveKind::kAllReduce, static_cast<int>(hosts.size()), 0};
-  Schedule schedule =
-      testing::drawn_with(*find_family(collective.kind, "hierarchical_halving_doubling"), collective, {{}, hosts});
+  Schedule schedule = testing::drawn_with(*find_algorithm(collective.kind, "hierarchical_halving_doubling"),
+                                          collective, {{}, hosts});
   EXPECT_EQ(schedule.chunks, 158 * 256);
   EXPECT_LE(int64_t{schedule.chunks} * collective.ranks, kMaxChunksOfAllNodes);
 }

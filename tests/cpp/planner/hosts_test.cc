@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "schedule/text.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "support/layouts.h"
 #include "support/reference.h"
 #include "verify/verify.h"
@@ -15,19 +15,19 @@ namespace {
 
 using testing::drawn_with;
 using testing::fault_of;
-using testing::for_every_family;
+using testing::for_every_algorithm;
 using testing::layouts;
 using testing::one_to;
 
-// Calls check(schedule, options, title) for all families, world sizes and layouts.
+// Calls check(schedule, options, title) for all algorithms, world sizes and layouts.
 template <class Check>
 void for_every_layout(const std::vector<int>& sizes, const Check& check) {
-  for_every_family(sizes, [&](const Family& family, const Collective& collective) {
+  for_every_algorithm(sizes, [&](const Algorithm& algorithm, const Collective& collective) {
     for (const std::vector<int>& hosts : layouts(collective.ranks)) {
       PlanOptions options{{}, hosts};
-      std::string title = std::string(name_of(family.kind)) + "/" + std::string(family.name) +
+      std::string title = std::string(name_of(algorithm.kind)) + "/" + std::string(algorithm.name) +
                           " root=" + std::to_string(collective.root) + testing::text_of(hosts);
-      check(drawn_with(family, collective, options), title);
+      check(drawn_with(algorithm, collective, options), title);
     }
   });
 }
@@ -56,22 +56,22 @@ TEST(EveryLayout, KeepsItsTextForm) {
 }
 
 TEST(Hosts, WrongOnesAreRefusedInWords) {
-  for_every_family({4}, [](const Family& family, const Collective& collective) {
+  for_every_algorithm({4}, [](const Algorithm& algorithm, const Collective& collective) {
     for (const auto& [hosts, words] : std::vector<std::pair<std::vector<int>, std::string>>{
              {{0, 0, 1}, "3 hosts for 4 ranks"},
              {{0, 0, 1, 1, 2}, "5 hosts for 4 ranks"},
              {{0, 0, -1, 1}, "r2 has host -1, must be 0 or more"}}) {
-      Status status = family.plan(collective, {{}, hosts}).status();
-      EXPECT_EQ(status.code(), Code::kInvalidArgument) << family.name;
-      EXPECT_NE(status.message().find(words), std::string::npos) << family.name << ": " << status.message();
+      Status status = algorithm.plan(collective, {{}, hosts}).status();
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << algorithm.name;
+      EXPECT_NE(status.message().find(words), std::string::npos) << algorithm.name << ": " << status.message();
     }
   });
 }
 
 TEST(Hosts, AreTakenByFirstAppearanceWhateverTheirNumbers) {
-  for_every_family({6}, [](const Family& family, const Collective& collective) {
-    EXPECT_EQ(family.plan(collective, {{}, {7, 3, 7, 3, 1000000, 0}}).value(),
-              family.plan(collective, {{}, {0, 1, 0, 1, 2, 3}}).value());
+  for_every_algorithm({6}, [](const Algorithm& algorithm, const Collective& collective) {
+    EXPECT_EQ(algorithm.plan(collective, {{}, {7, 3, 7, 3, 1000000, 0}}).value(),
+              algorithm.plan(collective, {{}, {0, 1, 0, 1, 2, 3}}).value());
   });
 }
 
@@ -84,26 +84,26 @@ TEST(Hosts, KnowTheirRanks) {
   EXPECT_EQ(Hosts(3).count(), 3);
 }
 
-TEST(Hosts, SuitHierarchicalFamiliesWhenThereIsAHierarchy) {
-  for_every_family({4}, [](const Family& family, const Collective&) {
+TEST(Hosts, SuitHierarchicalAlgorithmsWhenThereIsAHierarchy) {
+  for_every_algorithm({4}, [](const Algorithm& algorithm, const Collective&) {
     for (const std::vector<int>& flat : std::vector<std::vector<int>>{{}, {0, 1, 2, 3}, {0, 0, 0, 0}}) {
-      EXPECT_EQ(suits(family, flat), !family.hierarchical) << family.name;
+      EXPECT_EQ(suits(algorithm, flat), !algorithm.hierarchical) << algorithm.name;
     }
-    EXPECT_TRUE(suits(family, {0, 0, 1, 1}));
-    EXPECT_TRUE(suits(family, {0, 1, 2, 1}));
-    EXPECT_EQ(family.hierarchical, family.name.starts_with("hierarchical")) << family.name;
+    EXPECT_TRUE(suits(algorithm, {0, 0, 1, 1}));
+    EXPECT_TRUE(suits(algorithm, {0, 1, 2, 1}));
+    EXPECT_EQ(algorithm.hierarchical, algorithm.name.starts_with("hierarchical")) << algorithm.name;
   });
 }
 
-// What a hierarchical family is said to draw where there is no hierarchy, and why it need not be looked at.
-TEST(Hosts, OfOneRankEachLeaveTheFamilyBetweenHosts) {
+// What a hierarchical algorithm is said to draw where there is no hierarchy, and why it need not be looked at.
+TEST(Hosts, OfOneRankEachLeaveTheAlgorithmBetweenHosts) {
   for (const char* name : {"ring", "doubling", "halving_doubling", "direct"}) {
     for (int ranks = 1; ranks <= 9; ++ranks) {
       Collective collective{CollectiveKind::kAllReduce, ranks, 0};
-      Schedule plain = find_family(collective.kind, name)->plan(collective, {}).value();
-      std::string family = "hierarchical_" + std::string(name);
-      Schedule composed = find_family(collective.kind, family)->plan(collective, {}).value();
-      plain.family = family;
+      Schedule plain = find_algorithm(collective.kind, name)->plan(collective, {}).value();
+      std::string algorithm = "hierarchical_" + std::string(name);
+      Schedule composed = find_algorithm(collective.kind, algorithm)->plan(collective, {}).value();
+      plain.algorithm = algorithm;
       EXPECT_EQ(composed, plain);
     }
   }

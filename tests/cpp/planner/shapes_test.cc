@@ -12,8 +12,8 @@
 namespace braid {
 namespace {
 
-Schedule draw(CollectiveKind kind, const char* family, int ranks, const std::vector<uint64_t>& shares = {}) {
-  return find_family(kind, family)->plan({kind, ranks, 0}, {shares}).value();
+Schedule draw(CollectiveKind kind, const char* algorithm, int ranks, const std::vector<uint64_t>& shares = {}) {
+  return find_algorithm(kind, algorithm)->plan({kind, ranks, 0}, {shares}).value();
 }
 
 size_t rounds(const Schedule& schedule) {

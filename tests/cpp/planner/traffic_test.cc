@@ -6,7 +6,7 @@
 #include <set>
 
 #include "planner/hosts.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "support/layouts.h"
 
 namespace braid {
@@ -14,8 +14,8 @@ namespace {
 
 using enum CollectiveKind;
 
-Schedule draw(const Collective& collective, const char* family, const PlanOptions& options) {
-  return testing::drawn_with(*find_family(collective.kind, family), collective, options);
+Schedule draw(const Collective& collective, const char* algorithm, const PlanOptions& options) {
+  return testing::drawn_with(*find_algorithm(collective.kind, algorithm), collective, options);
 }
 
 template <class Visit>
@@ -76,18 +76,19 @@ std::vector<int> equal_hosts(int count, int size, bool round_robin) {
   return hosts;
 }
 
-TEST(Hierarchical, AllReduceSendsOutOfAHostWhatOneRankOfTheFamilyWould) {
+TEST(Hierarchical, AllReduceSendsOutOfAHostWhatOneRankOfTheAlgorithmWould) {
   for (int count : {2, 3, 4, 8}) {
     for (int size : {2, 3, 4}) {
       for (bool round_robin : {false, true}) {
         std::vector<int> layout = equal_hosts(count, size, round_robin);
         int ranks = count * size;
         int64_t elements = 24 * 24;
-        for (const char* family : {"hierarchical_direct", "hierarchical_ring", "hierarchical_halving_doubling"}) {
-          if (count == 3 && family == std::string("hierarchical_halving_doubling")) continue;  // is folded
-          Schedule schedule = draw({kAllReduce, ranks, 0}, family, {{}, layout});
+        for (const char* algorithm :
+             {"hierarchical_direct", "hierarchical_ring", "hierarchical_halving_doubling"}) {
+          if (count == 3 && algorithm == std::string("hierarchical_halving_doubling")) continue;  // is folded
+          Schedule schedule = draw({kAllReduce, ranks, 0}, algorithm, {{}, layout});
           for (const auto& [host, sent] : sent_out(schedule, Hosts(ranks, layout), elements)) {
-            EXPECT_EQ(sent, 2 * (count - 1) * elements / count) << family << testing::text_of(layout);
+            EXPECT_EQ(sent, 2 * (count - 1) * elements / count) << algorithm << testing::text_of(layout);
           }
         }
       }

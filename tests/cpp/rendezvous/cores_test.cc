@@ -44,8 +44,8 @@ std::shared_ptr<const Choice> chosen_by_six(double ranks_per_core) {
 }
 
 TEST(Cores, MessagesAreDearWhereRanksShareACore) {
-  EXPECT_EQ(chosen_by_six(1)->family, "direct");
-  EXPECT_EQ(chosen_by_six(3)->family, "doubling") << "12 messages in the place of 60";
+  EXPECT_EQ(chosen_by_six(1)->algorithm, "direct");
+  EXPECT_EQ(chosen_by_six(3)->algorithm, "doubling") << "12 messages in the place of 60";
   EXPECT_EQ(chosen_by_six(0.5)->predicted_s, chosen_by_six(1)->predicted_s);
 }
 

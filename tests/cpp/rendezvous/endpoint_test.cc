@@ -12,6 +12,7 @@ RankEndpoint example() {
   endpoint.settings = "wire format";
   endpoint.host = "boot ipc";
   endpoint.nonce = "0123";
+  endpoint.memory = "fetch=4e-11 touch=1.2e-11";
   endpoint.wires = {{"shm", "braid-shm-4 a=b"}, {"tcp", "127.0.0.1:4711"}, {"twine_2", "x"}};
   return endpoint;
 }
@@ -46,6 +47,31 @@ TEST(EndpointText, OfAnOlderVersionIsRefusedAsSuch) {
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.status().code(), Code::kMismatch);
   EXPECT_NE(read.status().message().find("it may run another braid version"), std::string::npos);
+}
+
+TEST(SharedSettings, NameTheOneThatDiffers) {
+  Options mine;
+  Options other;
+  EXPECT_EQ(difference_of(shared_settings(mine), shared_settings(other), 1, 0), "");
+  other.window = 8;
+  EXPECT_EQ(difference_of(shared_settings(mine), shared_settings(other), 1, 0),
+            "BRAID_WINDOW differs: rank 1 has \"4\", rank 0 has \"8\": give all ranks the same");
+  other = {};
+  other.algorithm = "all_reduce=ring,broadcast=direct";
+  EXPECT_EQ(difference_of(shared_settings(mine), shared_settings(other), 2, 0),
+            "BRAID_ALGORITHM differs: rank 2 has none, rank 0 has \"all_reduce=ring,broadcast=direct\": give all "
+            "ranks the same");
+}
+
+TEST(SharedSettings, IncludeThoseThatTheCoreDoesNotRead) {
+  Options mine;
+  Options other;
+  mine.also_equal = "BRAID_BALANCE=\tBRAID_COMPRESSION=int8\t";
+  other.also_equal = "BRAID_BALANCE=\tBRAID_COMPRESSION=\t";
+  EXPECT_EQ(difference_of(shared_settings(mine), shared_settings(other), 0, 3),
+            "BRAID_COMPRESSION differs: rank 0 has \"int8\", rank 3 has none: give all ranks the same");
+  other.also_equal = "";
+  EXPECT_NE(difference_of(shared_settings(mine), shared_settings(other), 0, 3), "");
 }
 
 }  // namespace

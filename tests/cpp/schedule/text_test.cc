@@ -25,7 +25,7 @@ TEST(Text, RoundTripsEverything) {
   ASSERT_TRUE(schedule.ok()) << schedule.status().message();
   EXPECT_EQ(to_text(schedule.value()), kExample);
   EXPECT_EQ(schedule.value().collective, (Collective{CollectiveKind::kBroadcast, 2, 1}));
-  EXPECT_EQ(schedule.value().family, "two_halves");
+  EXPECT_EQ(schedule.value().algorithm, "two_halves");
   EXPECT_EQ(schedule.value().shares.back(), UINT64_MAX);
   EXPECT_EQ(schedule.value().programs[0][0][0], (Step{Op::kRecv, output(0, 2), 1, {}}));
   EXPECT_EQ(schedule.value().programs[1][0][2],
@@ -68,7 +68,7 @@ TEST(Text, ErrorsNameTheLineAndWhatWasExpected) {
   for (const Wrong& wrong : std::vector<Wrong>{
            {"", "line 1: expected a schedule"},
            {"allreduce ring", "line 1: expected the name of a collective, found \"allreduce\""},
-           {"all_reduce", "line 1: expected the name of a family, found the end of the line"},
+           {"all_reduce", "line 1: expected the name of an algorithm, found the end of the line"},
            {"all_reduce ring ranks=x", "line 1: expected a number of ranks, found \"x\""},
            {"all_reduce ring ranks=-1", "line 1: expected a number of ranks, found \"-1\""},
            {"all_reduce ring ranks=99999999999999999999999", "a number of ranks of at most"},

@@ -23,8 +23,8 @@ inline Choice chosen(const Collective& collective, int64_t bytes, const Topology
 }
 
 inline std::set<std::string> considered(const Choice& choice) {
-  std::set<std::string> names = {choice.family};
-  for (const Candidate& candidate : choice.runners_up) names.insert(candidate.family);
+  std::set<std::string> names = {choice.algorithm};
+  for (const Candidate& candidate : choice.runners_up) names.insert(candidate.algorithm);
   return names;
 }
 

@@ -40,10 +40,10 @@ inline std::string text_of(const std::vector<int>& hosts) {
   return text;
 }
 
-// The family's schedule; an empty one when there is none.
-inline Schedule drawn_with(const Family& family, const Collective& collective, const PlanOptions& options) {
-  Result<Schedule> schedule = family.plan(collective, options);
-  EXPECT_TRUE(schedule.ok()) << family.name << text_of(options.hosts) << ": " << schedule.status().message();
+// The algorithm's schedule; an empty one when there is none.
+inline Schedule drawn_with(const Algorithm& algorithm, const Collective& collective, const PlanOptions& options) {
+  Result<Schedule> schedule = algorithm.plan(collective, options);
+  EXPECT_TRUE(schedule.ok()) << algorithm.name << text_of(options.hosts) << ": " << schedule.status().message();
   return schedule.ok() ? schedule.value() : Schedule();
 }
 

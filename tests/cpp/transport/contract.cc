@@ -142,7 +142,7 @@ TEST_P(TransportContract, SizesThatDisagreeFailTheGroupOnBothSides) {
   }
 }
 
-TEST_P(TransportContract, IntentsThatDisagreeAreNamed) {
+TEST_P(TransportContract, SignaturesThatDisagreeAreNamed) {
   for (const bool sender_first : {true, false}) {
     auto group = make(2);
     std::vector<std::byte> data(64);

@@ -24,7 +24,7 @@ class MailboxTest : public ::testing::Test {
     }
   }
 
-  static Intent intent(CollectiveKind kind, uint64_t bytes) {
+  static Signature signature(CollectiveKind kind, uint64_t bytes) {
     return {.kind = static_cast<uint8_t>(kind), .bytes = bytes};
   }
 
@@ -47,10 +47,10 @@ TEST_F(MailboxTest, ALargeMessageAnnouncedBeforeASmallReceiveIsAMismatch) {
 }
 
 TEST_F(MailboxTest, AMessageForAnOperationThatHasEndedIsAMismatch) {
-  boxes_[1]->begin(1, intent(CollectiveKind::kAllReduce, 0));
+  boxes_[1]->begin(1, signature(CollectiveKind::kAllReduce, 0));
   boxes_[1]->end_stream(1);
   Request send;
-  boxes_[0]->begin(1, intent(CollectiveKind::kAllReduce, small_.size()));
+  boxes_[0]->begin(1, signature(CollectiveKind::kAllReduce, small_.size()));
   boxes_[0]->send(1, {1, 0}, small_, &send);
   boxes_[1]->poll();
   EXPECT_EQ(boxes_[1]->failure().code(), Code::kMismatch);
@@ -58,10 +58,10 @@ TEST_F(MailboxTest, AMessageForAnOperationThatHasEndedIsAMismatch) {
 }
 
 TEST_F(MailboxTest, AnAnnouncementForAnOperationThatHasEndedOtherwiseIsAMismatch) {
-  boxes_[1]->begin(1, intent(CollectiveKind::kAllReduce, 0));
+  boxes_[1]->begin(1, signature(CollectiveKind::kAllReduce, 0));
   boxes_[1]->end_stream(1);
   Request send;
-  boxes_[0]->begin(1, intent(CollectiveKind::kAllReduce, large_.size()));
+  boxes_[0]->begin(1, signature(CollectiveKind::kAllReduce, large_.size()));
   boxes_[0]->send(1, {1, 0}, large_, &send);
   boxes_[1]->poll();
   EXPECT_EQ(boxes_[1]->failure().code(), Code::kMismatch);

@@ -39,7 +39,7 @@ struct Counter final : EventHandler {
 };
 
 bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  for (int i = 0; i < 20'000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
   return condition();
 }
 

@@ -136,20 +136,20 @@ TEST_F(BoardTest, AMessageNeverWraps) {
   }
 }
 
-TEST_F(BoardTest, IntentsAreSeenWhileTheyAreRecent) {
-  Intent intent;
-  EXPECT_FALSE(boards_[1].intent_of(0, 1));
-  for (uint64_t stream = 1; stream <= kIntents + 1; ++stream) {
-    intent.bytes = stream;
-    boards_[0].announce(stream, intent);
+TEST_F(BoardTest, SignaturesAreSeenWhileTheyAreRecent) {
+  Signature signature;
+  EXPECT_FALSE(boards_[1].signature_of(0, 1));
+  for (uint64_t stream = 1; stream <= kSignatures + 1; ++stream) {
+    signature.bytes = stream;
+    boards_[0].announce(stream, signature);
     for (const Node reader : {0, 1}) {
-      const auto seen = boards_[reader].intent_of(0, stream);
+      const auto seen = boards_[reader].signature_of(0, stream);
       ASSERT_TRUE(seen);
-      EXPECT_EQ(*seen, intent);
+      EXPECT_EQ(*seen, signature);
     }
   }
-  EXPECT_FALSE(boards_[1].intent_of(0, 1));
-  EXPECT_TRUE(boards_[1].intent_of(0, 2));
+  EXPECT_FALSE(boards_[1].signature_of(0, 1));
+  EXPECT_TRUE(boards_[1].signature_of(0, 2));
 }
 
 TEST_F(BoardTest, RingsForSleepersOnly) {

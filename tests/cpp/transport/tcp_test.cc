@@ -168,6 +168,8 @@ TEST(TcpTest, ListensWhereItIsTold) {
   const std::string localhost = address_for("", "localhost");
   EXPECT_TRUE(localhost.starts_with("127.") || localhost.starts_with("[::1]")) << localhost;
   EXPECT_TRUE(Address::parse(address_for("", "")).ok());
+  const auto loopback = TcpEndpoint::create(tcp_options(), reactor).value();
+  EXPECT_EQ(loopback->place(), "lo (127.0.0.1)");
   const std::string wrong = address_for("ethernet7", "");
   EXPECT_NE(wrong.find("'ethernet7'; there are "), std::string::npos) << wrong;
   EXPECT_NE(wrong.find("lo (127.0.0.1"), std::string::npos) << wrong;

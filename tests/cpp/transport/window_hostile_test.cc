@@ -112,8 +112,8 @@ TEST(HostileWindowTest, MoreCreditThanWasUsedIsRefused) {
   Request sent;  // outlives the rank
   Rank rank(kPlain);
   rank.box().send(1, {kPointToPoint, 0}, {}, &sent);
-  EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kCredit, {}, 256)).ok());
-  const Status status = rank.land(Rank::frame_of(FrameKind::kCredit, {}, 1));
+  EXPECT_TRUE(rank.land(Rank::frame_of(FrameKind::kWindowUpdate, {}, 256)).ok());
+  const Status status = rank.land(Rank::frame_of(FrameKind::kWindowUpdate, {}, 1));
   EXPECT_EQ(status.message(), "rank 1 broke the protocol (it reports more small messages than were sent to it)");
 }
 
@@ -179,12 +179,12 @@ TEST(HostileWindowTest, APingPongCostsNoFrames) {
     ASSERT_TRUE(rank.land(Rank::frame_of(FrameKind::kMessage, tag, 8, 8)).ok());
     ASSERT_TRUE(rank.last_done());
   }
-  EXPECT_EQ(rank.posted(FrameKind::kCredit), 0u);
+  EXPECT_EQ(rank.posted(FrameKind::kWindowUpdate), 0u);
   for (size_t i = 3900; i < 4000; ++i) {
     ASSERT_TRUE(rank.land(Rank::frame_of(FrameKind::kMessage, {kPointToPoint, i}, 8, 8)).ok());
     rank.recv({kPointToPoint, i}, 8);
   }
-  EXPECT_EQ(rank.posted(FrameKind::kCredit), 1u) << "of 1 MiB";
+  EXPECT_EQ(rank.posted(FrameKind::kWindowUpdate), 1u) << "of 1 MiB";
 }
 
 }  // namespace

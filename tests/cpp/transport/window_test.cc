@@ -168,13 +168,13 @@ TEST_P(WindowTest, AMessageIsLookedForBehindAFullTable) {
 
 TEST_P(WindowTest, ARankRunsAheadOfSlowOnesByThousandsOfOperations) {
   constexpr uint64_t kOperations = 20'000;
-  const Intent intent{.kind = 1, .bytes = 8};
+  const Signature signature{.kind = 1, .bytes = 8};
   for (uint64_t stream = 1; stream <= kOperations; ++stream) {
-    boxes_[0]->begin(stream, intent);
+    boxes_[0]->begin(stream, signature);
     send(messages_.emplace_back(Tag{stream, 0}, 8));
   }
   for (Sent& m : messages_) {
-    boxes_[1]->begin(m.tag.stream, intent);
+    boxes_[1]->begin(m.tag.stream, signature);
     ASSERT_NO_FATAL_FAILURE(receive(m));
     boxes_[1]->end_stream(m.tag.stream);
     boxes_[0]->end_stream(m.tag.stream);

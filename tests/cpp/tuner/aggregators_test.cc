@@ -80,11 +80,11 @@ TEST(Aggregators, WithoutWorkAreRefused) {
         .status();
   };
   EXPECT_EQ(refusal(CollectiveKind::kBroadcast).code(), Code::kUnsupported);
-  EXPECT_EQ(refusal(CollectiveKind::kBroadcast).message(), "broadcast: no family has work for aggregators");
+  EXPECT_EQ(refusal(CollectiveKind::kBroadcast).message(), "broadcast: no algorithm has work for aggregators");
   options.algorithm = "all_reduce=ring";
   EXPECT_EQ(refusal(CollectiveKind::kAllReduce).code(), Code::kInvalidArgument);
   EXPECT_EQ(refusal(CollectiveKind::kAllReduce).message(),
-            "all_reduce: the forced family ring has no work for aggregators");
+            "all_reduce: the forced algorithm ring has no work for aggregators");
   options = {};
   options.shares = {1, 1, 1, 1};
   EXPECT_EQ(refusal(CollectiveKind::kAllReduce).code(), Code::kInvalidArgument);

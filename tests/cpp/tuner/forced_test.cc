@@ -16,22 +16,22 @@ Forced parsed(const std::string& text) {
 
 TEST(Forced, NothingIsForcedByDefault) {
   for (int kind = 0; kind < kCollectiveKindCount; ++kind) {
-    EXPECT_EQ(parsed("").family_for(static_cast<CollectiveKind>(kind)), "");
+    EXPECT_EQ(parsed("").algorithm_for(static_cast<CollectiveKind>(kind)), "");
   }
 }
 
 TEST(Forced, ABareNameIsForAllThatHaveIt) {
   Forced forced = parsed("ring");
-  EXPECT_EQ(forced.family_for(kAllReduce), "ring");
-  EXPECT_EQ(forced.family_for(kAllGather), "ring");
-  EXPECT_EQ(forced.family_for(kBroadcast), "");
+  EXPECT_EQ(forced.algorithm_for(kAllReduce), "ring");
+  EXPECT_EQ(forced.algorithm_for(kAllGather), "ring");
+  EXPECT_EQ(forced.algorithm_for(kBroadcast), "");
 }
 
 TEST(Forced, NamedCollectivesAndLaterEntriesWin) {
   Forced forced = parsed(" direct, all_reduce = ring ,broadcast=binomial");
-  EXPECT_EQ(forced.family_for(kAllReduce), "ring");
-  EXPECT_EQ(forced.family_for(kBroadcast), "binomial");
-  EXPECT_EQ(forced.family_for(kReduce), "direct");
+  EXPECT_EQ(forced.algorithm_for(kAllReduce), "ring");
+  EXPECT_EQ(forced.algorithm_for(kBroadcast), "binomial");
+  EXPECT_EQ(forced.algorithm_for(kReduce), "direct");
 }
 
 void expect_refused(const std::string& text, const std::vector<std::string>& words) {
@@ -44,7 +44,7 @@ void expect_refused(const std::string& text, const std::vector<std::string>& wor
 
 TEST(Forced, UnknownNamesListTheKnownOnes) {
   expect_refused("rings", {"\"rings\"", "all_reduce: ring, doubling", "gather: direct"});
-  expect_refused("broadcast=ring", {"broadcast has no family \"ring\"", "binomial, direct"});
+  expect_refused("broadcast=ring", {"broadcast has no algorithm \"ring\"", "binomial, direct"});
   expect_refused("allreduce=ring", {"no collective \"allreduce\"", "all_reduce, reduce_scatter"});
   expect_refused("=", {"no collective"});
 }

@@ -12,7 +12,7 @@ constexpr Collective kFour{CollectiveKind::kAllReduce, 4, 0};
 
 TEST(ScheduleCache, DrawsOnce) {
   ScheduleCache cache;
-  SchedulePtr first = cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value();
+  VerifiedSchedulePtr first = cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value();
   EXPECT_EQ(cache.get(kFour, "direct", {{1, 2, 3, 4}, {}}).value(), first);
   EXPECT_NE(cache.get(kFour, "direct", {{4, 3, 2, 1}, {}}).value(), first);
   EXPECT_NE(cache.get(kFour, "ring").value(), first);
@@ -32,13 +32,13 @@ TEST(ScheduleCache, PassesErrorsOn) {
 
 TEST(ScheduleCache, GivesAllThreadsTheSame) {
   ScheduleCache cache;
-  std::vector<SchedulePtr> seen(8);
+  std::vector<VerifiedSchedulePtr> seen(8);
   std::vector<std::thread> threads;
-  for (SchedulePtr& mine : seen) {
+  for (VerifiedSchedulePtr& mine : seen) {
     threads.emplace_back([&] { mine = cache.get({CollectiveKind::kAllReduce, 16, 0}, "ring").value(); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const SchedulePtr& mine : seen) EXPECT_EQ(mine, seen[0]);
+  for (const VerifiedSchedulePtr& mine : seen) EXPECT_EQ(mine, seen[0]);
 }
 
 }  // namespace

@@ -21,22 +21,22 @@ using testing::kTiny;
 constexpr Collective kEight{CollectiveKind::kAllReduce, 8, 0};
 
 TEST(Tuner, TakesFewRoundsForTinyTensors) {
-  EXPECT_EQ(chosen(kEight, kTiny, uniform(8, 5e-5, 8e-9)).family, "gather_all");
-  EXPECT_EQ(chosen({CollectiveKind::kAllToAll, 8, 0}, kTiny, uniform(8, 5e-5, 8e-9)).family, "direct");
-  EXPECT_EQ(chosen({CollectiveKind::kAllGather, 8, 0}, kTiny, uniform(8, 5e-5, 8e-9)).family, "direct");
+  EXPECT_EQ(chosen(kEight, kTiny, uniform(8, 5e-5, 8e-9)).algorithm, "gather_all");
+  EXPECT_EQ(chosen({CollectiveKind::kAllToAll, 8, 0}, kTiny, uniform(8, 5e-5, 8e-9)).algorithm, "direct");
+  EXPECT_EQ(chosen({CollectiveKind::kAllGather, 8, 0}, kTiny, uniform(8, 5e-5, 8e-9)).algorithm, "direct");
 }
 
 TEST(Tuner, TakesFewBytesForLargeTensors) {
-  std::string family = chosen(kEight, kHuge, uniform(8, 5e-5, 8e-9)).family;
-  EXPECT_TRUE(family == "ring" || family == "direct" || family == "halving_doubling") << family;
-  EXPECT_EQ(chosen({CollectiveKind::kBroadcast, 8, 3}, kHuge, uniform(8, 5e-5, 8e-9)).family, "binomial");
+  std::string algorithm = chosen(kEight, kHuge, uniform(8, 5e-5, 8e-9)).algorithm;
+  EXPECT_TRUE(algorithm == "ring" || algorithm == "direct" || algorithm == "halving_doubling") << algorithm;
+  EXPECT_EQ(chosen({CollectiveKind::kBroadcast, 8, 3}, kHuge, uniform(8, 5e-5, 8e-9)).algorithm, "binomial");
 }
 
 TEST(Tuner, DoesNotFloodPortsWhenMessagesAreDear) {
   TunerOptions options;
   options.rates.overhead_s = 1e-4;  // as much as the latency: 63 messages are dearer than 6 rounds
   Collective many{CollectiveKind::kAllReduce, 64, 0};
-  EXPECT_EQ(chosen(many, kTiny, uniform(64, 1e-4, 1e-9), DType::kFloat32, ReduceOp::kSum, options).family,
+  EXPECT_EQ(chosen(many, kTiny, uniform(64, 1e-4, 1e-9), DType::kFloat32, ReduceOp::kSum, options).algorithm,
             "doubling");
 }
 
@@ -53,7 +53,7 @@ TEST(Tuner, GivesASlowNicASmallShare) {
   options.chunk_bytes = 1 << 18;
   Choice choice = chosen({CollectiveKind::kAllReduce, 4, 0}, kHuge, with_a_slow_nic(4), DType::kFloat32,
                          ReduceOp::kSum, options);
-  EXPECT_EQ(choice.family, "direct");
+  EXPECT_EQ(choice.algorithm, "direct");
   const auto& shares = choice.schedule->schedule().shares;
   ASSERT_EQ(shares.size(), 4u);
   EXPECT_LT(shares[3], shares[0] / 4);
@@ -135,7 +135,7 @@ TEST(Tuner, CutsFinerWhereThatOverlapsMoreThanItCosts) {
   EXPECT_EQ(dear.chunk_bytes, chunk_bytes_for(dear.schedule->schedule(), slow, options.window));
 }
 
-TEST(Tuner, LeavesThePlainFamilyForAGainAboveTheMargin) {
+TEST(Tuner, LeavesThePlainAlgorithmForAGainAboveTheMargin) {
   TunerOptions options;
   options.chunk_bytes = 1 << 18;
   const Collective four{CollectiveKind::kAllReduce, 4, 0};
@@ -145,12 +145,12 @@ TEST(Tuner, LeavesThePlainFamilyForAGainAboveTheMargin) {
     return chosen(four, bytes, topology, DType::kFloat32, ReduceOp::kSum, options);
   };
   Choice eager = choice(1 << 22, 0);
-  EXPECT_NE(eager.family, "ring");
+  EXPECT_NE(eager.algorithm, "ring");
   Choice plain = choice(1 << 22, 0.5);
-  EXPECT_EQ(plain.family, "ring");
+  EXPECT_EQ(plain.algorithm, "ring");
   ASSERT_EQ(plain.runners_up.size(), eager.runners_up.size());
-  EXPECT_EQ(plain.runners_up[0].family, eager.family);
-  EXPECT_NE(choice(64, 0.5).family, "ring");
+  EXPECT_EQ(plain.runners_up[0].algorithm, eager.algorithm);
+  EXPECT_NE(choice(64, 0.5).algorithm, "ring");
 }
 
 TEST(Tuner, ExplainsTheSharesOfTheClass) {
@@ -178,7 +178,7 @@ TEST(Tuner, UsesTheSharesItIsGiven) {
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
 }
 
-TEST(Tuner, GivesFamiliesOfHostsSharesPerHost) {
+TEST(Tuner, GivesAlgorithmsOfHostsSharesPerHost) {
   TunerOptions options;
   options.algorithm = "hierarchical_direct";
   options.chunk_bytes = 1 << 18;
@@ -212,11 +212,11 @@ TEST(Tuner, RoundsSumsOfNarrowFloatsOnce) {
   EXPECT_EQ(considered(chosen(kEight, kHuge, one_host(8))).size(), 6u);
 }
 
-TEST(Tuner, ObeysTheForcedFamily) {
+TEST(Tuner, ObeysTheForcedAlgorithm) {
   TunerOptions options;
   options.algorithm = "all_reduce=ring";
   Choice choice = chosen(kEight, kTiny, one_host(8), DType::kFloat16, ReduceOp::kSum, options);
-  EXPECT_EQ(choice.family, "ring");
+  EXPECT_EQ(choice.algorithm, "ring");
   EXPECT_TRUE(choice.runners_up.empty());
   EXPECT_NE(choice.reason.find("forced by algorithm=all_reduce=ring"), std::string::npos) << choice.reason;
   Choice other =
@@ -226,15 +226,16 @@ TEST(Tuner, ObeysTheForcedFamily) {
 
 TEST(Tuner, ExplainsItself) {
   Choice choice = chosen({CollectiveKind::kAllReduce, 2, 0}, 1 << 20, uniform(2, 1e-3, 1e-9));
-  EXPECT_EQ(choice.reason.rfind("all_reduce of 1 MiB on 2 ranks: " + choice.family + " ", 0), 0u) << choice.reason;
+  EXPECT_EQ(choice.reason.rfind("all_reduce of 1 MiB on 2 ranks: " + choice.algorithm + " ", 0), 0u)
+      << choice.reason;
   ASSERT_EQ(choice.runners_up.size(), 5u);
   double last_s = choice.predicted_s;
   for (const Candidate& candidate : choice.runners_up) {
     EXPECT_GE(candidate.predicted_s, last_s);
     last_s = candidate.predicted_s;
-    EXPECT_NE(choice.reason.find(", then " + candidate.family + " "), std::string::npos) << choice.reason;
+    EXPECT_NE(choice.reason.find(", then " + candidate.algorithm + " "), std::string::npos) << choice.reason;
   }
-  EXPECT_EQ(choice.schedule->schedule().family, choice.family);
+  EXPECT_EQ(choice.schedule->schedule().algorithm, choice.algorithm);
 }
 
 TEST(Tuner, HasAScheduleForEverything) {

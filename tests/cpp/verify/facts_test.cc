@@ -5,7 +5,7 @@
 
 #include "planner/planners.h"
 #include "schedule/text.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 #include "verify/verify.h"
 
 namespace braid {
@@ -19,8 +19,8 @@ VerifiedSchedule verified(const std::string& text) {
   return result.value();
 }
 
-VerifiedSchedule planned(CollectiveKind kind, const char* family, int ranks) {
-  return verify(find_family(kind, family)->plan({kind, ranks, 0}, {}).value()).value();
+VerifiedSchedule planned(CollectiveKind kind, const char* algorithm, int ranks) {
+  return verify(find_algorithm(kind, algorithm)->plan({kind, ranks, 0}, {}).value()).value();
 }
 
 using Numbers = std::vector<int32_t>;
@@ -49,9 +49,9 @@ TEST(Facts, MarkTheReduceThatCompletes) {
 }
 
 TEST(Facts, EveryReductionOfManyRanksCompletesOncePerOutputChunk) {
-  testing::for_every_family({2, 5, 8}, [](const Family& family, const Collective& collective) {
+  testing::for_every_algorithm({2, 5, 8}, [](const Algorithm& algorithm, const Collective& collective) {
     if (!is_reduction(collective.kind)) return;
-    Result<VerifiedSchedule> result = verify(family.plan(collective, {}).value());
+    Result<VerifiedSchedule> result = verify(algorithm.plan(collective, {}).value());
     const Schedule& schedule = result.value().schedule();
     std::set<int> completed;
     for (Node node = 0; node < collective.ranks; ++node) {
@@ -64,22 +64,22 @@ TEST(Facts, EveryReductionOfManyRanksCompletesOncePerOutputChunk) {
         }
       }
     }
-    EXPECT_EQ(completed.size(), static_cast<size_t>(schedule.chunks)) << family.name << collective.ranks;
+    EXPECT_EQ(completed.size(), static_cast<size_t>(schedule.chunks)) << algorithm.name << collective.ranks;
   });
 }
 
 TEST(Digest, IsEqualForEqualSchedulesOnly) {
   std::set<uint64_t> digests;
   int count = 0;
-  testing::for_every_family({1, 2, 3, 4, 5}, [&](const Family& family, const Collective& collective) {
-    Schedule schedule = family.plan(collective, {}).value();
+  testing::for_every_algorithm({1, 2, 3, 4, 5}, [&](const Algorithm& algorithm, const Collective& collective) {
+    Schedule schedule = algorithm.plan(collective, {}).value();
     uint64_t digest = verify(schedule).value().digest();
     EXPECT_EQ(digest, verify(schedule).value().digest());
     digests.insert(digest);
     ++count;
   });
   EXPECT_EQ(digests.size(), static_cast<size_t>(count));
-  const Family* direct = find_family(CollectiveKind::kAllReduce, "direct");
+  const Algorithm* direct = find_algorithm(CollectiveKind::kAllReduce, "direct");
   Collective two{CollectiveKind::kAllReduce, 2, 0};
   EXPECT_NE(verify(direct->plan(two, {{1, 2}}).value()).value().digest(),
             verify(direct->plan(two, {{2, 1}}).value()).value().digest());

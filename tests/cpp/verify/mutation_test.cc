@@ -19,7 +19,7 @@ struct Tally {
 
 struct Subject {
   CollectiveKind kind;
-  const char* family;
+  const char* algorithm;
   int ranks;
   Node root;
   int aggregators = 0;
@@ -52,7 +52,7 @@ const std::vector<Subject>& subjects() {
 }
 
 Schedule draw(const Subject& subject) {
-  return find_family(subject.kind, subject.family)
+  return find_algorithm(subject.kind, subject.algorithm)
       ->plan({subject.kind, subject.ranks, subject.root}, {{}, {}, subject.aggregators})
       .value();
 }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "schedule/text.h"
-#include "support/every_family.h"
+#include "support/every_algorithm.h"
 
 namespace braid {
 namespace {
@@ -18,8 +18,8 @@ std::vector<int> apart(int ranks) {
   return hosts;
 }
 
-bool has_owners(const std::string& family, int ranks, std::vector<int> hosts, int aggregators = 0) {
-  const auto schedule = testing::planned(*find_family(CollectiveKind::kAllReduce, family),
+bool has_owners(const std::string& algorithm, int ranks, std::vector<int> hosts, int aggregators = 0) {
+  const auto schedule = testing::planned(*find_algorithm(CollectiveKind::kAllReduce, algorithm),
                                          {CollectiveKind::kAllReduce, ranks, 0}, {{}, hosts, aggregators});
   if (hosts.empty()) hosts = apart(ranks + aggregators);
   return braid::has_owners(*schedule, hosts);
@@ -80,11 +80,11 @@ TEST(Owners, MustSendTheSumThemselves) {
 }
 
 TEST(Owners, AreInReduceScatter) {
-  const auto scatters = [](const char* family, const std::vector<int>& hosts) {
+  const auto scatters = [](const char* algorithm, const std::vector<int>& hosts) {
     const int ranks = static_cast<int>(hosts.size());
     const Collective collective{CollectiveKind::kReduceScatter, ranks, 0};
-    return braid::has_owners(*testing::planned(*find_family(collective.kind, family), collective, {{}, hosts, 0}),
-                             hosts);
+    return braid::has_owners(
+        *testing::planned(*find_algorithm(collective.kind, algorithm), collective, {{}, hosts, 0}), hosts);
   };
   EXPECT_TRUE(scatters("direct", {0, 1}));
   EXPECT_TRUE(scatters("direct", {0, 1, 2, 3, 4}));
@@ -96,7 +96,7 @@ TEST(Owners, AreInReduceScatter) {
 
 TEST(Owners, OfOtherCollectivesAreNone) {
   const auto schedule =
-      testing::planned(*find_family(CollectiveKind::kAllGather, "direct"), {CollectiveKind::kAllGather, 3, 0});
+      testing::planned(*find_algorithm(CollectiveKind::kAllGather, "direct"), {CollectiveKind::kAllGather, 3, 0});
   EXPECT_FALSE(braid::has_owners(*schedule, apart(3)));
 }
 

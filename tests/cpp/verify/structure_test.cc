@@ -9,7 +9,7 @@ namespace braid {
 namespace {
 
 Schedule good(CollectiveKind kind = CollectiveKind::kAllReduce, int ranks = 2) {
-  return find_family(kind, "direct")->plan({kind, ranks, 0}, {}).value();
+  return find_algorithm(kind, "direct")->plan({kind, ranks, 0}, {}).value();
 }
 
 void expect_refused(const Schedule& schedule, const std::string& words) {
@@ -32,8 +32,8 @@ TEST(Structure, RefusesWrongHeaders) {
   expect_refused_after([](Schedule& s) { s.collective.root = 1; }, "root 1");
   expect_refused_after([](Schedule& s) { s.collective.kind = static_cast<CollectiveKind>(77); },
                        "unknown collective");
-  expect_refused_after([](Schedule& s) { s.family = "two words"; }, "family's name");
-  expect_refused_after([](Schedule& s) { s.family = ""; }, "family's name");
+  expect_refused_after([](Schedule& s) { s.algorithm = "two words"; }, "algorithm's name");
+  expect_refused_after([](Schedule& s) { s.algorithm = ""; }, "algorithm's name");
   expect_refused_after([](Schedule& s) { s.chunks = 0; }, "0 chunks");
   expect_refused_after([](Schedule& s) { s.chunks = 2000000000; }, "2000000000 chunks");
   expect_refused_after([](Schedule& s) { s.programs.pop_back(); }, "1 programs for 2 ranks");
@@ -46,7 +46,7 @@ TEST(Structure, RefusesMoreMemoryThanAProofMayTake) {
   Schedule schedule;
   schedule.collective.ranks = 4096;
   schedule.chunks = kMaxChunks;
-  schedule.family = "huge";
+  schedule.algorithm = "huge";
   schedule.programs.resize(4096);
   expect_refused(schedule, "too many chunks over all nodes");
 }

@@ -14,10 +14,13 @@ from braid._array.rendezvous.mpi import meet_through_mpi
 from braid._array.rendezvous.stores import FolderStore, KeyValueStore, Store, UserStore
 from braid._array.rendezvous.tcp import TcpStore
 from braid._errors import CommunicatorError
+from braid._notices import tell
 
 __all__ = ["KeyValueStore", "Meeting", "Store", "join_store", "meet"]
 
 _PAUSE_S = 0.1
+_TOLD_AFTER_S = 5.0
+LAUNCHER = "braid run, torchrun and other launchers set it"
 _WAYS = "'tcp://host:port', 'env://', 'file:///folder', a store with set, get and wait, or an mpi4py communicator"
 
 
@@ -94,15 +97,19 @@ def join_store(where: str, timeout_s: float, away_s: float | None = None) -> tup
 
 def _await_listener(host: str, port: int, timeout_s: float) -> None:
     # torch's own wait cannot be interrupted, and prints many lines if it fails.
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
+    deadline, told = begun + timeout_s, False
     while True:
         try:
             socket.create_connection((host, port), max(0.01, deadline - time.monotonic())).close()
             return
         except OSError as error:
+            reason = error.strerror or str(error)
             if time.monotonic() + _PAUSE_S >= deadline:
-                reason = error.strerror or str(error)
                 raise CommunicatorError(f"nobody listens there after {timeout_s:g} s ({reason})") from error
+        if not told and time.monotonic() - begun > _TOLD_AFTER_S:
+            told = True
+            tell(f"waiting for the job's store at {host}:{port} ({reason}), for {timeout_s:g} s in all")
         time.sleep(_PAUSE_S)
 
 
@@ -172,7 +179,7 @@ def _port(text: str, what: str) -> int:
 def _variable(name: str) -> str:
     value = os.environ.get(name, "")
     if not value:
-        raise ValueError(f"'env://' needs the environment variable {name}, which launchers such as torchrun set")
+        raise ValueError(f"'env://' needs the environment variable {name}: {LAUNCHER}")
     return value
 
 
@@ -185,7 +192,7 @@ def _given_or_variable(value: int | None, argument: str, variable: str) -> int:
         return int(value)
     text = os.environ.get(variable, "")
     if not text:
-        raise ValueError(f"the {argument} is not known: give {argument}=, or set {variable}")
+        raise ValueError(f"the {argument} is not known: give {argument}=, or set {variable}: {LAUNCHER}")
     try:
         return int(text)
     except ValueError:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from braid._array.rendezvous.stores import KeyValueStore
-from braid._array.servers.terms import ASKS, GONE, PROCESSES, Offer, Process, claim, glance, pack, unpack
+from braid._array.servers.terms import ASKS, GONE, PROCESSES, RUNNING, Offer, Process, claim, glance, pack, unpack
 from braid._errors import CommunicatorTimeoutError
 from braid._notices import tell
 
@@ -100,6 +100,8 @@ def engage(store: KeyValueStore, offer: Offer, wanted: int, address: str) -> lis
             time.sleep(_PAUSE_S)
     finally:
         store.set(f"{offer.folder}/serve/chosen", pack({"ids": [process.id for process in chosen]}))
+        if chosen:
+            claim(store, RUNNING, offer.pack())
 
 
 def _servers(count: int) -> str:

@@ -16,6 +16,7 @@ from braid._array.servers.terms import (
     ASKS,
     GONE,
     PROCESSES,
+    RUNNING,
     Offer,
     Process,
     Vector,
@@ -42,8 +43,11 @@ class Duty(threading.Thread):
         member: int,
         reach: str,
         say: Callable[[str], None],
+        takes: int | None = None,
     ) -> None:
+        """Make the thread. `takes`: how many elements a process that comes late holds at most."""
         super().__init__(daemon=True, name=f"{offer.name}/{vector.part}")
+        self._takes = takes
         self._say = say
         self._store, self._offer, self._vector = Below(store.apart(), offer.folder), offer, vector
         self._member, self._reach = member, reach
@@ -52,6 +56,7 @@ class Duty(threading.Thread):
         self.updates = 0
         self.has_given = False  # its shards are at other servers now
         self.is_serving = False  # workers may need what it holds
+        self.has_served = False
 
     def run(self) -> None:
         """Wait for the settings, serve, and leave."""
@@ -67,6 +72,8 @@ class Duty(threading.Thread):
     def _serve(self) -> None:
         key = f"serve/{self._vector.part}"
         settings = unpack(self._store.get(key, self._offer.patience_s + _GRACE_S))
+        if self._takes is not None:
+            settings["newcomer_takes"] = self._takes
         core = _core.ParameterService(
             self._store.apart(),
             self._store.apart(),
@@ -75,13 +82,17 @@ class Duty(threading.Thread):
             reach=self._reach,
             **settings,
         )
-        self.is_serving = True
+        self.is_serving = self.has_served = True
         has_asked = is_told = False
+        has_shards = self._takes is None
         try:
             while True:
                 time.sleep(_PAUSE_S)
                 told = core.stats()
                 self.updates = told["updates"]
+                if not has_shards and told["versions"]:
+                    has_shards = True
+                    self._say(f"has come late to strategy {self._offer.name!r}, and takes shards")
                 if not told["workers"]:
                     self.has_given = core.is_leaving()
                     return
@@ -104,7 +115,14 @@ class _Strategy:
 
     offer: Offer
     until: float  # then worker 0 has said whom it took
+    nbytes: int  # the most that it takes here
     duties: list[Duty] = field(default_factory=list)
+    is_late: bool = False
+
+    @property
+    def reserved(self) -> int:
+        """What no other strategy may have. A late one may be over long ago, and then never begins here."""
+        return self.nbytes if not self.is_late or any(duty.is_serving for duty in self.duties) else 0
 
     @property
     def is_over(self) -> bool:
@@ -132,6 +150,9 @@ class ParameterServer:
         self._place = claim(store, PROCESSES, self._card)
         self._asks = 0
         self._first_ask: bytes | None = None
+        self._seen = 0  # strategies that have begun
+        self._first_seen: bytes | None = None
+        self._heard: set[str] = set()  # tokens of strategies that have asked, or were joined
         self._checked_at = time.monotonic()
         self._strategies: list[_Strategy] = []
         self.served = 0  # strategies, so far
@@ -149,6 +170,7 @@ class ParameterServer:
         while (value := glance(self._store, f"{ASKS}/{self._process.id}/{self._asks}")) is not None:
             self._asks += 1
             self._answer(Offer.of(value))
+        self._join_running()
         if time.monotonic() > self._checked_at + _CHECK_S:
             self._checked_at = time.monotonic()
             if glance(self._store, self._place) != self._card:  # another process took the place at the same time
@@ -181,9 +203,10 @@ class ParameterServer:
         return any(duty.is_alive() for strategy in self._strategies for duty in strategy.duties)
 
     def _answer(self, offer: Offer) -> None:
+        self._heard.add(offer.token)
         if any(strategy.offer.token == offer.token for strategy in self._strategies):
             return  # asked twice
-        taken = sum(strategy.offer.nbytes for strategy in self._strategies)
+        taken = self._taken
         why = ""
         if taken + offer.nbytes > self._memory:
             beside = f" beside the {size_text(taken)} of other strategies" if taken else ""
@@ -193,8 +216,33 @@ class ParameterServer:
             )
         else:
             until = time.monotonic() + offer.patience_s + _GRACE_S
-            self._strategies.append(_Strategy(offer, until))
+            self._strategies.append(_Strategy(offer, until, offer.nbytes))
         self._store.set(f"{offer.folder}/serve/answer/{self._process.id}", pack({"why": why}))
+
+    @property
+    def _taken(self) -> int:
+        return sum(strategy.reserved for strategy in self._strategies)
+
+    def _join_running(self) -> None:
+        """Join strategies that began before this process came."""
+        if (first := glance(self._store, f"{RUNNING}/0")) != self._first_seen:
+            self._first_seen, self._seen = first, 0  # the store has begun anew
+        while (value := glance(self._store, f"{RUNNING}/{self._seen}")) is not None:
+            self._seen += 1
+            offer = Offer.of(value)
+            if offer.token in self._heard:
+                continue
+            self._heard.add(offer.token)
+            nbytes = min(offer.nbytes, max(0, self._memory - self._taken))
+            strategy = _Strategy(offer, 0.0, nbytes, is_late=True)
+            for vector in offer.vectors:
+                takes = -(-vector.elements // offer.servers) * nbytes // max(1, offer.nbytes)
+                strategy.duties.append(
+                    Duty(self._store, offer, vector, FIRST_ALONE, self._reach, self._say, takes)
+                )
+            self._strategies.append(strategy)
+            for duty in strategy.duties:
+                duty.start()
 
     def _begin_and_end(self) -> None:
         for strategy in list(self._strategies):
@@ -225,6 +273,9 @@ class ParameterServer:
 
     def _tell_of_end(self, strategy: _Strategy) -> None:
         name = strategy.offer.name
+        if strategy.is_late and not any(duty.has_served for duty in strategy.duties):
+            return  # it was over already
+        self.served += strategy.is_late
         if failures := [duty.failure for duty in strategy.duties if duty.failure]:
             self._say(f"strategy {name!r} is over: {failures[0]}")
         elif strategy.duties[0].has_given:

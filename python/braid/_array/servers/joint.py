@@ -201,7 +201,7 @@ def _vector(common: dict[str, Any]) -> Vector:
         elements = math.ceil(elements * largest / sum(shares)) * len(servers)
     return Vector(
         *(_PART, elements, common["rule"], common["mode"]),
-        *(bool(common["push_codec"]), bool(common["pull_codec"])),
+        *(bool(common["push_codec"]), bool(common["pull_codec"]), common["replicas"]),
     )
 
 

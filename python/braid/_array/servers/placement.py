@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which members hold shards: what a user says, and what it means for a number of workers."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from braid import _settings
+from braid._settings import MOST_ALONE
+
 FIRST_ALONE = 60_000  # members from here on are processes of `braid serve`; ranks and late workers stay below
-MOST_ALONE = 64
 VARIABLE = "BRAID_PARAMETER_SERVERS"
 _WAYS = "a list of ranks, or text such as '0+2', 'serve:2', 'ranks+serve:2'"
 
@@ -53,9 +54,8 @@ def placement_of(servers: Iterable[int | str] | str | None, workers: int) -> Pla
         ValueError: there is no such place.
     """
     if servers is None:
-        count = os.environ.get(VARIABLE, "").strip() or "0"
-        if not count.isdecimal() or int(count) > MOST_ALONE:
-            raise ValueError(f"{VARIABLE}={count}: give the number of parameter servers, from 0 to {MOST_ALONE}")
+        _settings.refuse_wrong_values()
+        count = _settings.value_of(VARIABLE) or "0"
         servers = "ranks" if int(count) == 0 else f"serve:{int(count)}"
     given = servers if isinstance(servers, str) else list(servers)
     items: list[int | str] = []

@@ -84,12 +84,18 @@ def _split(least: list[float], most: list[float]) -> list[float]:
 
 
 def agreed_shares(
-    store: KeyValueStore, folder: str, member: int, workers: int, servers: Sequence[int], limit_s: float
+    store: KeyValueStore,
+    folder: str,
+    member: int,
+    workers: int,
+    servers: Sequence[int],
+    limit_s: float,
+    rate: float | None = None,
 ) -> list[float] | None:
     """Return the shares of the shards, equal on all members, or None for equal shares.
 
-    Nothing is measured for it. Where BRAID_LINKS names a file, it must on all members. Each of them says which
-    card it has, and worker 0 tells all of them the shares.
+    Nothing is measured for it. Each worker that begins says which card its host has, and worker 0 tells all
+    members the shares. A file that BRAID_LINKS names counts more than `rate`; all members need the same one.
 
     Args:
         store: where the members meet.
@@ -98,25 +104,37 @@ def agreed_shares(
         workers: members below this number begin together.
         servers: the members that hold shards.
         limit_s: how long to wait for another member.
+        rate: of this host's network card, in any unit, if somebody has measured it. Either all workers that begin
+            have one, or none has.
 
     Raises:
         ValueError: the file that BRAID_LINKS names is wrong.
         CommunicatorTimeoutError: a member did not come, or has another file, or none.
     """
-    stated = stated_links()
-    if stated is None or len(servers) < 2 or any(server >= workers for server in servers):
+    if len(servers) < 2 or any(server >= workers for server in servers):
         return None
-    if stated.problem:
+    stated = stated_links()
+    if stated is not None and stated.problem:
         raise ValueError(stated.problem)
-    # A later vector of the same name may have another file or other servers.
-    place = f"{folder}/{stated.digest}/{workers}/{'+'.join(map(str, servers))}"
-    card = {"host": host_identity(), "rate": 1 / max(stated.up_s_per_byte, stated.down_s_per_byte)}
+    # A later vector of the same name may have other servers.
+    place = f"{folder}/{workers}/{'+'.join(map(str, servers))}"
+    if stated is not None:
+        rate = 1 / max(stated.up_s_per_byte, stated.down_s_per_byte)
+    if member < workers and rate is None:
+        if member == 0:
+            store.set(f"{place}/chosen", pack({"shares": None}))  # for those that join late
+        return None
+    source = stated.digest if stated is not None else "measured"
+    card = {"host": host_identity(), "rate": rate}
     if member > 0:
         if member < workers:
-            store.set(f"{place}/{member}", pack(card))
-        told: list[float] = unpack(_from(store, f"{place}/chosen", 0, limit_s))["shares"]
+            store.set(f"{place}/{source}/{member}", pack(card))
+        told: list[float] | None = unpack(_from(store, f"{place}/chosen", 0, limit_s))["shares"]
         return told
-    cards = [card, *(unpack(_from(store, f"{place}/{other}", other, limit_s)) for other in range(1, workers))]
+    cards = [
+        card,
+        *(unpack(_from(store, f"{place}/{source}/{other}", other, limit_s)) for other in range(1, workers)),
+    ]
     shares = _by_server([(str(card["host"]), float(card["rate"])) for card in cards], servers)
     store.set(f"{place}/chosen", pack({"shares": shares}))
     return shares

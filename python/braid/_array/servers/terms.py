@@ -15,6 +15,7 @@ from braid._errors import CommunicatorTimeoutError
 PROCESSES = "braid/serve/process"
 ASKS = "braid/serve/ask"
 GONE = "braid/serve/gone"
+RUNNING = "braid/serve/running"
 _SETTLE_S = 0.05  # how long two that take the same place need to see the conflict
 _GLANCE_S = 0.001
 _FLOAT_BYTES = 4
@@ -33,7 +34,7 @@ class Process:
 class Vector:
     """A vector that servers are asked to hold; `part` tells the vectors of a strategy apart.
 
-    `is_push_coded`, `is_pull_coded`: updates, or values, travel through a codec.
+    `is_push_coded`, `is_pull_coded`: updates, or values, travel through a codec. `replicas`: copies of each shard.
     """
 
     part: str
@@ -42,6 +43,7 @@ class Vector:
     mode: str = "async"
     is_push_coded: bool = False
     is_pull_coded: bool = False
+    replicas: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Offer:
             copies += self.workers if vector.is_pull_coded else 0
             copies += self.workers if "compensates" in vector.rule else 0
             copies += 1 if vector.mode == "sync" else 0
+            # One on its way to another server, one on its way from there, and that server's copy.
+            copies += 3 * vector.replicas * (1 + _core.rule_states(vector.rule))
             total += _FLOAT_BYTES * copies * -(-vector.elements // self.servers)
         return total
 

@@ -41,6 +41,7 @@ class Setting:
     hosts: tuple[int, ...] = ()  # ranks per host; empty: all on one
     places: tuple[Place, ...] = ()  # of a lab, by rank
     servers: tuple[Place, ...] = ()  # of a lab, one per aggregator
+    device: str = ""  # of the tensors; empty: host memory
 
 
 def parse_against(text: str) -> dict[str, Path | None]:
@@ -87,14 +88,14 @@ def parse_layout(text: str, ranks: int) -> tuple[int, ...]:
 
 
 def check_algorithm(algorithm: str, collective: str) -> str:
-    """Return it; UsageError when the collective has no such family."""
+    """Return it; UsageError when the collective has no such algorithm."""
     if not algorithm:
         return ""
     if COLLECTIVES[collective].message:
         raise UsageError(f"--algorithm: {collective} is no collective, there is nothing to choose")
-    families = _core.families(collective)
-    if algorithm not in families:
-        raise UsageError(f"--algorithm: {collective} has {', '.join(families)}, not {algorithm!r}")
+    algorithms = _core.algorithms(collective)
+    if algorithm not in algorithms:
+        raise UsageError(f"--algorithm: {collective} has {', '.join(algorithms)}, not {algorithm!r}")
     return algorithm
 
 
@@ -108,7 +109,7 @@ def braid_recipe(setting: Setting, collective: str = "all_reduce") -> Recipe:
     )
     maker, settings, join = _COMMUNICATOR_RANK, {}, "file://{folder}/meeting"
     if setting.api == "torch":
-        maker, settings = _TORCH_RANK, {"backend": "braid"}
+        maker, settings = _TORCH_RANK, {"backend": "braid", **_device(setting)}
     if setting.servers:
         environment["BRAID_SERVERS"] = str(len(setting.servers))
         if setting.api == "torch":  # servers of torch's jobs meet in a store that listens
@@ -125,13 +126,15 @@ def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:
         UnavailableError: something that it takes is not there. Some of that only its ranks can find out.
     """
     if name in IN_TORCH:
-        return Recipe(name, _TORCH_RANK, {"backend": name}, places=setting.places)
+        return Recipe(name, _TORCH_RANK, {"backend": name, **_device(setting)}, places=setting.places)
+    if setting.device:
+        raise UnavailableError("is called with arrays in host memory alone (--device)")
     if setting.places:
         raise UnavailableError("mpirun cannot be made to start ranks in a lab (--lab)")
     if setting.hosts:
         raise UnavailableError("cannot be made to take one machine for several hosts (--layout)")
     if importlib.util.find_spec("mpi4py") is None:
-        raise UnavailableError("mpi4py is not installed (pip install 'torch-braid[bench]')")
+        raise UnavailableError("mpi4py is not installed (pip install '.[bench]' in a clone of braid)")
     library = MPI_LIBRARIES[name]
     launcher = _find_launcher(name, library, folder)
     libraries = launcher.parent.parent / "lib"
@@ -149,6 +152,10 @@ def recipe_for(name: str, folder: Path | None, setting: Setting) -> Recipe:
             environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return Recipe(name, _MPI_RANK, {"library": name}, environment, launcher=(str(launcher), *options),
                   launcher_environment=_OWN_FILES)  # fmt: skip
+
+
+def _device(setting: Setting) -> dict[str, str]:
+    return {"device": setting.device} if setting.device else {}
 
 
 def _find_launcher(name: str, library: MpiLibrary, folder: Path | None) -> Path:

@@ -10,17 +10,20 @@ import torch.distributed as dist
 from braid._bench.ranks.choice import describe_choice
 from braid._bench.ranks.contestant_rank import Buffers, ContestantRank, unsigned
 from braid._bench.ranks.pattern import Bits, Values
+from braid._bench.ranks.torch_device import CPU, device_for, module_of
 from braid._bench.ranks.torch_group import join
 from braid._bench.workload import Workload
 
 
 class TorchRank(ContestantRank):
-    """A rank of the default group of torch.distributed, with tensors in host memory; on GPUs for nccl."""
+    """A rank of the default group of torch.distributed, with tensors in host memory or on a device."""
 
-    def __init__(self, rank: int, size: int, folder: str, backend: str, listen_at: str = "") -> None:
+    def __init__(
+        self, rank: int, size: int, folder: str, backend: str, listen_at: str = "", device: str = CPU
+    ) -> None:
         """Join the group; RuntimeError where this torch, or this machine, cannot."""
         self.rank, self.size, self._backend = rank, size, backend
-        self._device = _device(backend, rank, size)
+        self._device = device_for(device, backend, rank, size)
         torch.set_num_threads(1)
         join(backend, rank, size, folder, listen_at)
 
@@ -29,13 +32,13 @@ class TorchRank(ContestantRank):
         return torch.empty(count, dtype=getattr(torch, dtype), device=self._device)
 
     def bits(self, buffer: Any) -> Bits:
-        """Return the tensor's memory; of a GPU, a copy."""
+        """Return the tensor's memory; of a device, a copy."""
         dtype = str(buffer.dtype).removeprefix("torch.")
         array: Bits = buffer.view(torch.uint8).cpu().numpy().view(unsigned(dtype))
         return array
 
     def put(self, buffer: Any, bits: Bits) -> None:
-        """Copy to the GPU."""
+        """Copy to the device."""
         if self._device.type != "cpu":
             buffer.view(torch.uint8).copy_(torch.from_numpy(bits.view("u1")))
 
@@ -51,11 +54,13 @@ class TorchRank(ContestantRank):
         if self._device.type == "cpu":
             return call
 
-        def on_gpu() -> None:
-            call()
-            torch.cuda.synchronize()
+        synchronize = module_of(self._device.type).synchronize
 
-        return on_gpu
+        def on_device() -> None:
+            call()
+            synchronize()
+
+        return on_device
 
     def _host_call(self, work: Workload, buffers: Buffers) -> Callable[[], object]:
         x, out, size = buffers.input, buffers.output, self.size
@@ -99,13 +104,14 @@ class TorchRank(ContestantRank):
         """Wait in the group's own barrier."""
         dist.barrier()
         if self._device.type != "cpu":
-            torch.cuda.synchronize()
+            module_of(self._device.type).synchronize()
 
     def describe(self) -> dict[str, Any]:
         """Ask braid what it chose; no other backend tells."""
         if self._backend != "braid" or dist.group.WORLD is None:
             return {}
-        return describe_choice(dist.group.WORLD._get_backend(self._device), self._work)
+        device = "" if self._device.type == "cpu" else str(self._device)
+        return describe_choice(dist.group.WORLD._get_backend(self._device), self._work, device)
 
     def about(self) -> str:
         """Return torch's version and where the tensors are."""
@@ -114,16 +120,6 @@ class TorchRank(ContestantRank):
     def close(self) -> None:
         """Destroy the group."""
         dist.destroy_process_group()
-
-
-def _device(backend: str, rank: int, size: int) -> torch.device:
-    """Return where this rank's tensors belong; RuntimeError where the machine has too few GPUs."""
-    if backend != "nccl":
-        return torch.device("cpu")
-    if torch.cuda.device_count() < size:
-        raise RuntimeError(f"nccl needs a GPU for each of {size} ranks, and there are {torch.cuda.device_count()}")
-    torch.cuda.set_device(rank)
-    return torch.device("cuda", rank)
 
 
 def _op(name: str) -> Any:

@@ -51,7 +51,7 @@ def check_path(path: Path) -> None:
     if not path.parent.is_dir():
         raise PlotError(f"--plot: there is no folder {path.parent}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError("--plot needs matplotlib: pip install 'torch-braid[bench]'")
+        raise PlotError("--plot needs matplotlib: pip install '.[bench]' in a clone of braid")
 
 
 def plot(report: Report, path: Path) -> None:

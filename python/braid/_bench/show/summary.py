@@ -6,13 +6,13 @@ from typing import Any
 from braid._bench.results import REFERENCE, Report
 
 # Two reports that differ in one of these are about different things.
-SUBJECT = ("ranks", "dtype", "op")
+SUBJECT = ("ranks", "dtype", "op", "device")
 
 
 def subject(report: Report) -> list[str]:
     """List what was measured, the least that one has to know."""
     settings = report.settings
-    words = [str(settings[name]) for name in ("dtype", "op") if settings.get(name)]
+    words = [str(settings[name]) for name in ("dtype", "op", "device") if settings.get(name)]
     return [report.collective, f"{settings.get('ranks', '?')} ranks", *words]
 
 

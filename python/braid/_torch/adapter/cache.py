@@ -28,8 +28,8 @@ def cache_dir() -> Path:
     """Return a folder that can be written: $BRAID_CACHE_DIR, $XDG_CACHE_HOME/braid or ~/.cache/braid.
 
     Code is loaded from it. So the folder is not used if others may write there, or may swap a folder on its path.
-    One line says so. Then, or if the folder cannot be written, a folder of this user in the temporary directory is
-    used.
+    Then, or if the folder cannot be written, a folder of this user in the temporary directory is used. One line
+    says so.
 
     Raises:
         AdapterError: the temporary directory cannot be used, either.
@@ -39,7 +39,7 @@ def cache_dir() -> Path:
     if wanted is not None and not why_not_wanted:
         return wanted
     fallback = _fallback(why_not_wanted)
-    if wanted is not None and wanted.is_dir() and why_not_folder(wanted):
+    if wanted is not None:
         _tell_once(f"code is not kept in {wanted}, but in {fallback}: {why_not_wanted}")
     return fallback
 
@@ -136,7 +136,11 @@ class CacheEntry:
         """
         with (self._root / f"{self.name}.lock").open("a") as file:
             with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    _tell_once("another process builds the adapter; waiting")
+                    fcntl.flock(file, fcntl.LOCK_EX)
                 self._alone = True
             try:
                 yield

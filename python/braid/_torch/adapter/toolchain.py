@@ -12,6 +12,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from braid._errors import NO_TORCH
 from braid._torch.adapter.errors import AdapterError
 
 OLDEST_TORCH = (2, 11)
@@ -36,7 +37,7 @@ class TorchInstall:
         try:
             import torch
         except ImportError as error:
-            raise AdapterError(f"braid's torch backend needs torch, which cannot be imported: {error}") from error
+            raise AdapterError(f"braid's torch backend needs torch ({error}): {NO_TORCH}") from error
         return cls(
             version=str(torch.__version__),
             root=Path(torch.__file__).parent,

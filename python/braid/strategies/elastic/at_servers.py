@@ -27,6 +27,7 @@ class CentreAtServers:
         meeting, prepared = agreed.meeting, agreed.prepared
         self.meeting = meeting
         self._packing, self._buffers, self._alpha = prepared.packing, prepared.buffers, alpha
+        self._mode = options.mode
         settings = f"elastic packing {self._packing.digest()} {' '.join(options.describe())}"
         self._vector = SharedVector(
             *(meeting, "parameters", agreed.servers),
@@ -36,12 +37,14 @@ class CentreAtServers:
             options=Options(mode=options.mode, consistency=options.consistency),
             timeout_s=timeout_s,
         )
-        # Apart from the elastic difference: if a server dies, a worker gives these values to the next one.
-        self._centre = torch.zeros(self._packing.elements)
+        # If a server dies, a worker gives the next one what it has pulled last, or the x that it has sent. So the
+        # centre is never pulled where the elastic difference arrives. While an exchange uses both vectors, a third
+        # one takes the centre.
+        self._apart: Tensor | None = None
         self._updates, self._outs = self._packing.views(self._vector.update), self._packing.views(self._vector.out)
         torch._foreach_copy_(self._updates, self._packing.tensors)
-        self._vector.start(self._centre)
-        torch._foreach_copy_(self._packing.tensors, self._packing.views(self._centre))
+        self._vector.start(self._vector.update)
+        torch._foreach_copy_(self._packing.tensors, self._updates)
         self.rounds = 0
         self.is_under_way = False
         if self._buffers is not None:
@@ -67,9 +70,17 @@ class CentreAtServers:
             self._buffers.finish()
 
     def centre(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the centre's newest parameters and float buffers, in the order of the packings."""
-        self._vector.pull(self._centre)
-        return self._packing.views(self._centre), self._buffers.look() if self._buffers else []
+        """Return the centre's newest parameters and float buffers, in the order of the packings.
+
+        They are valid until the next begin().
+        """
+        values = self._vector.update
+        if self.is_under_way:
+            if self._apart is None:
+                self._apart = torch.zeros(self._packing.elements)
+            values = self._apart
+        self._vector.pull(values)
+        return self._packing.views(values), self._buffers.look() if self._buffers else []
 
     def set_centre(self, parameters: Tensor, buffers: Tensor) -> None:
         """Give the servers a centre. One worker calls this, the others call centre() afterwards."""
@@ -82,15 +93,18 @@ class CentreAtServers:
         vector.restore({**saved, "vectors": [values, *saved["vectors"][1:]]})
 
     def settle(self) -> None:
-        """Finish the exchange under way: nobody waits for anybody."""
+        """Finish the exchange under way. Nobody waits for this worker until its next exchange."""
         self.finish()
+        if self._mode != "async":
+            self._vector.rest()
 
     def stats(self) -> dict[str, Any]:
         """Return the counters of the parameters' vector, and how long this thread has waited."""
         shared = self._buffers.vector if self._buffers else None
         exposed_us = self._vector.exposed_us + (shared.exposed_us if shared else 0.0)
         last = {"last_versions": self._vector.versions, "last_staleness": self._vector.staleness}
-        return {**self._vector.stats(), **last, "exposed_us": exposed_us}
+        kept = {"vector_bytes": self._vector.nbytes + (0 if self._apart is None else self._apart.nbytes)}
+        return {**self._vector.stats(), **last, **kept, "exposed_us": exposed_us}
 
     def close(self, *, wait: bool) -> None:
         """Leave the service, as SharedVector.close()."""

@@ -157,9 +157,11 @@ class ElasticAverage(Attached):
 
         Returns:
             A dict. ``steps``: steps of the optimizer; ``rounds``: finished exchanges; ``exposed_us``: how long
-            steps have waited for exchanges; ``strategy``, ``schedule``, ``sync_every``, ``alpha``. With servers
-            also the counters of the service. In rounds also ``root``, the rank with the centre, and
-            ``last_workers``, how many took part in the last round.
+            steps have waited for exchanges; ``strategy``, ``schedule``, ``sync_every``, ``alpha``.
+            ``vector_bytes``: memory of vectors beside the model: two copies of the parameters with servers, and a
+            third one after centre() during an exchange; three in rounds. With servers also the counters of the
+            service. In rounds also ``root``, the rank with the centre, and ``last_workers``, how many took part in
+            the last round.
         """
         exchange = self._opened()
         own = {"strategy": KIND, "schedule": self._options.schedule, "alpha": self.alpha}

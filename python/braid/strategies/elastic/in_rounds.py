@@ -17,6 +17,7 @@ from braid.strategies.agreement import Agreement
 from braid.strategies.elastic.centre_rank import choose
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import ElasticPrepared
+from braid.strategies.rounds.collectives import finish
 from braid.strategies.rounds.rounds import Round, Rounds, Said
 
 _TAIL = 3
@@ -117,7 +118,9 @@ class CentreInRounds:
 
     def stats(self) -> dict[str, Any]:
         """Return the counters of the rounds."""
-        return {"root": self.root, "last_workers": self.workers, "exposed_us": self._rounds.exposed_us}
+        kept = sum(vector.nbytes for vector in (self._vector, self._sent, self._centre))
+        counted = {"root": self.root, "last_workers": self.workers, "vector_bytes": kept}
+        return {**counted, "exposed_us": self._rounds.exposed_us}
 
     def close(self, *, wait: bool) -> None:
         """Leave. With `wait` all have settled; without, the others hear of an error in their next round."""
@@ -136,21 +139,21 @@ class CentreInRounds:
         self._round = self._rounds.start(self._meet)
 
     def _meet(self) -> Said:
-        dist.reduce(self._vector, group_dst=self.root, group=self._group)
+        finish(dist.reduce(self._vector, group_dst=self.root, group=self._group, async_op=True))
         if self.meeting.member == self.root:
             self._vector[self._of_parameters].mul_(self._alpha).add_(self._centre[self._of_parameters])
             if weight := self._tail[_BUFFERS].item():
                 self._vector[self._of_buffers].div_(weight)
             else:
                 self._vector[self._of_buffers].copy_(self._centre[self._of_buffers])
-        dist.broadcast(self._vector, group_src=self.root, group=self._group)
+        finish(dist.broadcast(self._vector, group_src=self.root, group=self._group, async_op=True))
         return Said(self._tail[_PART].item(), self._tail[_FAILED].item())
 
     def _tell_of_failure(self) -> None:
         vector = torch.zeros_like(self._vector)
         vector[_FAILED - _TAIL] = 1.0
-        dist.reduce(vector, group_dst=self.root, group=self._group)
-        dist.broadcast(vector, group_src=self.root, group=self._group)
+        finish(dist.reduce(vector, group_dst=self.root, group=self._group, async_op=True))
+        finish(dist.broadcast(vector, group_src=self.root, group=self._group, async_op=True))
 
     def _views(self, vector: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         parts = vector[self._of_parameters], vector[self._of_buffers]

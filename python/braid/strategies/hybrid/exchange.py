@@ -9,6 +9,7 @@ each other for ever, and all know what happens next: nothing, or the speaker's v
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from braid._errors import CommunicatorError
 from braid.strategies.agreement import Agreement
 from braid.strategies.exchange import Exchange
-from braid.strategies.hybrid.members import Members, group_name
+from braid.strategies.hybrid.members import Members, group_name, speaker_name
 from braid.strategies.hybrid.rates import Rates
 from braid.strategies.hybrid.step_times import StepTimes
 from braid.strategies.hybrid.vector import GroupVector, Signs
@@ -67,7 +68,7 @@ class GroupExchange:
         """
         before, self._exchange = self._exchange, None
         self.members = members
-        meeting = self.meeting.of_some(self.folder, index, groups)
+        meeting = self.meeting.of_some(self.folder, index, groups, speaker_name(members.ranks))
         self._entered += 1
 
         def connect() -> None:
@@ -77,7 +78,9 @@ class GroupExchange:
                 self._exposed_us += before.stats()["exposed_us"]
                 before.close()
             made = Agreement(meeting, servers, self.prepared)
-            self._exchange = Exchange(made, self._options, self._timeout_s, self.vector.update)
+            # While there is one server, as while "auto" measures, no other one can have a copy.
+            options = self._options if len(servers) > 1 else replace(self._options, replicas=0)
+            self._exchange = Exchange(made, options, self._timeout_s, self.vector.update)
             if self._entered > 1:
                 self._pass_state(self._exchange, saved)
 
@@ -120,12 +123,17 @@ class GroupExchange:
             self._finish_last()
 
     def settle(self) -> None:
-        """Take part in the group's rounds until all its members have come here, or have finished."""
+        """Take part in the group's rounds until all its members have come here, or have finished.
+
+        Then no other group waits for this one.
+        """
         self._has_finished = True
         try:
             with self._leaving_if_lost():
                 while self.members is not None and self._answers():
                     pass
+                if self._exchange is not None:
+                    self._exchange.settle()
         finally:
             self._has_finished = False
 
@@ -260,15 +268,15 @@ class GroupExchange:
     def _leaving_if_lost(self) -> Iterator[None]:
         try:
             yield
-        except CommunicatorError:  # the other groups must not wait for this one, nor for its shard
+        except CommunicatorError as error:  # the other groups must not wait for this one, nor for its shard
             self._is_under_way = False
-            self._leave(False)
+            self._leave(False, str(error))
             raise
 
-    def _leave(self, is_in_order: bool) -> None:
+    def _leave(self, is_in_order: bool, why: str = "") -> None:
         exchange, self._exchange = self._exchange, None
         members, self.members = self.members, None
         if members is not None:
             members.leave(in_order=is_in_order)
         if exchange is not None:
-            exchange.close(wait=is_in_order)
+            exchange.close(wait=is_in_order, why=why)

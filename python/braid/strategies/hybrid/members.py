@@ -142,5 +142,13 @@ def group_name(ranks: list[int]) -> str:
     return f"the group of rank {ranks[0]}" if len(ranks) == 1 else f"the group of ranks {_listed(ranks)}"
 
 
+def speaker_name(ranks: list[int]) -> str:
+    """Return how members of other groups call the speaker of this one."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    is_a_row = len(ranks) > 2 and ranks == list(range(ranks[0], ranks[-1] + 1))
+    return f"rank {ranks[0]} (for ranks {f'{ranks[0]} to {ranks[-1]}' if is_a_row else _listed(ranks)})"
+
+
 def _listed(ranks: list[int]) -> str:
     return f"{', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

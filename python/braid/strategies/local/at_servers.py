@@ -3,7 +3,13 @@
 all.
 
 A worker pushes centre - x as a gradient, and the server's rule is the outer optimizer. In a round of a quorum the
-gradient is the mean of those that came in time. Without rounds each push is applied as it comes.
+gradient is the mean of those that came in time. Without rounds each push is applied as it comes. With fragments
+each has a vector of its own at the servers, and so a quorum of its own.
+
+The turns of fragments are agreed, too. Before a push a worker asks how many rounds each fragment has had. The one
+with the fewest is due. So a worker that was slow for some rounds goes on where the others are. Two workers never
+wait for each other in two fragments: a push waits only in the fragment with the fewest rounds, which is the same
+for all. A push for a round that is over meanwhile counts in the next one, and does not wait.
 """
 
 from typing import Any
@@ -11,38 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from braid.strategies.agreement import Agreement
-from braid.strategies.local.fragments import Fragment
-from braid.strategies.local.options import LocalOptions
-from braid.strategies.local.outer import try_out
-from braid.strategies.local.preparation import LocalPrepared
+from braid.strategies.local.fragments import cut
+from braid.strategies.local.pieces import Piece, rule_of, together
 from braid.strategies.local.speeds import Speeds
+from braid.strategies.local.terms import Terms
 from braid.strategies.options import Options
-from braid.strategies.packing import Entry, Packing
-from braid.strategies.rules import AT_SERVER, Numbers, ServerRule
 from braid.strategies.service import SharedVector
-
-
-def rule_of(prepared: LocalPrepared, options: LocalOptions, workers: int) -> tuple[str, Numbers]:
-    """Return how servers move the centre: the rule, and its numbers.
-
-    Raises:
-        ValueError: servers have no such rule.
-    """
-    elements = prepared.packing.elements
-    if prepared.outer is None:
-        return "sgd", [(elements, {"rate": 1.0})]
-    outer = try_out(prepared.outer)
-    if type(outer) not in AT_SERVER:
-        known = ", ".join(kind.__name__ for kind in AT_SERVER)
-        raise ValueError(f"outer_optimizer={type(outer).__name__}: with quorum= the servers' rules are {known}")
-    if options.asynchronous:
-        (group,) = outer.param_groups
-        numbers = {"rate": float(group["lr"]), "momentum": float(group["momentum"])}
-        return f"delayed_nesterov:every={options.momentum_every or max(1, workers)}", [(elements, numbers)]
-    entries = [Entry(entry.name, entry.tensor) for entry in prepared.packing.entries]
-    rule = ServerRule(outer, Packing(entries), compensate=0.0, implicit=False)
-    return rule.text, rule.numbers(outer.param_groups, workers)
 
 
 class LocalAtServers:
@@ -51,142 +31,179 @@ class LocalAtServers:
     Attributes:
         rounds: how many pushes are finished.
         clock: steps since the last push began.
+        parts: the fragments, in the order of their turns; one without fragments.
     """
 
-    def __init__(self, agreed: Agreement[LocalPrepared], options: LocalOptions, timeout_s: float) -> None:
+    def __init__(self, terms: Terms) -> None:
         """Connect to the servers. All begin with worker 0's values; a late worker begins at the centre."""
+        agreed, options, timeout_s = terms.agreed, terms.options, terms.timeout_s
         self.meeting, prepared, servers = agreed.meeting, agreed.prepared, agreed.servers
         self._options, self._buffers = options, prepared.buffers
         self._packing = prepared.packing
-        self._all = Fragment(self._packing.entries, 0, self._packing.elements)
-        rule, self._numbers = rule_of(prepared, options, self.meeting.workers)
+        rule, [(_, numbers)] = rule_of(prepared, options, self.meeting.workers)
         settings = f"{prepared.kind} packing {self._packing.digest()} {' '.join(options.describe())}"
         codec = options.compression
-        self._vector = SharedVector(
-            *(self.meeting, "parameters", servers),
-            elements=self._packing.elements,
-            rule=rule,
-            settings=settings,
-            options=Options(mode=options.mode, compression=codec, pull_compression=codec),
-            timeout_s=timeout_s,
-        )
-        self._centre = torch.zeros(self._packing.elements)  # as this worker last took it
-        self._all.read(self._vector.update)
-        self._vector.start(self._centre)
-        self._all.write(self._centre)
+        fragments = cut(self._packing.entries, self._packing.elements, options.num_fragments)
+        self.parts = [
+            Piece(
+                fragment,
+                SharedVector(
+                    *(self.meeting, part, servers),
+                    elements=fragment.elements,
+                    rule=rule,
+                    settings=settings,
+                    options=Options(mode=options.mode, compression=codec, pull_compression=codec),
+                    timeout_s=timeout_s,
+                ),
+                numbers,
+            )
+            for part, fragment in zip(options.parts, fragments, strict=True)
+        ]
         self._speeds: Speeds | None = None
         if options.follow_speed:
             self._speeds = Speeds(self.meeting, servers, settings, timeout_s, options.steps_per_round)
-        self.rounds = self.clock = 0
-        self._is_under_way = False
+        self.rounds = self.clock = self._turn = 0
+        self._under_way: list[Piece] = []
         if self._buffers is not None:
             self._buffers.start(self.meeting, servers, settings, timeout_s)
 
     @property
     def steps_per_round(self) -> int:
-        """Steps of this worker from one push to the next."""
+        """Steps of this worker from one push to the next; 1 while it warms up."""
+        if self._is_warming_up:
+            return 1
         steps = self._speeds.steps if self._speeds else self._options.steps_per_round
         return max(steps, self._options.fragment_sync_delay + 1)
 
     def step(self) -> None:
         """Note a step of the optimizer; push and take what is due."""
         self.clock += 1
-        if self._is_under_way and self.clock >= self._options.fragment_sync_delay:
+        for part in self.parts:
+            part.is_dirty = True
+        delay = self._options.fragment_sync_delay
+        if self._under_way and self.clock >= delay:
             self.finish()
-        if self.clock >= self.steps_per_round:
-            if self._speeds:
-                self._speeds.tell(self.clock, self._vector.stats())
-            self._begin()
-            if not self._options.fragment_sync_delay:
-                self.finish()
+        if self.clock < self.steps_per_round:
+            return
+        if self._is_warming_up:
+            self._begin(self.parts, min(part.rounds for part in self.parts))
+            self._end(keep=0.0)
+            return
+        if self._speeds:
+            self._speeds.tell(self.clock, self.parts[0].vector.stats())
+        self._begin(*self._due())
+        if not delay:
+            self.finish()
 
     def finish(self) -> None:
         """Wait for the push under way, if any, and take the centre that it brings."""
-        if not self._is_under_way:
-            return
-        self._is_under_way = False
-        self._vector.finish()
-        self.rounds += 1
-        self._take(self._vector.out, self._options.fragment_update_alpha)
-        if self._buffers is not None:
-            self._buffers.finish()
-        if self._speeds:
-            self._speeds.start_clock()
+        self._end(keep=self._options.fragment_update_alpha)
 
     def settle(self) -> None:
         """Push what has not been pushed. Nobody waits for this worker until its next push."""
         self.finish()
-        if self.clock:
-            self._begin()
+        if dirty := [part for part in self.parts if part.is_dirty]:
+            self._begin(dirty, None)
             self.finish()
         if self._options.quorum is not None:
-            self._vector.push_pull(self._numbers, 0.0)
-            self._vector.finish()
-            self._take(self._vector.out, 0.0)
+            for part in self.parts:
+                part.vector.rest()
+            for part in self.parts:
+                part.vector.pull()
+                part.take(part.vector.out)
 
     def centre(self) -> list[Tensor]:
         """Return the centre's newest parameters and float buffers, in the order of the packings.
 
-        While a round is under way it is the centre that this worker took last.
+        Of what a round is about that is under way, it is the centre that this worker took last.
         """
-        centre = self._centre
-        if not (self._is_under_way and self._options.quorum is not None):
-            self._vector.pull(centre := torch.empty_like(centre))
-        return self._packing.views(centre) + (self._buffers.look() if self._buffers else [])
+        found = []
+        for part in self.parts:
+            if part in self._under_way and self._options.quorum is not None:
+                found.append(part.centre)
+            else:
+                part.vector.pull(newest := torch.empty_like(part.centre))
+                found.append(newest)
+        return self._packing.views(torch.cat(found)) + (self._buffers.look() if self._buffers else [])
 
     def pull(self, *, takes_values: bool) -> None:
         """Take the newest centre; with `takes_values` the model does, too."""
-        self._vector.pull(self._centre)
-        if takes_values:
-            self._take(self._centre, 0.0)
-            if self._buffers is not None:
-                self._buffers.pull()
+        for part in self.parts:
+            part.pull(takes_values=takes_values)
+        if takes_values and self._buffers is not None:
+            self._buffers.pull()
+
+    def take_centre(self) -> None:
+        """Take the newest centre, once all have settled."""
+        self.pull(takes_values=True)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and state, of parameters and of buffers."""
         self.finish()
         shared = self._buffers.vector if self._buffers else None
-        return {"parameters": self._vector.snapshot(), "buffers": shared.snapshot() if shared else None}
+        of_parts = [part.vector.snapshot() for part in self.parts]
+        return {"parameters": of_parts, "buffers": shared.snapshot() if shared else None}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned."""
-        self._vector.restore(saved["parameters"])
+        for part, of_part in zip(self.parts, saved["parameters"], strict=True):
+            part.vector.restore(of_part)
         if self._buffers is not None and self._buffers.vector is not None and saved["buffers"] is not None:
             self._buffers.vector.restore(saved["buffers"])
 
     def stats(self) -> dict[str, Any]:
-        """Return the counters of the parameters' vector, and how long this thread has waited."""
-        shared = self._buffers.vector if self._buffers else None
-        exposed_us = self._vector.exposed_us + (shared.exposed_us if shared else 0.0)
-        last = {"last_versions": self._vector.versions, "last_staleness": self._vector.staleness}
-        own = {"rounds": self.rounds, "steps_per_round": self.steps_per_round, "exposed_us": exposed_us}
-        return {**self._vector.stats(), **last, **own}
+        """Return the counters of the parameters' vectors, and how long this thread has waited."""
+        vectors = [part.vector for part in self.parts]
+        waits = [*vectors, *([self._buffers.vector] if self._buffers and self._buffers.vector else [])]
+        last = {
+            "last_versions": [version for vector in vectors for version in vector.versions],
+            "last_staleness": max(vector.staleness for vector in vectors),
+        }
+        own = {"rounds": self.rounds, "steps_per_round": self.steps_per_round, "fragments": len(vectors)}
+        exposed_us = sum(vector.exposed_us for vector in waits)
+        return {**together([vector.stats() for vector in vectors]), **last, **own, "exposed_us": exposed_us}
 
     def close(self, *, wait: bool) -> None:
         """Leave the service, as SharedVector.close()."""
-        self._vector.close(wait=wait)
+        for part in self.parts:
+            part.vector.close(wait=wait)
         if self._speeds:
             self._speeds.close(wait=wait)
         if self._buffers is not None:
             self._buffers.close(wait=wait)
 
-    def _begin(self) -> None:
-        update = self._vector.update
-        self._all.read(update)
-        torch.sub(self._all.shown(self._centre), update, out=update)
-        self._vector.begin_step()
-        self._vector.push_pull(self._numbers)
+    @property
+    def _is_warming_up(self) -> bool:
+        """Whether rounds take the mean: servers count them, so all workers agree."""
+        return min(part.rounds for part in self.parts) < self._options.warmup_steps
+
+    def _due(self) -> tuple[list[Piece], int | None]:
+        """Return whose turn it is; and how many rounds it has had, where all have to agree about turns."""
+        self._turn += 1
+        if len(self.parts) == 1 or self._options.quorum is None:
+            return [self.parts[(self._turn - 1) % len(self.parts)]], None
+        looks = [part.vector.begin_look() for part in self.parts]
+        for look in looks:
+            look.wait()
+        rounds = [min(look.versions) for look in looks]
+        return [self.parts[rounds.index(min(rounds))]], min(rounds)
+
+    def _begin(self, parts: list[Piece], round_: int | None) -> None:
+        for part in parts:
+            part.begin(round_ if len(self.parts) > 1 else None)
         if self._buffers is not None:
             self._buffers.begin()
-        self._is_under_way = True
+        self._under_way = parts
         self.clock = 0
 
-    def _take(self, centre: Tensor, keep: float) -> None:
-        if self._centre is not centre:
-            self._centre.copy_(centre)
-        if not keep:
-            self._all.write(self._centre)
+    def _end(self, *, keep: float) -> None:
+        parts, self._under_way = self._under_way, []
+        if not parts:
             return
-        own = torch.empty_like(self._centre)
-        self._all.read(own)
-        self._all.write(own.lerp_(self._centre, 1 - keep))
+        for part in parts:
+            part.finish(keep)
+        self.rounds += 1
+        if self._buffers is not None:
+            self._buffers.finish()
+        if self._speeds:
+            self._speeds.start_clock()

@@ -25,6 +25,11 @@ class DiLoCo(LocalSteps):
     From Douillard et al. 2023 (DiLoCo) and 2025 (streaming: fragments, delay, mixing, messages of 4 bits), Liu et
     al. 2024 (asynchronous: delayed Nesterov, steps in proportion to speed). Names of options are those of torchft.
 
+    With ``asynchronous=True`` and two periods it is HALoS of Kim et al. 2025: momentum in each group and at the
+    servers. The paper gives each region a server that takes the changes of each worker as they come. Here workers
+    of a group wait for each other, and the group's mean is the change. A group that exchanges in the background
+    (`fragment_sync_delay`) adds what it has done meanwhile, where the paper mixes that with the servers' values.
+
     Schedulers, GradScaler, accumulation, clipping and the optimizer's state_dict() stay as they are. Closures are
     refused, and so is LBFGS.
 
@@ -67,6 +72,8 @@ class DiLoCo(LocalSteps):
         asynchronous: bool = False,
         momentum_every: int | None = None,
         follow_speed: bool = False,
+        group_lr: float | None = None,
+        group_momentum: float | None = None,
         buffers: str = "average",
         backup_device: Any = None,
         servers: Iterable[int | str] | str | None = None,
@@ -82,27 +89,34 @@ class DiLoCo(LocalSteps):
                 float32. Tied parameters travel once. Frozen ones stay out, and must stay frozen.
             optimizer: the inner one: any of torch, with all trained parameters of the model.
             sync_every: H, the steps between two rounds. Or two numbers: ``(2, 16)`` takes the mean in each group
-                every 2 steps, and moves the centre every 16.
+                every 2 steps, and moves the centre every 16. With `asynchronous` each group then goes to the
+                servers every 16 steps, and waits for no other group (HALoS).
             outer_optimizer: what makes the outer optimizer of a list of parameters, as ``lambda parameters:
                 torch.optim.SGD(parameters, lr=0.5)``. By default SGD with Nesterov momentum, `outer_lr` (0.7) and
                 `outer_momentum` (0.9). It steps on every worker, alike. A tensor that is cut at the border of two
                 fragments is two flat parameters.
             outer_lr: see `outer_optimizer`.
             outer_momentum: see `outer_optimizer`.
-            warmup_steps: for so many rounds at the beginning the period is one step, and all take the mean.
+            warmup_steps: for so many rounds at the beginning the period is one step, and all take the mean. Not
+                with `asynchronous`: there are no rounds, so nobody has a mean.
             groups: for two periods: "host", one group per host (the default), or lists of ranks.
             num_fragments: the vector of parameters is cut into so many equal fragments. Every
-                ``sync_every / num_fragments`` steps a round has the next one.
+                ``sync_every / num_fragments`` steps a round has the next one. With two periods that is a round of
+                all workers, right after one of each group, which has all fragments. Not with `quorum` or
+                `asynchronous` and two periods.
             fragment_sync_delay: a round's result is taken so many steps after the round began. It travels
                 meanwhile.
             fragment_update_alpha: which part of its own values a worker keeps when it takes the centre's, from 0
                 to 1.
             compression: how far workers have moved travels through this codec (docs/codecs.md), as "int8" or
                 "int4". What a message lacks goes with the next one. "off": float32. Rounds of warm-up and of
-                groups are always float32.
+                groups are always float32; at servers, messages of a warm-up are coded, too.
             quorum: how many workers a round needs. The centre lies at parameter servers, and a worker that is
                 dead or slow stops nobody. What a slow one brings counts in the next round. The outer optimizer is
-                then SGD, Adam or AdamW.
+                then SGD, Adam or AdamW. With `warmup_steps` servers count the rounds, so all agree about the end.
+                With `num_fragments` each fragment's round has its own quorum. A worker that was slow goes on with
+                the fragment that is due. With two periods it is a number of groups, which all count alike. Not
+                with `asynchronous`, which has no rounds.
             grace_s: how long a quorum waits for the others, in seconds; 0 by default.
             asynchronous: there are no rounds. The servers apply each worker's difference as it comes, and step the
                 momentum (delayed Nesterov) every `momentum_every` of them; by default as often as there are
@@ -110,6 +124,10 @@ class DiLoCo(LocalSteps):
             momentum_every: see `asynchronous`.
             follow_speed: with `asynchronous`: the fastest worker takes `sync_every` steps from one push to the
                 next, and a slower one fewer, in proportion to its speed.
+            group_lr: with two periods, and `asynchronous` or `quorum`: the rate of a group's own Nesterov
+                momentum, which moves the group's model in each of its rounds; 1 by default.
+            group_momentum: its momentum; 0 by default. Without it, and with a rate of 1, a round of a group takes
+                the mean.
             buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the
                 beginning. "local": buffers stay alone.
             backup_device: where the centre is kept: "cpu", as the model.
@@ -141,6 +159,8 @@ class DiLoCo(LocalSteps):
             asynchronous=asynchronous,
             momentum_every=momentum_every,
             follow_speed=follow_speed,
+            group_lr=group_lr,
+            group_momentum=group_momentum,
         )
         outer = outer_optimizer
         self._problem = ""

@@ -82,6 +82,17 @@ class Fragment:
         return rounded
 
 
+def sizes(parameters: int, count: int) -> list[int]:
+    """Return how many of so many parameters each of `count` fragments has.
+
+    Example:
+        >>> sizes(7, 2)
+        [3, 4]
+    """
+    ends = [parameters * number // count for number in range(count + 1)]
+    return [end - begin for begin, end in itertools.pairwise(ends)]
+
+
 def cut(entries: Sequence[Entry], parameters: int, count: int) -> list[Fragment]:
     """Return fragments of nearly equal numbers of parameters. The last one has what follows the parameters, too.
 
@@ -90,6 +101,6 @@ def cut(entries: Sequence[Entry], parameters: int, count: int) -> list[Fragment]
         parameters: how many elements are parameters.
         count: how many fragments; at most as many as parameters.
     """
-    ends = [parameters * number // count for number in range(count + 1)]
+    ends = list(itertools.accumulate(sizes(parameters, count), initial=0))
     ends[-1] = sum(entry.tensor.numel() for entry in entries)
     return [Fragment(entries, begin, end) for begin, end in itertools.pairwise(ends)]

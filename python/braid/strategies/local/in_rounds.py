@@ -14,13 +14,11 @@ from torch import Tensor
 
 from braid import _services
 from braid._array.parameters import OFF
-from braid.strategies.agreement import Agreement
 from braid.strategies.local.fragments import Fragment, cut
 from braid.strategies.local.messages import Coded, Message, Plain
-from braid.strategies.local.options import LocalOptions
 from braid.strategies.local.outer import OuterFactory
 from braid.strategies.local.part import Part
-from braid.strategies.local.preparation import LocalPrepared
+from braid.strategies.local.terms import Terms
 from braid.strategies.rounds.rounds import Round, Rounds
 
 NAME = "local steps"
@@ -36,14 +34,19 @@ class LocalInRounds:
     """
 
     def __init__(
-        self, agreed: Agreement[LocalPrepared], group: Any, options: LocalOptions, timeout_s: float
+        self,
+        terms: Terms,
+        ranks: list[int] | None = None,
     ) -> None:
-        """Make the process group. Parameters and buffers become worker 0's."""
-        self.meeting, prepared = agreed.meeting, agreed.prepared
+        """Make the process group. Parameters and buffers become those of its first worker.
+
+        `ranks`: only these workers meet; by default all.
+        """
+        self.meeting, prepared, options = terms.agreed.meeting, terms.agreed.prepared, terms.options
         self._options, self._prepared = options, prepared
         self._entries = [*prepared.packing.entries, *prepared.buffer_packing.entries]
         self._parameters = prepared.packing.elements
-        self._rounds = Rounds(group, NAME, timeout_s)
+        self._rounds = Rounds(terms.process_group, NAME, terms.timeout_s, ranks)
         self._all = Fragment(self._entries, 0, self._parameters + prepared.buffer_packing.elements)
         self.vector = torch.zeros(self._all.elements)  # the centre
         self.parts = [
@@ -58,7 +61,7 @@ class LocalInRounds:
         self._all.read(self.vector)
         self.share_centre()
         if prepared.buffers is not None:
-            prepared.buffers.share_integers(self.meeting, timeout_s)
+            prepared.buffers.share_integers(self.meeting, terms.timeout_s)
         self.name, self.member = f"{self.meeting.name}/rounds", self.meeting.member
         _services.register(self)
 
@@ -105,6 +108,9 @@ class LocalInRounds:
             part.show()
         self.clock = self.turn = 0
         self._now_equal()
+
+    def take_centre(self) -> None:
+        """Take the newest centre, once all have settled: settle() has done so."""
 
     def centre(self) -> list[Tensor]:
         """Return the centre after the last finished round."""

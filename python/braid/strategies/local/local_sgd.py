@@ -77,7 +77,7 @@ class LocalSGD(LocalSteps):
             groups: for two periods: "host", one group per host (the default), or lists of ranks.
             compression: how far workers have moved travels through this codec (docs/codecs.md), as "int8" or
                 "int4". What a message lacks goes with the next one. "off": float32. Rounds of warm-up and of
-                groups are always float32.
+                groups are always float32; at servers, messages of a warm-up are coded, too.
             quorum: how many workers a round needs; see DiLoCo.
             grace_s: how long a quorum waits for the others, in seconds; 0 by default.
             buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the

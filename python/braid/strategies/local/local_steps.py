@@ -7,19 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from braid._errors import CommunicatorTimeoutError
 from braid.strategies.agreement import Agreement, agree
 from braid.strategies.attached import Attached
 from braid.strategies.hybrid import grouping
 from braid.strategies.hybrid.places import groups_by_host
 from braid.strategies.local import state as local_state
-from braid.strategies.local.at_servers import LocalAtServers, rule_of
+from braid.strategies.local.at_servers import LocalAtServers
+from braid.strategies.local.in_groups import InGroups
 from braid.strategies.local.in_rounds import LocalInRounds
 from braid.strategies.local.options import LocalOptions
 from braid.strategies.local.outer import OuterFactory
+from braid.strategies.local.pieces import rule_of
 from braid.strategies.local.preparation import LocalPrepared, prepare_local
+from braid.strategies.local.terms import Terms
 from braid.strategies.local.two_levels import InTwoLevels
+from braid.strategies.store import hearing, meet
 from braid.strategies.store import join as join_meeting
-from braid.strategies.store import meet
 
 
 class LocalSteps(Attached):
@@ -51,7 +55,9 @@ class LocalSteps(Attached):
                 raise ValueError(self._problem)
             options.check(meeting.workers, has_servers=servers is not None, is_late=join is not None)
             if not isinstance(options.groups, str | None):
-                grouping.checked(options.groups, meeting.workers)
+                named = grouping.checked(options.groups, meeting.workers)
+                if options.quorum is not None:
+                    options.check_quorum(len(named), "groups")
             made.append(prepare_local(model, optimizer, options, self._KIND, outer))
             if options.at_servers:
                 rule_of(made[0], options, meeting.workers)
@@ -71,22 +77,32 @@ class LocalSteps(Attached):
             for prepared in made:
                 prepared.release()
             raise
-        self._steps = self._loads = 0
+        self._steps = self._loads = self._waits = 0
         self._attach(optimizer, self._prepared)
 
-    def settle(self) -> None:
+    def settle(self, *, everyone: bool = False) -> None:
         """Wait until all workers have come here, and answer the rounds of those that still train. Then all meet.
 
         So no step is lost, and all have the centre's values afterwards. Call it where workers with different
         numbers of steps would else meet in a barrier, such as at the end of an epoch. With `quorum` or
         `asynchronous` it waits for nobody: it pushes what this worker has not pushed, and takes the centre. Then
-        no round waits for this worker before its next push.
+        no round waits for this worker before its next push. With groups as well it waits for its own group.
+
+        Args:
+            everyone: also with `quorum`, `asynchronous` and groups wait until all workers that began have come.
+                Then the models of all have the same values: those of the centre with all that was pushed. All
+                workers call it alike.
 
         Raises:
             CommunicatorError: a worker failed or died, or did not come in time.
         """
+        exchange = self._opened()
         with torch.no_grad():
-            self._opened().settle()
+            exchange.settle()
+            if everyone and self._options.at_servers:
+                self._wait_for_all(exchange)
+                exchange.take_centre()
+                self._wait_for_all(exchange)  # else one that goes on could push before another one has looked
 
     def stats(self) -> dict[str, Any]:
         """Return counters of this worker.
@@ -95,7 +111,11 @@ class LocalSteps(Attached):
             A dict. ``steps``: steps of the optimizer; ``rounds``: exchanges that it took part in; ``exposed_us``:
             how long steps have waited for exchanges; ``strategy``, ``sync_every``. In rounds of all workers also
             ``sent_bytes``, what the rounds have sent, ``last_workers``, how many took part in the last one, and
-            ``fragments``. At servers also the counters of the service, and ``steps_per_round``.
+            ``fragments``. At servers also ``fragments``, the counters of the service, and ``steps_per_round``.
+            ``last_versions`` then are those of all fragments' shards, and ``last_staleness`` counts the rounds
+            that were over before a push came. With groups that
+            go to servers ``rounds`` are those of the group, ``pushes`` those to servers, and ``groups`` lists of
+            ranks.
         """
         exchange = self._opened()
         own = {"strategy": self._KIND, "sync_every": self._options.sync_every, "steps": self._steps}
@@ -147,18 +167,31 @@ class LocalSteps(Attached):
         finally:
             exchange.close(wait=is_done)
 
+    def _wait_for_all(self, exchange: LocalInRounds | LocalAtServers) -> None:
+        """Wait until all workers that began are here, by the store, because some need not be in one group."""
+        meeting = exchange.meeting
+        place, self._waits = f"all/{self._waits}", self._waits + 1
+        meeting.store.set(f"{place}/{meeting.member}", b"here")
+        for member in range(meeting.workers):
+            try:
+                with hearing(meeting.name):
+                    meeting.store.get(f"{place}/{member}", self._timeout_s)
+            except TimeoutError:
+                why = f"worker {member} did not come to settle(everyone=True) within {self._timeout_s:g} s"
+                raise CommunicatorTimeoutError(why, member) from None
+
     def _connect(self, agreed: Agreement[LocalPrepared], group: Any) -> LocalInRounds | LocalAtServers:
-        if self._options.at_servers:
-            return LocalAtServers(agreed, self._options, self._timeout_s)
+        terms = Terms(agreed, group, self._options, self._timeout_s)
         if not self._options.has_levels:
-            return LocalInRounds(agreed, group, self._options, self._timeout_s)
+            return LocalAtServers(terms) if self._options.at_servers else LocalInRounds(terms)
         named = self._options.groups
         if named is None or isinstance(named, str):
             groups = groups_by_host(agreed.meeting, self._timeout_s)
         else:
             groups = grouping.checked(named, agreed.meeting.workers)
-        (ranks,) = (members for members in groups if agreed.meeting.member in members)
-        return InTwoLevels(agreed, group, self._options, self._timeout_s, ranks)
+        if self._options.quorum is not None:
+            self._options.check_quorum(len(groups), "groups")
+        return InGroups(terms, groups) if self._options.has_groups else InTwoLevels(terms, groups)
 
     def _end_step(self) -> None:
         self._steps += 1

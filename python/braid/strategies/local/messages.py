@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from braid._codec import Codec
+from braid.strategies.rounds.collectives import finish
 from braid.strategies.rounds.rounds import Said
 
 _TAIL = 2  # how many take part, how many have failed
@@ -48,7 +49,7 @@ class Plain:
         if not takes_part:
             self.vector.zero_()
         self._tail[0], self._tail[1] = float(takes_part), float(has_failed)
-        dist.all_reduce(self._all, group=self._group)
+        finish(dist.all_reduce(self._all, group=self._group, async_op=True))
         said = Said(*self._tail.tolist())
         if said.workers:
             self.vector.div_(said.workers)
@@ -89,7 +90,7 @@ class Coded:
         mine = torch.empty(self._bytes, dtype=torch.uint8)
         self._codec.encode(total, residual=self._lacking_mean, scale=1 / said.workers, seed=self._rounds, out=mine)
         means = torch.empty(self._workers * self._bytes, dtype=torch.uint8)
-        dist.all_gather_into_tensor(means, mine, group=self._group)
+        finish(dist.all_gather_into_tensor(means, mine, group=self._group, async_op=True))
         for message, part in zip(means.split(self._bytes), self._padded.split(self._shard), strict=True):
             self._codec.decode(message, part)
         return said
@@ -112,7 +113,7 @@ class Coded:
                 self._codec.encode(values, residual=lacking, seed=seed, out=message[: self._bytes])
             message[self._bytes :] = told
         arrived = torch.empty_like(out)
-        dist.all_to_all_single(arrived, out, group=self._group)
+        finish(dist.all_to_all_single(arrived, out, group=self._group, async_op=True))
         total, said = torch.zeros(self._shard), Said()
         for message in arrived.split(row):
             weight, failures = message[self._bytes :].clone().view(torch.float32).tolist()

@@ -31,6 +31,8 @@ class LocalOptions:
     asynchronous: bool = False
     momentum_every: int | None = None
     follow_speed: bool = False
+    group_lr: float | None = None
+    group_momentum: float | None = None
 
     # Workers may differ in these.
     OWN: ClassVar = ("backup_device",)
@@ -58,6 +60,7 @@ class LocalOptions:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"compression: {error}; or {OFF}, which sends float32") from None
         self._check_fragments()
+        self._check_groups(is_late=is_late)
         self._check_servers(workers, has_servers=has_servers, is_late=is_late)
 
     def _check_periods(self) -> None:
@@ -81,16 +84,30 @@ class LocalOptions:
         count, delay = self.num_fragments, self.fragment_sync_delay
         if not _is_whole(count, 1):
             raise ValueError(f"num_fragments={count}: a whole number, at least 1")
-        if count > 1 and self.has_levels:
-            raise ValueError("num_fragments= needs one period, sync_every=H: groups exchange all at once")
+        if count > 1 and self.has_groups:
+            raise ValueError(
+                "num_fragments= with two periods needs rounds of all workers: leave out quorum= and "
+                "asynchronous=True, or give one period, sync_every=H"
+            )
+        if self.has_levels and self.rounds_per_global % count:
+            raise ValueError(
+                f"num_fragments={count} does not divide the {self.rounds_per_global} rounds of a group in "
+                f"sync_every={self.sync_every}: a fragment is exchanged after a round of the group"
+            )
         if not self.has_levels and self._longest % count:
             raise ValueError(
                 f"num_fragments={count} does not divide sync_every={self.sync_every}: every "
                 f"sync_every / num_fragments steps one fragment is exchanged"
             )
-        if self.has_levels and delay:
+        if self.has_levels and delay and not self.has_groups:
             raise ValueError("fragment_sync_delay= needs one period, sync_every=H: groups exchange at once")
-        if not _is_whole(delay, 0) or delay >= self.steps_per_round:
+        if self.has_groups:
+            if not _is_whole(delay, 0) or delay % self.steps_per_round or delay >= self._longest:
+                raise ValueError(
+                    f"fragment_sync_delay={delay}: groups take the servers' values after one of their rounds, so "
+                    f"give a multiple of {self.steps_per_round} that is less than {self._longest}"
+                )
+        elif not _is_whole(delay, 0) or delay >= self.steps_per_round:
             raise ValueError(
                 f"fragment_sync_delay={delay}: a whole number of steps, less than the {self.steps_per_round} from "
                 "one exchange to the next"
@@ -98,6 +115,22 @@ class LocalOptions:
         alpha = self.fragment_update_alpha
         if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
             raise ValueError(f"fragment_update_alpha={alpha}: from 0, the centre's values, to 1, the worker's own")
+
+    def _check_groups(self, *, is_late: bool) -> None:
+        for name, end in (("group_lr", math.inf), ("group_momentum", 1.0)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not self.has_groups:
+                raise ValueError(
+                    f"{name}= is for asynchronous=True or quorum= with two periods, sync_every=(H, H * K)"
+                )
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < end:
+                raise ValueError(f"{name}={value}: a number, at least 0" + (", less than 1" if end == 1 else ""))
+        if self.has_groups and is_late:
+            raise ValueError("join= needs one period, sync_every=H: groups are fixed when they begin")
+        if self.has_groups and self.follow_speed:
+            raise ValueError("follow_speed= needs one period, sync_every=H: workers of a group step together")
 
     def _check_servers(self, workers: int, *, has_servers: bool, is_late: bool) -> None:
         if not self.at_servers:
@@ -118,20 +151,24 @@ class LocalOptions:
         if not self.at_servers:
             return
         if self.asynchronous and (self.quorum is not None or self.grace_s is not None):
-            raise ValueError("quorum= and grace_s= are for rounds: with asynchronous=True nobody waits")
-        for name, value in (("warmup_steps", self.warmup_steps), ("num_fragments", self.num_fragments - 1)):
-            if value:
-                raise ValueError(f"{name}= is for rounds of all workers, without quorum= and asynchronous=")
-        if self.has_levels:
-            raise ValueError("two periods are for rounds of all workers, without quorum= and asynchronous=")
+            raise ValueError(
+                "quorum= and grace_s= are for rounds: with asynchronous=True nobody waits, so leave them out"
+            )
         if self.asynchronous:
+            if self.warmup_steps:
+                raise ValueError(
+                    "warmup_steps= takes means of all workers, or of a quorum: asynchronous=True has none"
+                )
             return
-        if not _is_whole(self.quorum, 1) or (workers and self.quorum > workers):  # type: ignore[operator]
-            raise ValueError(f"quorum={self.quorum}: a number of workers, from 1 to {workers or 'all'}")
-        if self.compression != OFF:
-            raise ValueError("compression= is not for quorum=, so far")
+        # How many groups there are is known later.
+        self.check_quorum(*((0, "groups") if self.has_levels else (workers, "workers")))
         if not 0 <= self.grace <= MOST_GRACE_S:
             raise ValueError(f"grace_s={self.grace_s}: seconds, from 0 to {MOST_GRACE_S:g}")
+
+    def check_quorum(self, most: int, who: str) -> None:
+        """Raise ValueError unless the quorum is at most so many; 0: this worker does not know. `who` they are."""
+        if not _is_whole(self.quorum, 1) or (most and self.quorum > most):  # type: ignore[operator]
+            raise ValueError(f"quorum={self.quorum}: a number of {who}, from 1 to {most or 'all'}")
 
     @property
     def at_servers(self) -> bool:
@@ -142,6 +179,21 @@ class LocalOptions:
     def has_levels(self) -> bool:
         """Whether groups meet more often than all."""
         return not isinstance(self.sync_every, int)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether groups meet in rounds, and go to servers each at its own pace."""
+        return self.has_levels and self.at_servers
+
+    @property
+    def rate_of_group(self) -> float:
+        """The rate of a group's optimizer; 1 takes the mean of the workers."""
+        return 1.0 if self.group_lr is None else float(self.group_lr)
+
+    @property
+    def momentum_of_group(self) -> float:
+        """The momentum of a group's optimizer."""
+        return 0.0 if self.group_momentum is None else float(self.group_momentum)
 
     @property
     def _longest(self) -> int:
@@ -156,7 +208,7 @@ class LocalOptions:
 
     @property
     def rounds_per_global(self) -> int:
-        """Rounds of a group up to a round of all; that is one of them."""
+        """Rounds of a group up to a round of all, which is one of them, or up to a push to servers."""
         return self._longest // self.steps_per_round
 
     @property
@@ -169,7 +221,16 @@ class LocalOptions:
         """The mode of the servers."""
         if self.asynchronous:
             return "async"
-        return f"quorum:at_least={self.quorum},grace_ms={math.ceil(1000 * self.grace)}"
+        text = f"quorum:at_least={self.quorum},grace_ms={math.ceil(1000 * self.grace)}"
+        text += f",mean_rounds={self.warmup_steps}" if self.warmup_steps else ""
+        return text + (",late=goes_on" if self.num_fragments > 1 else "")
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the vectors of parameters at servers: one for each fragment."""
+        if self.num_fragments == 1:
+            return ["parameters"]
+        return [f"parameters{number}" for number in range(self.num_fragments)]
 
     def describe(self) -> list[str]:
         """Return one line for each option that must be the same on all workers."""

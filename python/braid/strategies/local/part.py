@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of the centre that is exchanged in one round: a fragment, or all of it."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -53,14 +55,22 @@ class Part:
             took_part: whether this worker brought something. Else it keeps its distance from the centre.
             keep: which part of its distance from the centre a worker keeps that took part.
         """
-        before = self.fragment.shown(self.centre).clone() if self.is_dirty and not took_part else None
-        self.move_centre()
-        if before is not None:
-            own = torch.empty_like(self.centre)
-            self.fragment.read(own)
-            self.fragment.write(own.sub_(before).add_(self.centre))
+        if took_part:
+            self.move_centre()
+            self.show(keep)
         else:
-            self.show(keep if took_part else 0.0)
+            self.shift(self.move_centre)
+
+    def shift(self, change: Callable[[], None]) -> None:
+        """Let `change` move the centre, and this worker with it: it keeps its distance from the centre."""
+        before = self.fragment.shown(self.centre).clone() if self.is_dirty else None
+        change()
+        if before is None:
+            self.show()
+            return
+        own = torch.empty_like(self.centre)
+        self.fragment.read(own)
+        self.fragment.write(own.sub_(before).add_(self.centre))
 
     def move_centre(self) -> None:
         """Move the centre by the mean in the message."""

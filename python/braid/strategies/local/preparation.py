@@ -9,6 +9,7 @@ from torch import nn
 from braid._array.parameters import OFF
 from braid._array.servers.terms import Vector
 from braid.strategies.attachable import Attachable, prepare_attachable
+from braid.strategies.local.fragments import sizes
 from braid.strategies.local.options import LocalOptions
 from braid.strategies.local.outer import OuterFactory, describe
 from braid.strategies.preparation import release
@@ -36,7 +37,12 @@ class LocalPrepared(Attachable):
         """Return what servers without a rank are asked to hold; `rule`: how they move the centre."""
         mode = "sync" if options.quorum is not None else options.mode  # a round has a sum in both
         is_coded = options.compression != OFF
-        found = [Vector("parameters", self.packing.elements, rule, mode, is_coded, is_coded)]
+        found = [
+            Vector(part, elements, rule, mode, is_coded, is_coded)
+            for part, elements in zip(
+                options.parts, sizes(self.packing.elements, options.num_fragments), strict=True
+            )
+        ]
         if options.follow_speed:
             found.append(Vector("speeds", MOST_SPEEDS, "add"))
         return found + ([Vector("buffers", self.buffer_packing.elements, "add")] if self.buffers else [])

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from braid.strategies.local.at_servers import LocalAtServers
+from braid.strategies.local.in_groups import InGroups
 from braid.strategies.local.in_rounds import LocalInRounds
 from braid.strategies.local.outer import describe
 from braid.strategies.local.preparation import LocalPrepared
 
-_VERSION = 1
-_PLACES = {True: "servers", False: "rounds"}
+_VERSION = 2
+_PLACES = {LocalAtServers: "servers", InGroups: "servers of groups"}  # others: rounds
 
 
 def saved(exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared, steps: int) -> dict[str, Any]:
@@ -20,6 +21,9 @@ def saved(exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared, ste
     own = {**_about(exchange, prepared), "steps": steps}
     if isinstance(exchange, LocalAtServers):
         return {**own, "clock": exchange.clock, "servers": exchange.snapshot()}
+    if isinstance(exchange, InGroups):
+        outers = [part.outer.optimizer.state_dict() if part.outer else None for part in exchange.parts]
+        return {**own, "clock": 0, "servers": exchange.snapshot(), "outer": outers}
     outers = [part.outer.optimizer.state_dict() if part.outer else None for part in exchange.parts]
     counters = {"clock": exchange.clock, "turn": exchange.began_turns(), "warm_left": exchange.warm_left}
     residuals = [[vector.clone() for vector in part.message.residuals()] for part in exchange.parts]
@@ -42,7 +46,7 @@ def load(
     if exchange.meeting.member == 0:
         try:
             state = _fitting(state, exchange, prepared)
-            if isinstance(exchange, LocalAtServers):
+            if isinstance(exchange, LocalAtServers | InGroups):
                 exchange.restore(state["servers"])
         except Exception as error:
             store.set(key, json.dumps({"why": f"worker 0 cannot load the state: {error}"}).encode())
@@ -53,6 +57,8 @@ def load(
         raise ValueError(said["why"])
     if isinstance(exchange, LocalAtServers):
         exchange.pull(takes_values=state is None)
+    elif isinstance(exchange, InGroups):
+        exchange.begin_at_centre(state["outer"] if state else None)
     else:
         _take_in_rounds(exchange, state)
     exchange.clock = int(said["clock"])
@@ -81,10 +87,10 @@ def _take_in_rounds(exchange: LocalInRounds, state: dict[str, Any] | None) -> No
 
 
 def _about(exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared) -> dict[str, Any]:
-    is_at_servers = isinstance(exchange, LocalAtServers)
+    place = _PLACES.get(type(exchange), "rounds")
     return {
-        **{"strategy": prepared.kind, "version": _VERSION, "centre is in": _PLACES[is_at_servers]},
-        **{"fragments": 1 if isinstance(exchange, LocalAtServers) else len(exchange.parts)},
+        **{"strategy": prepared.kind, "version": _VERSION, "centre is in": place},
+        **{"fragments": len(exchange.parts)},
         "outer optimizer": describe(prepared.outer).split()[1],
         **{"parameters": prepared.packing.describe(), "buffers": prepared.buffer_packing.describe()},
     }

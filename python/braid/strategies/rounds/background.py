@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that does jobs in their order. It never holds up the end of Python."""
+"""One thread that does jobs in their order. It holds up the end of Python for a moment at most."""
 
 import queue
 import threading
@@ -36,7 +36,8 @@ class Background:
     def __init__(self, name: str) -> None:
         """Start it; `name` is for debuggers."""
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True).start()
+        self._thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
+        self._thread.start()
 
     def start(self, work: Callable[[], None]) -> Job:
         """Do this after all that was started before."""
@@ -47,6 +48,10 @@ class Background:
     def stop(self) -> None:
         """Let the thread end once it has done all jobs."""
         self._jobs.put(None)
+
+    def join(self, limit_s: float) -> None:
+        """Return when the thread has ended, or after this time."""
+        self._thread.join(limit_s)
 
 
 def _work(jobs: "queue.SimpleQueue[Job | None]") -> None:

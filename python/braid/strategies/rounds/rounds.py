@@ -17,6 +17,8 @@ import torch.distributed as dist
 from braid._errors import CommunicatorError
 from braid.strategies.rounds.background import Background, Job
 
+_LAST_WORDS_S = 0.5  # for a round to begin; who has failed need not see its end
+
 
 @dataclass
 class Said:
@@ -60,9 +62,9 @@ class Rounds:
         exposed_us: how long the training thread has waited for rounds.
     """
 
-    def __init__(self, group: Any, name: str, timeout_s: float) -> None:
-        """Make a group with the ranks and the backend of a given one; `name` is for errors."""
-        self.group = own_group(group, name, timeout_s)
+    def __init__(self, group: Any, name: str, timeout_s: float, ranks: Sequence[int] | None = None) -> None:
+        """Make a group with the backend of a given one and its ranks, or some of them; `name` is for errors."""
+        self.group = own_group(group, name, timeout_s, ranks)
         self.thread = Background(f"braid {name}")
         self.exposed_us = 0.0
         self._name = name
@@ -114,6 +116,8 @@ class Rounds:
 
             self.thread.start(tell)
         self.thread.stop()
+        if tell_of_failure is not None:  # Python may end next: the thread must not be inside torch then
+            self.thread.join(_LAST_WORDS_S)
 
 
 def own_group(group: Any, name: str, timeout_s: float, ranks: Sequence[int] | None = None) -> Any:

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c10d/flags.h"
+
+#include <array>
+#include <atomic>
+
+#include "base/env.h"
+#include "cuda/flags.h"
+
+namespace braid::adapter {
+namespace {
+
+using WaitFunction = decltype(Flags::wait);
+
+bool wait_on_cuda(int64_t, void* native, const uint32_t* word, uint32_t value) {
+  return native != nullptr && cuda::wait_for_flag(native, word, value);
+}
+
+std::atomic<WaitFunction>& wait_of(c10::DeviceType type) {
+  static std::array<std::atomic<WaitFunction>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> waits{};
+  return waits.at(static_cast<size_t>(type));
+}
+
+// Older releases of torch cannot tell.
+template <class AnyStream>
+void* native_handle(const AnyStream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.device_type() == c10::kCUDA ? stream.native_handle() : nullptr;
+  } else {
+    return nullptr;
+  }
+}
+
+bool is_wanted() {
+  static const bool wanted = env_string("BRAID_STREAM_WAITS") == "1";
+  return wanted;
+}
+
+}  // namespace
+
+void offer_flags(c10::DeviceType type, Flags flags) { wait_of(type) = flags.wait; }
+
+bool has_flags(c10::DeviceType type) {
+  if (!is_wanted()) return false;
+  if (type == c10::kCUDA && wait_of(type) == nullptr && cuda::has_flags()) offer_flags(type, {&wait_on_cuda});
+  return wait_of(type) != nullptr;
+}
+
+bool wait_for_flag(const c10::Stream& stream, const uint32_t* word, uint32_t value) {
+  return wait_of(stream.device_type()).load()(stream.id(), native_handle(stream), word, value);
+}
+
+}  // namespace braid::adapter

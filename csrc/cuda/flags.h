@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams that wait for a number in pinned host memory.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/driver.h"
+
+namespace braid::cuda {
+
+// True if there is a driver, and it has such waits. Opens the driver at the first call.
+bool has_flags();
+// Enqueues a wait: later work of the stream runs when the word is `value` or more, also where the count wraps. `word`
+// lies in host memory that CUDA has pinned. False if the driver refuses; then nothing was enqueued.
+bool wait_for_flag(CuStream stream, const uint32_t* word, uint32_t value);
+// The same with a driver of the caller's choice, for tests.
+bool wait_for_flag(const Driver& driver, CuStream stream, const uint32_t* word, uint32_t value);
+
+}  // namespace braid::cuda

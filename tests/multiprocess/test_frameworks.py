@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unedited scripts of Lightning and of Hugging Face's Trainer train with strategies and with balanced batches."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.long]
+
+FOLDER = Path(__file__).resolve().parent / "frameworks"
+NEEDS = {"with_lightning": ("lightning",), "with_trainer": ("transformers", "accelerate")}
+GOOD = 0.85  # guessing has 0.5
+
+
+def train(script: str, text: str, folder: Path, **environment: str) -> tuple[list[dict[str, Any]], str]:
+    """Return what each rank reports, and stderr."""
+    for name in NEEDS[script]:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed: pip install {' '.join(NEEDS[script])}")
+    strategy = ["--strategy", text] if text else []
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "braid.cli", "run", "--nproc", "2", *strategy),
+            *(str(FOLDER / f"{script}.py"), str(folder)),
+        ],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return [json.loads((folder / f"report.{rank}").read_text()) for rank in range(2)], done.stderr
+
+
+@pytest.mark.parametrize("script", list(NEEDS))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "local:sync_every=5",
+        "diloco:sync_every=8,num_fragments=2,outer_momentum=0.5",
+        "gossip",
+        "parameter_server:mode=async",
+        "local:sync_every=5,quorum=2,grace_s=5",
+    ],
+)
+def test_a_strategy(script: str, text: str, tmp_path: Path) -> None:
+    reports, stderr = train(script, text, tmp_path)
+    assert stderr.count(f"braid: strategy {text!r}: found Net with") == 1, stderr
+    first, second = reports
+    # All validate one centre, and what is saved is the centre that was best: with the values of one worker alone
+    # the two would differ. In a strategy that waits for nobody the centre moves on in between.
+    assert first["validated"] == pytest.approx(second["validated"])
+    assert first["best"] == pytest.approx(second["best"])
+    is_still = text.startswith(("local:sync_every=5", "diloco"))
+    assert first["saved"] == pytest.approx(first["best"], abs=1e-6 if is_still else 0.1)
+    assert first["sum"] == second["sum"], "both read the same file"
+    assert first["saved"] > GOOD
+    assert first["steps"] == (80 if script == "with_lightning" else 40)
+    if script == "with_trainer":
+        assert first["validated"] == pytest.approx(first["best"]), "the best model was loaded at the end"
+    else:
+        assert first["rate"] == pytest.approx(0.1 * 0.9**4)
+
+
+def test_balanced_batches_with_lightning(tmp_path: Path) -> None:
+    reports, stderr = train("with_lightning", "", tmp_path, BRAID_BALANCE="1")
+    assert stderr.count("balanced batches: a DataLoader with a DistributedSampler, 400 samples") == 1, stderr
+    assert reports[0]["best"] > GOOD
+    assert reports[0]["sum"] == reports[1]["sum"]
+
+
+def test_balanced_batches_with_trainer_are_refused(tmp_path: Path) -> None:
+    reports, stderr = train("with_trainer", "", tmp_path, BRAID_BALANCE="1")
+    assert (
+        stderr.count("BRAID_BALANCE leaves the batches of accelerate and of Hugging Face's Trainer as they") == 1
+    )
+    assert stderr.count("balanced batches:") == 1, stderr
+    assert reports[0]["best"] > GOOD

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between the host and the simulated device: their order, and how long they take.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace simulated {
+
+// Bytes per second in each direction; 0: as fast as the machine copies.
+struct Rates {
+  double down = 0;
+  double up = 0;
+};
+void set_rates(Rates rates);
+
+// Copies, and sleeps until the copy has taken as long as its direction's rate says.
+void copy_down(const at::Tensor& to, const at::Tensor& from);
+void copy_up(const at::Tensor& to, const at::Tensor& from);
+
+// The copies from and to pinned memory since the last call, in the order of their ends: "d" down, "u" up.
+std::string take_trace();
+size_t copies_done();  // in the trace
+
+}  // namespace simulated
