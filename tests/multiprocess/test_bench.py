@@ -53,6 +53,33 @@ def measure(teams, work, ranks, budget=QUICK):
     return CaseRun(teams, work, ranks, budget, lambda name, done, planned: None).run()
 
 
+AFTER_A_BENCHMARK = """
+import multiprocessing
+import os
+import signal
+from braid._bench.ranks.teams import _start_fork_server
+
+def blocked(told):
+    told.send(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    told.send(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _start_fork_server(["braid._bench.ranks.pattern"])
+    heard, told = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("forkserver").Process(target=blocked, args=(told,))
+    process.start()
+    print(heard.recv(), heard.recv())
+"""
+
+
+def test_processes_forked_after_a_benchmark_hear_ctrl_c(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AFTER_A_BENCHMARK)
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=True)
+    assert told.stdout == "[] True\n", told
+
+
 # ---- what is measured
 
 

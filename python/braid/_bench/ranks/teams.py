@@ -43,7 +43,7 @@ def teams_for(
 
 
 def _start_fork_server(modules: list[str]) -> None:
-    multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*modules, "braid._bench.ranks.imported"])
     resource_tracker.ensure_running()  # the server's start would do it, and unblock the signal
     # Ctrl-C is for the coordinator; the server must not be killed by it while it imports.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
