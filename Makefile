@@ -15,6 +15,11 @@ TORCH ?= torch==2.13.0
 # Python tests side by side: half of their time they wait.
 WORKERS ?= $(shell echo $$((2 * $(JOBS))))
 ARGS ?=
+# Of `make check`: all of it, or part K of N: PART=2/3.
+PART ?=
+IN_PART = $(if $(PART),--part $(PART))
+# So many tests may come too late once, and pass when they run again, alone.
+FLAKY ?= 3
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
@@ -81,7 +86,7 @@ test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
 
 # What takes longer: the C++ tests again under sanitizers, every fuzzer for a minute, and the long Python tests, which
-# `make test` leaves out.
+# `make test` leaves out. PART=2/3 runs a part, and the sanitizers on what the last commits changed.
 check: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 asan tsan fuzz pytest-long
 
@@ -92,36 +97,35 @@ quick: setup
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
 pytest: adapter $(VENV)/.device
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long' $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) -m 'not long' $(ARGS)
 
 pytest-long: adapter $(VENV)/.device
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) $(IN_PART) -m long $(ARGS)
 
-# $(call ctest,CONFIGURE,FOLDER,WRAPPER,JOBS): configures, builds and runs the C++ tests of one build folder. They wait
-# for half of their time; under sanitizers they compute.
+# $(call ctest,CONFIGURE,FOLDER,OPTIONS): configures, builds and runs the C++ tests of one build folder. They wait for
+# half of their time; under sanitizers they compute.
 define ctest
 @if ! prefix=$$(tools/get_gtest.sh $(VENV)/opt); then \
   echo '*** THE C++ TESTS WERE SKIPPED: there is no GoogleTest, see above ***' >&2; \
   test "$${CI:-}" != true; exit; \
 fi; \
 cmake $(1) -DBRAID_WITH_TESTS=ON "-DGTest_ROOT=$$prefix" > /dev/null; \
-cmake --build $(2) --target braid_tests; \
-GTEST_BRIEF=1 $(3) ctest --test-dir $(2) --output-on-failure --no-tests=ignore -j $(4)
+$(BIN)/python tests/cpp/run.py $(2) $(3)
 endef
 
 cpp-test: setup
-	$(call ctest,$(PACKAGE),$(PACKAGE),,$$((2 * $(JOBS))))
+	$(call ctest,$(PACKAGE),$(PACKAGE),--jobs $$((2 * $(JOBS))))
 
 asan: setup
-	$(call ctest,--preset asan,build/asan,,$(JOBS))
+	$(call ctest,--preset asan,build/asan,--jobs $(JOBS) $(IN_PART))
 
 # Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to. Some containers forbid to.
 tsan: setup
-	$(call ctest,--preset tsan,build/tsan,$(shell setarch -R true 2> /dev/null && echo setarch -R),$(JOBS))
+	$(call ctest,--preset tsan,build/tsan,--jobs $(JOBS) $(IN_PART) $(shell setarch -R true 2> /dev/null && echo --wrapper '"setarch -R"'))
 
 # Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
 fuzz: setup
-	$(BIN)/python tests/fuzz/run.py $(ARGS)
+	$(BIN)/python tests/fuzz/run.py $(IN_PART) $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets several workers of pytest-xdist run tests side by side, but those that measure time alone.
+"""What all tests share: limits that suit the machine, second tries, and the order in which tests run.
 
-The workers begin with the tests that run alone. In the middle of a run each would wait until all others rest.
-Then come those that take long: such a test at the end would leave the other workers idle.
+Several workers of pytest-xdist run tests side by side, but those that measure time alone. The workers begin with
+the tests that run alone. In the middle of a run each would wait until all others rest. Then come those that take
+long: such a test at the end would leave the other workers idle.
 """
 
 import fcntl
@@ -13,10 +14,30 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from parts import is_in_part
+from reruns import Reruns
+from slowness import factor, limit_now
 
 # Before anything imports torch or NumPy, and for all processes that tests start. Threads of OpenMP spin while they
 # wait for each other. Where more of them run than there are cores, a tiny training took ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--flaky-most", type=int, metavar="N", help="run late tests again; so many may pass only then"
+    )
+    parser.addoption("--part", metavar="K/N", help="of the long tests, run part K of N")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    factor()  # all processes of the run inherit it
+    if not hasattr(config, "workerinput") and config.getoption("flaky_most") is not None:
+        config.pluginmanager.register(Reruns(config), "reruns")
+
+
+def pytest_report_header() -> str:
+    return f"limits of time: times {factor():.2f}"
 
 
 @contextmanager
@@ -29,22 +50,39 @@ def _lock(name: str, how: int) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return (yield)
-    how = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
     with ExitStack() as room:
-        # Whoever waits for the others holds the door, so that no new test slips in before it.
-        with _lock("door", fcntl.LOCK_EX):
-            room.enter_context(_lock("room", how))
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            how = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+            # Whoever waits for the others holds the door, so that no new test slips in before it.
+            with _lock("door", fcntl.LOCK_EX):
+                room.enter_context(_lock("room", how))
+        _give_time(item)
         return (yield)
+
+
+def _give_time(item: pytest.Item) -> None:
+    """Let pytest-timeout take a limit that suits the machine at this moment."""
+    given = item.get_closest_marker("timeout")
+    seconds = float(given.args[0] if given and given.args else item.config.getini("timeout"))
+    item.add_marker(pytest.mark.timeout(limit_now(seconds)), append=False)
 
 
 def _turn(item: pytest.Item) -> int:
     return 0 if item.get_closest_marker("alone") else 1 if item.get_closest_marker("slow") else 2
 
 
+def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("part")
+    if part is None:
+        return
+    kept = [item for item in items if not item.get_closest_marker("long") or is_in_part(item.nodeid, part)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
 @pytest.hookimpl(trylast=True)  # after tests were deselected
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _keep_part(config, items)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers == 1:
         return

@@ -15,6 +15,7 @@ from braid._bench.ranks.teams import teams_for
 from braid._bench.rounds import Budget, CaseRun
 from braid._bench.workload import workload
 from ranks import Rank, run_ranks, start_fork_server
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -133,7 +134,7 @@ def test_the_goals_are_judged(tmp_path: Path) -> None:
         [sys.executable, "bench/gpu/goals.py", str(tmp_path), "--device", SIM.device, "--time", "0.1"],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        timeout=240,
+        timeout=limit(240),
         check=True,
     )
     goals = json.loads((tmp_path / "goals.json").read_text())
@@ -148,7 +149,7 @@ def test_calls_are_compared_with_another_version(tmp_path: Path) -> None:
 
     own = [sys.executable, "bench/device/cpu_calls.py", "--package", str(Path(braid.__file__).parents[1])]
     numbers = ["--ranks", "1,2", "--pairs", "5", "--calls", "20", "--out", str(tmp_path / "calls.json")]
-    subprocess.run([*own, *numbers], cwd=Path(__file__).parents[2], timeout=240, check=True)
+    subprocess.run([*own, *numbers], cwd=Path(__file__).parents[2], timeout=limit(240), check=True)
     rows = json.loads((tmp_path / "calls.json").read_text())["rows"]
     assert [(row["ranks"], row["pairs"]) for row in rows] == [(1, 5), (2, 5)]
     for row in rows:
@@ -161,7 +162,7 @@ def test_deaths_are_measured(tmp_path: Path) -> None:
     """bench/device/death.py: whichever way tensors go, all streams drain, and errors name the rank."""
     own = [sys.executable, "bench/device/death.py", "--deaths", "1", "--bytes", str(1 << 20)]
     out = tmp_path / "death.json"
-    subprocess.run([*own, "--out", str(out)], cwd=Path(__file__).parents[2], timeout=240, check=True)
+    subprocess.run([*own, "--out", str(out)], cwd=Path(__file__).parents[2], timeout=limit(240), check=True)
     rows = json.loads(out.read_text())["rows"]
     assert len(rows) == 3
     for row in rows:

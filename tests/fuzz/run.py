@@ -13,6 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from parts import is_in_part  # noqa: E402
+
 HERE = ROOT / "tests" / "fuzz"
 BUILD = ROOT / "build" / "fuzz"
 
@@ -146,6 +150,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     names = ", ".join(sorted(LONGEST))
     parser.add_argument("targets", nargs="*", metavar="target", help=f"of {names}; all if none")
+    parser.add_argument("--part", metavar="K/N", help="only part K of N of the targets")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--jobs", type=int, default=2, help="targets at a time")
     options = parser.parse_args(arguments)
@@ -157,7 +162,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run what was asked for; 0 when nothing was found."""
     options = parse(arguments)
-    wanted = options.targets or sorted(LONGEST)
+    wanted = options.targets or [
+        name for name in sorted(LONGEST) if not options.part or is_in_part(name, options.part)
+    ]
     missing = 0
     fuzzers = get_python_fuzzers(wanted)
     native = [name for name in wanted if name != "rendezvous"]

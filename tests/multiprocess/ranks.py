@@ -23,9 +23,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-GROUP_TIMEOUT_S = 60.0
+from slowness import limit, limit_now
+
+GROUP_TIMEOUT_S = limit(60.0)
 # A rank hears of a death at once: 0.1 s on an idle machine. A rank that hears of it by silence only needs 20 s.
-SOON_S = 12.0
+SOON_S = limit(12.0)
 # What ranks would otherwise import one by one, every time. Not braid._torch: its import reads variables.
 PRELOADED = [
     "numpy",
@@ -146,13 +148,14 @@ def run_ranks(
         args: picklable.
         wire: which transports the ranks may use (BRAID_TRANSPORTS).
         join: make the group before the function, destroy it afterwards.
-        timeout_s: then whatever still runs is killed, and the test fails.
+        timeout_s: then whatever still runs is killed, and the test fails; more on a slow machine.
         environment: variables the ranks get.
         killed: ranks that are meant to die; all others must return.
 
     Raises:
         RanksFailedError: with the tracebacks, and the output of ranks that died or hung.
     """
+    timeout_s = limit_now(timeout_s)
     variables = {"BRAID_TRANSPORTS": wire, **(environment or {})}
     with tempfile.TemporaryDirectory(prefix="braid-test-") as name:
         folder = Path(name)

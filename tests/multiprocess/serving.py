@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LIMIT_S = 150.0
+from slowness import limit
+
+LIMIT_S = limit(150.0)
 
 
 def start(store: str, *options: str, name: str = "helper") -> "subprocess.Popen[str]":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from braid.lab import Host, Job, Lab, environments
+from slowness import limit
 
 # Every rank checks every sum. Rank 0 tells the others before a step whether to go on, and the test what was done.
 RANK = """
@@ -43,7 +44,7 @@ with braid.Communicator(f"file://{folder}/meet", timeout_s=60) as comm:
             kept = {key: chosen[key] for key in ("shares", "algorithm")}
             told.write(json.dumps({"s": took_s, **kept}) + "\\n")
 """
-PATIENCE_S = 60.0
+PATIENCE_S = limit(60.0)
 
 
 class Steps:

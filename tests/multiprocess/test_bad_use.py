@@ -12,13 +12,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Rank, run_ranks
+from slowness import limit
 from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 pytestmark = pytest.mark.multiprocess
 
-SOON_S = 20.0
+SOON_S = limit(20.0)
 
 
 def on(make: Callable[..., Any], **options: Any) -> Any:

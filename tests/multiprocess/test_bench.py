@@ -26,6 +26,7 @@ from braid._bench.results import Report
 from braid._bench.rounds import Budget, CaseRun
 from braid._bench.workload import workload
 from ranks import start_fork_server
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -76,7 +77,7 @@ if __name__ == "__main__":
 def test_processes_forked_after_a_benchmark_hear_ctrl_c(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AFTER_A_BENCHMARK)
-    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=True)
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=limit(200), check=True)
     assert told.stdout == "[] True\n", told
 
 
@@ -243,7 +244,7 @@ def test_as_a_user(tmp_path) -> None:
         *("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--json", tmp_path / "r.json"),
         *("--against", f"gloo,nccl,openmpi={tmp_path}/mpi", "--csv", tmp_path / "r.csv"),
     )
-    out, error = process.communicate(timeout=200)
+    out, error = process.communicate(timeout=limit(200))
     assert process.returncode == 0, error
     assert "skipped nccl: " in out
     assert "skipped openmpi: " in out
@@ -261,7 +262,7 @@ def test_as_a_user(tmp_path) -> None:
     assert folders() <= before
 
     process = command("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--compare", tmp_path / "r.json")
-    out, error = process.communicate(timeout=200)
+    out, error = process.communicate(timeout=limit(200))
     assert process.returncode == 0, error
     assert "old p50" in out
     assert "braid against gloo: " in out
@@ -322,7 +323,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    process.communicate(timeout=100)
+    process.communicate(timeout=limit(100))
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     wait_until(lambda: not processes_of(mark), "processes are left")
     wait_until(lambda: folders() <= before, "a folder is left")
@@ -334,7 +335,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
 
 def test_explain_measures_nothing() -> None:
     process = command("all_reduce", "--explain")
-    out, _ = process.communicate(timeout=200)
+    out, _ = process.communicate(timeout=limit(200))
     assert process.returncode == 0
     assert "2(n-1)/n" in out
 
@@ -344,7 +345,7 @@ def test_gradients_of_a_model(tmp_path) -> None:
         *("ddp", "--model", "resnet50", "--compute", "1", "--batch", "16", "--time", "0.1"),
         *("--against", "gloo,mpich", "--json", tmp_path / "r.json"),
     )
-    out, error = process.communicate(timeout=200)
+    out, error = process.communicate(timeout=limit(200))
     assert process.returncode == 0, error
     assert "skipped mpich: DistributedDataParallel needs a backend of torch" in out
     report = DdpReport.read(tmp_path / "r.json")

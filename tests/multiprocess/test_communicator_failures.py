@@ -17,6 +17,7 @@ import pytest
 from arrays import join
 from leftovers import nothing_left_behind
 from ranks import SOON_S, Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -219,7 +220,7 @@ def test_ends_of_programs(tmp_path: Path) -> None:
         )
         for rank in range(2)
     ]
-    heard, died = (rank.communicate(timeout=200)[0] for rank in ranks)
+    heard, died = (rank.communicate(timeout=limit(200))[0] for rank in ranks)
     assert "rank 1" in heard, heard
     assert "KeyError" in heard, heard
     assert ranks[0].returncode == 0, heard

@@ -22,6 +22,7 @@ from braid._array.rendezvous.server import Server
 from braid._array.rendezvous.tcp import TcpStore
 from ports import free_port
 from ranks import Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -176,7 +177,7 @@ def test_without_torch(tmp_path: Path) -> None:
         )
         for rank in range(3)
     ]
-    assert [rank.communicate(timeout=200)[0] for rank in ranks] == ["sum 6.0\n"] * 3
+    assert [rank.communicate(timeout=limit(200))[0] for rank in ranks] == ["sum 6.0\n"] * 3
 
 
 def test_under_mpi(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_under_mpi(tmp_path: Path) -> None:
         env={**os.environ, **options},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=limit(200),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split("\n").count("sum 6.0") == 3, done.stdout

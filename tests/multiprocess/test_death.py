@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from leftovers import nothing_left_behind
 from ranks import SOON_S, Rank, error_of, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -186,7 +187,11 @@ def test_torchrun_starts_again_after_a_death(wire: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "braid.cli", "run", "--nproc", "3", "--max-restarts", "1", str(script)]
     with nothing_left_behind():
         done = subprocess.run(
-            command, env={**os.environ, "BRAID_TRANSPORTS": wire}, capture_output=True, text=True, timeout=250
+            command,
+            env={**os.environ, "BRAID_TRANSPORTS": wire},
+            capture_output=True,
+            text=True,
+            timeout=limit(250),
         )
     assert done.returncode == 0, done.stderr
     assert "sum 3.0 by braid in turn 1" in done.stdout, done.stdout + done.stderr

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from slowness import limit
 from stopped import start_script
 
 pytestmark = pytest.mark.multiprocess
@@ -32,7 +33,7 @@ def test_a_daemon_thread_at_the_end(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     process = start_script(script)
     try:
-        said = process.communicate(timeout=200)[0]
+        said = process.communicate(timeout=limit(200))[0]
     finally:
         process.kill()
     assert (process.returncode, said) == (0, "the thread is awake")

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import SOON_S, Rank, error_of, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -140,7 +141,7 @@ def test_uncaught_exception_is_told_to_the_others(wire: str, tmp_path: Path) -> 
         )
         for rank in range(2)
     ]
-    heard, died = (rank.communicate(timeout=200)[0] for rank in ranks)
+    heard, died = (rank.communicate(timeout=limit(200))[0] for rank in ranks)
     assert "rank 1" in heard, heard
     assert "KeyError" in heard, heard
     assert ranks[0].returncode == 0, heard

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from ports import free_port
 from ranks import Rank, error_of, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -34,7 +35,7 @@ def run(tmp_path: Path, *words: str, name: str = '"gloo"', **environment: str) -
     if cache := os.environ.get("BRAID_CACHE_DIR"):
         plain["BRAID_CACHE_DIR"] = cache
     return subprocess.run(
-        [*words, str(script)], env={**plain, **environment}, capture_output=True, text=True, timeout=120
+        [*words, str(script)], env={**plain, **environment}, capture_output=True, text=True, timeout=limit(120)
     )
 
 

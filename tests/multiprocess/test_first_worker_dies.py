@@ -12,12 +12,13 @@ import pytest
 import torch.distributed as dist
 from ports import free_port
 from ranks import Rank, run_ranks
+from slowness import limit
 from torch import nn
 from torch.optim import SGD
 
 pytestmark = pytest.mark.multiprocess
 
-LIMIT_S = 150.0
+LIMIT_S = limit(150.0)
 
 
 def begin_without_it(rank: Rank, port: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slowness import limit
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.long]
 
@@ -32,7 +33,7 @@ def train(script: str, text: str, folder: Path, **environment: str) -> tuple[lis
         env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=limit(200),
         check=False,
         cwd=folder,
     )

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from hosts_apart import join_apart
 from ranks import SOON_S, Rank, run_ranks
+from slowness import limit
 from stopped import go_on_after, interrupted, start_script, stop_soon, stopped
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -351,7 +352,7 @@ def test_second_ctrl_c_ends_the_process(what: str, wire: str, tmp_path: Path) ->
             time.sleep(0.3)
         sent = time.monotonic()
         waits.send_signal(signal.SIGINT)
-        rest = waits.communicate(timeout=200)[0]
+        rest = waits.communicate(timeout=limit(200))[0]
         left = next(float(line.split()[2]) for line in rest.splitlines() if line.startswith("left at"))
         assert left > sent, rest  # the first one is over
         print(

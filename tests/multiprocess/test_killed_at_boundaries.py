@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
 ELEMENTS = 1003
-LIMIT_S = 120.0
+LIMIT_S = limit(120.0)
 SERVERS = 2
 BASE = 8  # more than a worker pushes: digits to this base tell the workers apart
 # When a worker dies -> how many of its updates must be there, and how many may be.

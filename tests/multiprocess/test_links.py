@@ -17,6 +17,7 @@ from braid._links import load, topology_text
 from braid.cli import main
 from braid.lab import Job, Lab, environments, unavailable
 from ranks import Rank, error_of, run_ranks
+from slowness import limit
 
 pytestmark = [pytest.mark.alone, pytest.mark.multiprocess]
 
@@ -119,7 +120,7 @@ def test_run_takes_a_file(script: Path, tmp_path: Path) -> None:
     arguments = ["--nproc", "3", "--links", path.name, str(own), str(tmp_path / "told"), "gloo"]
     environment = {**os.environ, "BRAID_LINKS": "measure"}
     command = [sys.executable, "-m", "braid.cli", "run", *arguments]
-    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=200).returncode == 0
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=limit(200)).returncode == 0
     file = load(path)
     check_told(tmp_path, topology_text(file, [file.usual, file.hosts["host-1"], file.usual], [1, 1, 1]), 3)
 

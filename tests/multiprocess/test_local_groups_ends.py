@@ -14,11 +14,12 @@ import torch.distributed as dist
 from braid import CommunicatorError
 from local_groups import ELEMENTS, GROUPS, RATE, RUN_S, Point, centre_of, halos, take_steps
 from ranks import Rank, run_ranks
+from slowness import limit
 from torch.optim import SGD
 
 pytestmark = pytest.mark.multiprocess
 
-SOON_S = 60.0  # of the 120 s of a timeout
+SOON_S = limit(60.0)  # of the 120 s of a timeout
 
 
 def go_ahead(rank: Rank) -> int:

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Rank, error_of, run_ranks
+from slowness import limit
 from torch.profiler import ProfilerActivity, profile
 
 pytestmark = pytest.mark.multiprocess
@@ -159,7 +160,7 @@ def test_the_flight_record_tells_what_failed_and_torch_can_read_it(tmp_path: Pat
     assert [group["ranks"] for group in records[0]["pg_config"].values()] == ["[0, 1, 2]"]
     (tmp_path / "trace_2").write_bytes(pickle.dumps(records[0] | {"entries": records[0]["entries"][:1]}))
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", "--prefix", "trace_"]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=limit(200))
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
     assert "collective: gloo:all_gather\nmissing ranks: {2}" in told, told

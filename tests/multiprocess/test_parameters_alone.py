@@ -13,6 +13,7 @@ import pytest
 from ports import free_port
 from ranks import Rank, run_ranks
 from serving import LIMIT_S, said_by, serving, start
+from slowness import limit
 from stopped import stop_soon, stopped
 
 pytestmark = pytest.mark.multiprocess
@@ -269,7 +270,7 @@ def test_braid_run_starts_them(tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace('assert "torch" not in sys.modules', ""))
     command = [sys.executable, "-m", "braid.cli", "run", "--takeover", "", "--nproc", "2", "--servers", "2"]
-    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=limit(200), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["2 0", "2 0"]
     assert "Traceback" not in done.stderr

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from ranks import Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
 ELEMENTS = 1003
-LIMIT_S = 60.0
+LIMIT_S = limit(60.0)
 RANKS, SERVERS, VICTIM = 4, [0, 1, 2], 1
 STEPS = 25
 MOST_UNSEEN = 16 + RANKS  # the copy is 16 updates old at most

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -114,7 +115,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "BRAID_BALANCE": "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=limit(200),
         check=False,
     )
 

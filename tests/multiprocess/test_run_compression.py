@@ -16,6 +16,7 @@ import torch.distributed as dist
 from braid.compression import automatic
 from hosts_apart import SLOW, join_apart
 from ranks import Rank, run_ranks
+from slowness import limit
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -118,7 +119,7 @@ def test_run(tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if name != "BRAID_COMPRESSION"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=limit(200),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import pytest
 from braid import cli
 from braid.lab.namespaces import children_of
 from ports import free_port
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -56,7 +57,7 @@ def start(
 @pytest.mark.parametrize("servers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> None:
     job = start(tmp_path, servers=servers)
-    out, err = job.communicate(timeout=250)
+    out, err = job.communicate(timeout=limit(250))
     assert job.returncode == 0, err
     assert out == f"['direct with {servers} aggregator{'s' if servers > 1 else ''}']\n"
     assert sum(line.endswith(f"of {servers} for 4 ranks") for line in err.splitlines()) == servers, err
@@ -67,7 +68,7 @@ def test_they_are_used_and_end_with_the_job(tmp_path: Path, servers: int) -> Non
 @pytest.mark.long
 def test_the_former_meaning_of_servers(tmp_path: Path) -> None:
     job = start(tmp_path, option="--servers", BRAID_SERVERS="1")
-    out, err = job.communicate(timeout=250)
+    out, err = job.communicate(timeout=limit(250))
     assert job.returncode == 0, err
     assert out == "['direct with 1 aggregator']\n"
     assert (
@@ -81,7 +82,9 @@ def test_the_former_meaning_of_servers(tmp_path: Path) -> None:
 def test_a_job_that_fails_ends_them(tmp_path: Path) -> None:
     port = free_port()
     job = start(tmp_path, "fail", f"--rdzv-endpoint=localhost:{port}", f"--master-port={port}")
-    _, err = job.communicate(timeout=250)  # until nobody holds its standard error: the server has ended, too
+    _, err = job.communicate(
+        timeout=limit(250)
+    )  # until nobody holds its standard error: the server has ended, too
     assert job.returncode == 3, err
     assert "braid: rank 1 (process " in err
 
@@ -95,7 +98,7 @@ def test_an_interrupted_job_ends_them(tmp_path: Path) -> None:
     assert len(children) == 5
     time.sleep(0.2)
     job.send_signal(signal.SIGINT)
-    _, err = job.communicate(timeout=200)
+    _, err = job.communicate(timeout=limit(200))
     assert job.returncode == 130, err
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 

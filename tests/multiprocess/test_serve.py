@@ -20,6 +20,7 @@ from braid._array import rendezvous
 from ports import free_port
 from ranks import Rank, run_ranks
 from serving import LIMIT_S, said_by, serving
+from slowness import limit
 from torch import nn
 from torch.optim import SGD
 
@@ -229,7 +230,7 @@ def test_braid_run_starts_them(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "braid.cli", "run", "--takeover", "", "--nproc", "2", "--servers", "2"]
-    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=limit(200), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["2 0", "2 0"]
     assert done.stderr.count("braid serve: server ") == 2

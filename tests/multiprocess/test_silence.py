@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from arrays import join
 from ranks import Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
 VICTIM = 1
 # How much later than BRAID_PEER_TIMEOUT a silent rank is named, at most.
-LATE_S = 10.0
+LATE_S = limit(10.0)
 LARGE = 4_000_000
 
 Call = Callable[[braid.Communicator], object]

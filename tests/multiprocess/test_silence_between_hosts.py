@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from braid.lab import Job, Lab, environments, unavailable
 from braid.lab.namespaces import send_signal
+from slowness import limit
 from steps import Steps, start_server
 
 pytestmark = [
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}"),
 ]
 TIMEOUT_S = 3
-LATE_S = 10.0
+LATE_S = limit(10.0)
 NBYTES = 4 << 20
 RANKS = 4  # with fewer it hardly pays to have an aggregator
 
@@ -78,7 +79,7 @@ def test_a_cut_cable_is_named(tmp_path: Path, call: str) -> None:
     ):
         lab.cut(lab.hosts[1])
         (tmp_path / "cut").touch()
-        out = first.communicate(timeout=60)[0]
+        out = first.communicate(timeout=limit(60))[0]
     took, rank, text = out.split(" ", 2)
     assert TIMEOUT_S * 0.9 < float(took) < TIMEOUT_S + LATE_S, out
     assert rank == "1"
@@ -95,7 +96,7 @@ def test_a_short_cut_is_survived(tmp_path: Path) -> None:
         time.sleep(5)
         assert [rank.poll() for rank in ranks] == [None, None], "not in the middle"
         lab.mend(lab.hosts[1])
-        assert [rank.communicate(timeout=60)[0] for rank in ranks] == ["fine\n", "fine\n"]
+        assert [rank.communicate(timeout=limit(60))[0] for rank in ranks] == ["fine\n", "fine\n"]
 
 
 @pytest.mark.long

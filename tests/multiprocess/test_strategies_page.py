@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slowness import limit
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
@@ -20,7 +21,7 @@ LAUNCHERS = {
 
 def run(launcher: str, ranks: int, *script: str) -> str:
     command = [sys.executable, "-m", *LAUNCHERS[launcher], str(ranks), *script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit(200), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -136,5 +137,7 @@ for name in ("DiLoCo", "ElasticAverage", "Hybrid", "LocalSGD", "ParameterServer"
     result = doctest.DocTestRunner().run(found)
     assert result.attempted > 3 and not result.failed, name
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=limit(200), check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slowness import limit
 
 pytestmark = [pytest.mark.multiprocess]
 
@@ -34,7 +35,10 @@ def test_an_error_ends_the_ranks_by_itself(tmp_path: Path, strategy: str, runs: 
     braid = str(Path(sys.executable).parent / "braid")
     for _ in range(runs):
         done = subprocess.run(
-            [braid, "run", "--nproc", "2", str(script), strategy], capture_output=True, text=True, timeout=200
+            [braid, "run", "--nproc", "2", str(script), strategy],
+            capture_output=True,
+            text=True,
+            timeout=limit(200),
         )
         assert done.returncode == 1
         assert "RuntimeError: mine" in done.stderr

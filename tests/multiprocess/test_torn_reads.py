@@ -7,13 +7,14 @@ import os
 import numpy as np
 import pytest
 from ranks import Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
 ELEMENTS = 3001  # shards that are no multiple of a cache line or of a SIMD register
 READS = 10_000
 MANY_READS = 1_000_000
-LIMIT_S = 60.0
+LIMIT_S = limit(60.0)
 
 
 def read_and_write(rank: Rank, reads: int) -> list[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from braid import _core
 from braid.lab import unavailable
+from slowness import limit
 
 pytestmark = [
     pytest.mark.long,
@@ -54,7 +55,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             env={**os.environ, "PATH": place},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=limit(200),
             check=False,
         )
         found[command] = done.stdout + done.stderr

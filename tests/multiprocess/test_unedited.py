@@ -13,6 +13,7 @@ import torch.distributed as dist
 import unedited_scripts as scripts
 from ports import free_port
 from ranks import Rank, run_ranks
+from slowness import limit
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -236,7 +237,7 @@ def test_texts_that_differ_are_told_at_once(name: str, texts: list[str], tmp_pat
         # On gloo a rank without the variable runs nothing of braid.
         told = [rank for rank, text in enumerate(texts) if text or name == "braid"]
         for rank in told:
-            _, err = ranks[rank].communicate(timeout=200)
+            _, err = ranks[rank].communicate(timeout=limit(200))
             assert ranks[rank].returncode != 0
             assert says in err or name == "braid", err
             if name == "braid":
@@ -265,12 +266,18 @@ def test_run(text: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
     command = [sys.executable, "-m", "braid.cli", "run", "--nproc", "2", "--strategy"]
-    done = subprocess.run([*command, text, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [*command, text, str(script)], capture_output=True, text=True, timeout=limit(200), check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("good") == 2
     assert done.stderr.count("found Sequential with 210 parameters in DistributedDataParallel") == 1, done.stderr
     done = subprocess.run(
-        [*command, "elastic:sync_evry=10", str(script)], capture_output=True, text=True, timeout=200, check=False
+        [*command, "elastic:sync_evry=10", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=limit(200),
+        check=False,
     )
     assert done.returncode != 0
     assert (

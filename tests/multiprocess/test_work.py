@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Rank, run_ranks
+from slowness import limit
 
 pytestmark = pytest.mark.multiprocess
 
@@ -267,7 +268,7 @@ def answer(done):
 dist.all_reduce(torch.ones(4), async_op=True).get_future().then(answer)
 begun.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=limit(100))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "answered\n"
 
@@ -294,7 +295,7 @@ def test_a_process_may_end_while_receives_wait(tmp_path: Path) -> None:
         for rank in (0, 1)
     ]
     for rank in ranks:
-        told = rank.communicate(timeout=100)[1]
+        told = rank.communicate(timeout=limit(100))[1]
         assert rank.returncode == 0, told
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from braid._errors import CommunicatorError
 from fake_cluster import Cluster
+from slowness import limit
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = limit(20.0)
 
 
 class Room:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy_rules import NumpyRule
+from slowness import limit
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = limit(20.0)
 
 
 class FakeStore:

@@ -27,6 +27,7 @@ from braid._torch.adapter import (
 )
 from braid._torch.adapter import build as adapter_build
 from braid._torch.adapter.cache import cache_dir
+from slowness import limit
 
 pytestmark = pytest.mark.unit
 
@@ -66,7 +67,7 @@ def test_builds_with_torchs_headers_first_and_finds_it_again(tiny_adapter, capfd
 
 def test_processes_that_start_together_build_once(tiny_adapter) -> None:
     builders = [tiny_adapter.start() for _ in range(4)]
-    outputs = [builder.communicate(timeout=250) for builder in builders]
+    outputs = [builder.communicate(timeout=limit(250)) for builder in builders]
     assert [builder.returncode for builder in builders] == [0] * 4, outputs
     assert len({out for out, _ in outputs}) == 1
     assert tiny_adapter.builds() == 1
@@ -83,10 +84,10 @@ def test_a_killed_builder_leaves_nothing_in_the_way(tiny_adapter) -> None:
     assert list(cache.glob(".building-*"))
     victim.send_signal(signal.SIGKILL)
     (tiny_adapter.root / "hang").unlink()
-    victim.communicate(timeout=200)
+    victim.communicate(timeout=limit(200))
 
     successor = tiny_adapter.start()
-    out, err = successor.communicate(timeout=250)
+    out, err = successor.communicate(timeout=limit(250))
     assert successor.returncode == 0, err
     assert "_c10d.so 42 " in out
     assert not list(cache.glob(".building-*"))

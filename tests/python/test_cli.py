@@ -16,6 +16,7 @@ import pytest
 from braid import _core, _machine, _settings, cli
 from braid.cli import build, errors, ranks_watch, run
 from ports import free_port
+from slowness import limit
 
 SCRIPT = """
 import os, sys, time
@@ -270,7 +271,7 @@ def test_words_for_what_was_taken_over() -> None:
 @pytest.mark.multiprocess
 def test_run_leaves_the_scripts_arguments_alone(script: Path) -> None:
     launcher = start("--nproc", 2, "--max-restarts=0", script, "--nproc", "9", "--help", "--", "-m", "x")
-    out, err = launcher.communicate(timeout=200)
+    out, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == 0, err
     arguments = "['--nproc', '9', '--help', '--', '-m', 'x']"
     assert sorted(out.splitlines()) == [f"{rank} 2 1 gloo,nccl,mpi,none {arguments}" for rank in range(2)]
@@ -284,7 +285,7 @@ def test_run_leaves_the_scripts_arguments_alone(script: Path) -> None:
 )
 def test_run_passes_the_exit_code_on(script: Path, action: str, code: int, line: str) -> None:
     launcher = start("--nproc=2", "--takeover", "", script, action)
-    out, err = launcher.communicate(timeout=200)
+    out, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == code, err
     assert out.splitlines()[0].endswith(f"1  ['{action}']")
     assert err.splitlines()[-1].startswith("braid: rank 1 (process ")
@@ -295,7 +296,7 @@ def test_run_passes_the_exit_code_on(script: Path, action: str, code: int, line:
 def test_run_names_all_that_failed_the_first_in_time_first(script: Path) -> None:
     # torch looks at the ranks so seldom that it sees both ends at once.
     launcher = start("--nproc=2", "--takeover", "", "--monitor-interval", 6, script, "late")
-    _, err = launcher.communicate(timeout=200)
+    _, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == 3, err
     first, second = (
         rf"rank {rank} \(process \d+\) ended with exit code {code}" for rank, code in ((1, 3), (0, 1))
@@ -340,7 +341,7 @@ def test_run_tells_of_a_name_that_nobody_knows(script: Path, monkeypatch) -> Non
 def test_braids_options_behind_the_script_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "shows.py").write_text("import sys; print(sys.argv[1:], flush=True)")
     launcher = start("--nproc=1", tmp_path / "shows.py", "--takeover", "gloo")
-    out, err = launcher.communicate(timeout=200)
+    out, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == 0, err
     assert "['--takeover', 'gloo']" in out
     assert "braid: --takeover stands behind the script, so the script gets it" in err
@@ -353,7 +354,7 @@ def test_a_port_in_use_is_one_line(script: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         launcher = start("--nproc", 1, "--takeover", "", "--master-port", port, script)
-        _, err = launcher.communicate(timeout=200)
+        _, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == 1
     assert err.splitlines()[-1] == f"braid: port {port} is in use at 127.0.0.1: give another --master-port"
     assert "Traceback" not in err
@@ -362,7 +363,9 @@ def test_a_port_in_use_is_one_line(script: Path) -> None:
 @pytest.mark.unit
 @pytest.mark.parametrize("module", ["braid", "braid.cli"])
 def test_it_runs_as_a_module(module: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, text=True, timeout=limit(200)
+    )
     assert done.returncode == 0, done.stderr
     assert "Usage: braid" in done.stdout
 
@@ -377,7 +380,7 @@ def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=limit(200),
         check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell has started may ignore it
     )
@@ -391,7 +394,7 @@ def test_run_takes_a_module_and_ends_cleanly_on_ctrl_c(script: Path) -> None:
     assert launcher.stdout.readline().startswith("0 1 ")
     time.sleep(0.2)
     os.killpg(launcher.pid, signal.SIGINT)
-    _, err = launcher.communicate(timeout=200)
+    _, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == 130, err
     assert "torchrun" not in err
     assert "SignalException" not in err
@@ -407,7 +410,7 @@ def test_ctrl_c_prints_no_tracebacks_of_ranks(script: Path) -> None:
     while imported < 2 and (line := launcher.stdout.readline()):
         imported += line == "imported\n"
     os.killpg(launcher.pid, signal.SIGINT)
-    _, err = launcher.communicate(timeout=200)
+    _, err = launcher.communicate(timeout=limit(200))
     assert launcher.returncode == 130, err
     assert "Traceback" not in err
     assert "KeyboardInterrupt" not in err

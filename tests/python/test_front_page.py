@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
+from slowness import limit
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -45,6 +46,10 @@ def test_its_code_runs(page: str) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **place}, capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", code],
+        env={**os.environ, **place},
+        capture_output=True,
+        text=True,
+        timeout=limit(200),
     )
     assert done.returncode == 0, done.stderr

@@ -17,12 +17,13 @@ from braid.strategies.gossip.graphs import Neighbours
 from braid.strategies.gossip.options import GossipOptions
 from braid.strategies.text import read
 from fake_cluster import Cluster, must_work
+from slowness import limit
 from torch import nn
 from torch.optim import LBFGS, SGD
 
 pytestmark = pytest.mark.unit
 
-WAIT_S = 60.0
+WAIT_S = limit(60.0)
 
 
 def linear(**options: Any) -> nn.Module:

@@ -17,6 +17,7 @@ from braid import _core
 from braid._array import calls as core_calls
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from slowness import limit
 
 pytestmark = pytest.mark.unit
 
@@ -245,7 +246,7 @@ def test_first_calls_at_the_same_time(tmp_path: Path) -> None:
         [thread.join() for thread in threads]
     """
     for _ in range(3):
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=200)
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=limit(200))
 
 
 def test_not_a_method() -> None:

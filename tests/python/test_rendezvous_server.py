@@ -21,6 +21,7 @@ from braid._array.rendezvous.door import Door
 from braid._array.rendezvous.protocol import GET, GREETING, NO_TOKEN, REPLY, REQUEST, SET, VALUE
 from braid._array.rendezvous.server import Server
 from braid._array.rendezvous.tcp import TcpStore
+from slowness import limit
 
 pytestmark = pytest.mark.unit
 
@@ -122,7 +123,7 @@ def test_neither_silent_strangers_nor_want_of_descriptors_end_the_server() -> No
         assert process.stdout.readline() == "freed\n"
         store = TcpStore([HERE], port, timeout_s=30)
         assert store.get("key", 30) == b"value"
-        _, told = process.communicate("\n", timeout=60)
+        _, told = process.communicate("\n", timeout=limit(60))
     assert "connections to port" in told
     assert len(told.splitlines()) == 1, told  # a line a minute, however much there is to tell
 

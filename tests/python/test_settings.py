@@ -10,6 +10,7 @@ import pytest
 from braid import _settings
 from braid._settings import SETTINGS, unknown_names, wrong_values
 from braid.cli import main
+from slowness import limit
 
 pytestmark = pytest.mark.unit
 
@@ -119,7 +120,7 @@ def run_one_rank(folder: Path, **environment: str) -> subprocess.CompletedProces
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=limit(200),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from braid._torch.takeover import parse_names, translate
+from slowness import limit
 
 ALL = "gloo,nccl,mpi,none"
 STAND_IN = """
@@ -125,7 +126,7 @@ del ddp
 dist.destroy_process_group()
 """
     process = start(code, ALL, PYTHONFAULTHANDLER="1")
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=limit(200))
     assert process.returncode == 0, err
     carried = [
         line.partition(": 1 rank on 1 host, by shm; ")[2] for line in err.splitlines() if "runs the script" in line
@@ -151,7 +152,7 @@ except TypeError as error:
     print(error)
 """
     process = start(code, "nccl")
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=limit(200))
     assert process.returncode == 0, err
     assert "backnd" in out
     assert "runs the script" not in err
@@ -172,7 +173,7 @@ dist.destroy_process_group()  # Gloo's threads may abort a process that ends wit
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     common |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     ranks = [start(code, ALL, RANK=str(rank), **common) for rank in range(2)]
-    outputs = [rank.communicate(timeout=200) for rank in ranks]
+    outputs = [rank.communicate(timeout=limit(200)) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     assert [out.strip() for out, _ in outputs] == ["mpi braid 0 2 2.0", "mpi braid 1 2 2.0"]
     assert ['the script\'s backend "mpi"' in err for _, err in outputs] == [True, False]

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from slowness import limit
 
 pytestmark = pytest.mark.unit
 
@@ -15,7 +16,9 @@ WITHOUT = "import sys; sys.modules['torch'] = None\n"
 
 
 def run_without_torch(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, timeout=200)
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, timeout=limit(200)
+    )
 
 
 def test_a_communicator_needs_no_torch(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,8 +13,15 @@
 namespace braid::testing {
 namespace {
 
-// The longest takes 25 s under ThreadSanitizer with two cores shared, and 90 s where three others share them.
+// For a quiet machine. The longest takes 25 s under ThreadSanitizer with two cores shared, and 90 s where three others
+// share them.
 constexpr unsigned kSeconds = 400;
+
+// How much slower the machine is than a quiet one; tests/slowness.py measures it.
+unsigned limit_s() {
+  const char* slowness = std::getenv("BRAID_TEST_SLOWNESS");
+  return static_cast<unsigned>(kSeconds * std::max(1.0, slowness ? std::atof(slowness) : 1.0));
+}
 
 char running[256];
 
@@ -27,7 +35,7 @@ class Watchdog final : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo& test) override {
     std::signal(SIGALRM, give_up);
     std::snprintf(running, sizeof running, "%s.%s", test.test_suite_name(), test.name());
-    ::alarm(kSeconds);
+    ::alarm(limit_s());
   }
   void OnTestEnd(const ::testing::TestInfo&) override { ::alarm(0); }
 };

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate: which failures get a second try, how limits grow, how long tests are split, what the sum says."""
+
+import itertools
+import os
+import re
+import runpy
+import subprocess
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+
+import parts
+import pytest
+import slowness
+from late import may_try_again
+from reruns import LONGEST_QUARANTINE, QUARANTINE, QuarantineError, quarantined
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.unit
+
+TOO_LATE = [
+    "E   subprocess.TimeoutExpired: Command '['python']' timed out after 200 seconds",
+    "E   Failed: Timeout (>300.0s) from pytest-timeout.",
+    ">   assert time.monotonic() - begun < SOON_S\nE   assert 13.1 < 12.0",
+    "E   ranks.RanksFailedError: rank 0 ended with status -9: no result",
+    "E   TimeoutError: rank 1 did not come to 'stop'",
+    "E   OSError: [Errno 98] Address already in use",
+    "*** STOOD STILL, and was ended: Death.IsNoticed",
+]
+NEVER = [
+    "E   assert [1.0, 2.0] == [3.0, 3.0]",
+    "E   AssertionError: Tensor-likes are not close!",
+    "E   ranks.RanksFailedError: rank 1 ended with status -11: no result",
+    "E   ranks.RanksFailedError: rank 1 ended with status -6: no result\nE   rank 0: TimeoutError",
+    "worker 'gw1' crashed while running 'tests/multiprocess/test_death.py::test_it'",
+    "WARNING: ThreadSanitizer: data race (pid=7)\nSTOOD STILL",
+    "==7==ERROR: AddressSanitizer: heap-use-after-free\n***Timeout",
+    "E   ranks.RanksFailedError: rank 0 ended with status 1: Traceback\nE   AssertionError: 5 instead of 3\n"
+    "E   rank 1 ended with status 1: Traceback\nE   DistBackendError: rank 0 has not answered rank 1 for 20 s",
+    "x_test.cc:12: Failure\nExpected equality of these values: 1, 2",
+]
+
+
+@pytest.mark.parametrize("text", TOO_LATE)
+def test_what_came_too_late_may_try_again(text: str) -> None:
+    assert may_try_again(text)
+
+
+@pytest.mark.parametrize("text", NEVER)
+def test_wrong_values_crashes_and_reports_may_not(text: str) -> None:
+    assert not may_try_again(text)
+
+
+CASES = """
+import os, pathlib, pytest
+STATE = pathlib.Path(os.environ["STATE"])
+
+def second_time(name):
+    seen = (STATE / name).exists()
+    (STATE / name).touch()
+    return seen
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_late(name):
+    if not second_time(name):
+        raise TimeoutError("it did not come")
+
+def test_always_late():
+    if os.environ.get("ALWAYS"):
+        raise TimeoutError("it did not come")
+
+def test_wrong():
+    assert not os.environ.get("WRONG") or second_time("wrong")
+
+def test_crash():
+    if os.environ.get("CRASH") and not second_time("crash"):
+        os.abort()
+
+def test_good():
+    pass
+"""
+
+
+def run_cases(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run CASES beside this project's conftest, with two workers."""
+    for name in ("conftest.py", "late.py", "parts.py", "reruns.py", "slowness.py", "quarantine.toml"):
+        (tmp_path / name).write_text((ROOT / "tests" / name).read_text())
+    (tmp_path / "test_cases.py").write_text(CASES)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npythonpath = .\ntimeout = 100\nmarkers =\n  alone\n  slow\n  long\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "2", *arguments],
+        cwd=tmp_path,
+        env={**environment, "STATE": str(tmp_path), **variables},
+        capture_output=True,
+        text=True,
+        timeout=slowness.limit(100),
+        check=False,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_late_test_runs_again_alone_and_is_counted(tmp_path: Path) -> None:
+    done = run_cases(tmp_path, "--flaky-most", "2")
+    assert done.returncode == 0, done.stdout
+    assert "4 passed, 2 flaky in" in last_line(done)
+    told = [line for line in done.stdout.splitlines() if line.startswith("flaky: ")]
+    assert sorted(told) == [
+        f"flaky: test_cases.py::test_late[{name}], TimeoutError: it did not come" for name in ("one", "two")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("most", "variables", "counted"),
+    [
+        ("1", {}, "4 passed, 2 flaky"),
+        ("3", {"ALWAYS": "1"}, "1 failed, 3 passed, 2 flaky"),
+        ("3", {"WRONG": "1"}, "1 failed, 3 passed, 2 flaky"),
+        ("3", {"CRASH": "1"}, "1 failed, 3 passed, 2 flaky"),
+    ],
+    ids=["too many", "late again", "wrong", "crash"],
+)
+def test_what_stays_red(tmp_path: Path, most: str, variables: dict[str, str], counted: str) -> None:
+    done = run_cases(tmp_path, "--flaky-most", most, **variables)
+    assert done.returncode == 1, done.stdout
+    assert counted in last_line(done)
+
+
+@pytest.mark.slow
+def test_quarantine_does_not_gate_but_is_named(tmp_path: Path) -> None:
+    entry = f'[[test]]\nname = "test_cases.py::test_wrong"\nreason = "a reason"\nsince = {date.today()}\n'
+    run_cases(tmp_path, "--collect-only")  # writes the files
+    (tmp_path / "one").touch()
+    (tmp_path / "two").touch()
+    (tmp_path / "reruns.py").write_text(
+        (ROOT / "tests" / "reruns.py").read_text().replace("QUARANTINE.read_text()", repr(entry))
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--flaky-most", "3"],
+        cwd=tmp_path,
+        env={**os.environ, "STATE": str(tmp_path), "WRONG": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "in quarantine: test_cases.py::test_wrong: a reason" in done.stdout
+    assert "5 passed, 1 quarantined in" in last_line(done)
+
+
+def test_nobody_stays_in_quarantine() -> None:
+    today = date(2026, 3, 20)
+    entry = '[[test]]\nname = "a"\nreason = "{}"\nsince = {}\n'
+    assert quarantined(entry.format("why", today - LONGEST_QUARANTINE), today) == {"a": "why"}
+    assert quarantined(entry.format("why", today - LONGEST_QUARANTINE - timedelta(1)), today) == {}
+    with pytest.raises(QuarantineError, match="needs name, reason and since"):
+        quarantined(entry.format("", today), today)
+    with pytest.raises(QuarantineError, match="a day to come"):
+        quarantined(entry.format("why", today + timedelta(1)), today)
+    quarantined(QUARANTINE.read_text(), date.today())
+
+
+def test_limits_grow_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(slowness.VARIABLE, "2.5")
+    assert slowness.limit(4) == 10
+    monkeypatch.setattr(os, "getloadavg", lambda: (20.0 * slowness.OWN_LOAD, 0, 0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert slowness.limit(4) == 10
+    assert slowness.limit_now(4) == 20
+    monkeypatch.setenv(slowness.VARIABLE, "1000")
+    assert slowness.limit(1) == slowness.MOST
+    monkeypatch.setenv(slowness.VARIABLE, "0.1")
+    assert slowness.limit(1) == 1
+    assert 1 <= slowness.measure() <= slowness.MOST
+
+
+def test_parts_cover_everything_once() -> None:
+    names = [f"test_{number}" for number in range(300)]
+    each = [[name for name in names if parts.is_in_part(name, f"{part}/3")] for part in (1, 2, 3)]
+    assert sorted(itertools.chain(*each)) == sorted(names)
+    assert min(map(len, each)) > 70
+    assert {parts.part_of(f"{number:040x}", 3) for number in range(9)} == {"1/3", "2/3", "3/3"}
+    for wrong in ("0/3", "4/3", "1", "a/b", ""):
+        with pytest.raises(ValueError, match="K/N"):
+            parts.is_in_part("x", wrong)
+
+
+def test_the_programs_of_a_part_and_of_a_change() -> None:
+    run = runpy.run_path(str(ROOT / "tests" / "cpp" / "run.py"))
+    names = ["group.0", "group.1", "communicator/process", "base"]
+    third = next(part for part in ("1/3", "2/3", "3/3") if not parts.is_in_part("group", part))
+    kept = [name for name in names if parts.is_in_part(name.split(".")[0], third)]
+    assert run["wanted"](names, third, set()) == kept
+    assert run["wanted"](names, third, {"group"}) == [name for name in names if name in kept or "group" in name]
+    log = "1/2 Test #1: base ...***Failed 1 s\nsaid by base\n2/2 Test #2: group.0 ... Passed 1 s\n50% tests passed"
+    assert run["part_of_log"](log, "base").splitlines()[1:] == ["said by base"]
+    assert "Passed" in run["part_of_log"](log, "group.0")
+
+
+PROGRAMS = """
+cmake_minimum_required(VERSION 3.22)
+project(programs NONE)
+enable_testing()
+add_custom_target(braid_tests)
+add_test(NAME good COMMAND true)
+add_test(NAME late COMMAND sh -c "test -e seen || { touch seen; echo STOOD STILL; exit 1; }")
+add_test(NAME other COMMAND sh -c "${OTHER}")
+set_tests_properties(other PROPERTIES LABELS unit)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "status"),
+    [
+        ("true", 0),
+        ("echo 'WARNING: ThreadSanitizer: data race'; exit 66", 8),
+        ("echo 'x_test.cc:1: Failure'; exit 1", 8),
+        ("echo STOOD STILL; exit 1", 8),
+    ],
+    ids=["only late", "report", "wrong value", "late again"],
+)
+def test_programs_in_cpp(tmp_path: Path, other: str, status: int) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(PROGRAMS)
+    build = tmp_path / "build"
+    subprocess.run(["cmake", "-S", tmp_path, "-B", build, f"-DOTHER={other}"], capture_output=True, check=True)
+    command = [sys.executable, ROOT / "tests" / "cpp" / "run.py", build, "--jobs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout
+    assert ("flaky: late, " in done.stdout) == (status == 0)
+    assert ("again, alone: " in done.stdout) == (other in ("true", "echo STOOD STILL; exit 1"))
+
+
+LOG = """
+flaky: tests/a.py::test_b, it was late
+===== 1 failed, 5 passed, 1 flaky, 2 warnings in 7.50s (0:00:07) =====
+"""
+
+
+def test_the_sum_counts_flakes_of_all_kinds_once(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_text(LOG)
+    second.write_text("flaky: group.0, Timeout\n====== 3 passed, 1 skipped in 1.25s ======\n")
+    command = [sys.executable, str(ROOT / ".ci" / "sum_up.py"), str(first), str(second)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert re.fullmatch(r"=+ 1 failed, 8 passed, 1 skipped, 2 warnings, 2 flaky in 8\.75s =+\n", done.stdout)
+    second.write_text("flaky: group.0, Timeout\n" * 3)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "4 tests passed only the second time" in done.stdout
+    assert "1 error" in last_line(done)
