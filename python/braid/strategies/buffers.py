@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers of a model, such as the running statistics of BatchNorm, under asynchronous workers.
 
-Workers do not meet, so nobody can take a mean of their buffers at one moment. Each worker pushes how its buffers
-have changed since its last push, divided by the number of workers. The servers add that up. So the servers'
-statistics move with the mean of all workers' batches, as fast as one worker's would.
+Workers do not meet, so nobody can take a mean of their buffers at one moment. Each push moves the servers' buffers
+towards those of the worker: with n workers by 1/n of the way. So the servers' statistics follow the mean of all
+workers' batches. When each worker has pushed once, they have moved 1 - (1 - 1/n)^n of the way: from 1 to 0.63.
 
-Or they are broadcast: only the first worker pushes its changes, whole, and all others take what the servers have.
+Or they are broadcast: only the first worker pushes, and the servers take its buffers as they are.
 """
 
 import io
@@ -14,6 +14,7 @@ import zlib
 import torch
 from torch import Tensor, nn
 
+from braid.strategies.averages import RULE, merged, towards
 from braid.strategies.options import Options
 from braid.strategies.packing import Entry, Packing
 from braid.strategies.service import SharedVector
@@ -49,13 +50,12 @@ class Buffers:
         self.vector = SharedVector(
             *(meeting, "buffers", servers),
             elements=self.packing.elements,
-            rule="add",
+            rule=RULE,
             settings=settings,
             options=Options(),  # asynchronous in every mode: nobody waits for a statistic
             timeout_s=timeout_s,
         )
-        self._base = torch.zeros(self.packing.elements)
-        self._bases = self.packing.views(self._base)
+        self._sent = torch.zeros(self.packing.elements)
         self._updates = self.packing.views(self.vector.update)
         self._outs = self.packing.views(self.vector.out)
         torch._foreach_copy_(self._updates, self.packing.tensors)
@@ -63,34 +63,29 @@ class Buffers:
         self._take()
 
     def begin(self) -> None:
-        """Start to push what has changed since the last push; where it does not count, only to pull."""
+        """Start to push the buffers of now, and to pull; where they do not count, only to pull."""
         if self.vector is None:
             return
         if not self._weight:
             self.vector.begin_pull()
             return
         torch._foreach_copy_(self._updates, self.packing.tensors)
-        self.vector.update.sub_(self._base)
-        torch._foreach_copy_(self._bases, self.packing.tensors)
-        self.vector.push_pull([(self.packing.elements, {})], self._weight)
+        self._sent.copy_(self.vector.update)
+        self.vector.push_pull([(self.packing.elements, towards(self._weight))], -1.0)
 
     def finish(self) -> None:
-        """Wait for the push under way. Take the servers' values, plus what has changed here since the push."""
+        """Wait for the push under way. Take the servers' values, and keep what has changed since: see merged()."""
         if self.vector is None or not self.vector.finish():
             return
         if not self._weight:
             self._take()
             return
-        tensors = self.packing.tensors
-        torch._foreach_copy_(self._updates, tensors)
-        changed = self.vector.update.sub_(self._base)
-        torch._foreach_copy_(tensors, self.packing.views(self.vector.out + changed))
-        # Buffers of 16 bits were rounded. What rounding took away is no change of this worker.
-        torch._foreach_copy_(self._bases, tensors)
-        self._base.sub_(changed)
+        torch._foreach_copy_(self._updates, self.packing.tensors)
+        values = merged(self.vector.update, self._sent, self.vector.out)
+        torch._foreach_copy_(self.packing.tensors, self.packing.views(values))
 
     def pull(self) -> None:
-        """Take the servers' newest values. Changes since the last push are dropped."""
+        """Take the servers' newest values. What has changed since the last push is dropped."""
         if self.vector is not None:
             self.vector.pull()
             self._take()
@@ -109,7 +104,6 @@ class Buffers:
 
     def _take(self) -> None:
         torch._foreach_copy_(self.packing.tensors, self._outs)
-        torch._foreach_copy_(self._bases, self.packing.tensors)
 
     def share_integers(self, meeting: Meeting, timeout_s: float) -> None:
         """Give all workers the integer buffers of worker 0."""

@@ -96,10 +96,10 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
             compensate: lambda of DC-ASGD, 0.04 in the paper: correct stale gradients. SGD only.
             implicit_momentum: A asynchronous workers act like a momentum of ``1 - 1/A`` (Mitliagkas et al. 2016).
                 True takes that from the given momentum, or from Adam's beta1. The result is at least 0.
-            buffers: "average": servers add up all workers' changes of float buffers (BatchNorm), divided by the
-                number of workers. "broadcast": they are worker 0's, as in DistributedDataParallel; if it dies, the
-                others keep its last ones. Integer buffers are worker 0's at the beginning. "local": buffers stay
-                alone.
+            buffers: "average": each push moves the servers' float buffers (BatchNorm) towards the worker's, with n
+                workers by 1/n of the way. "broadcast": they are worker 0's, as in DistributedDataParallel; if it
+                dies, the others keep its last ones. Integer buffers are worker 0's at the beginning. "local":
+                buffers stay alone.
             local: step locally with SGD, Adam and AdamW, too.
             compression: a codec for gradients (or differences) on their way to another process, as "int8"; "off"
                 sends float32. What a message lacks goes with the next one.

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from braid._array.parameters import OFF
 from braid._array.servers.terms import Vector
+from braid.strategies.averages import RULE
 from braid.strategies.buffers import Buffers, buffers_of
 from braid.strategies.options import Options
 from braid.strategies.packing import Entry, Packing, pack_parameters
@@ -45,7 +46,7 @@ class Prepared:
                 *(is_push_coded, is_pull_coded, options.replicas),
             )
         ]
-        return found + ([Vector("buffers", self.buffers.packing.elements, "add")] if self.buffers else [])
+        return found + ([Vector("buffers", self.buffers.packing.elements, RULE)] if self.buffers else [])
 
     def release(self) -> None:
         """Forget that a strategy has these parameters."""

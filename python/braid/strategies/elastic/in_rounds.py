@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from braid.strategies.agreement import Agreement
+from braid.strategies.averages import merged
 from braid.strategies.elastic.centre_rank import choose
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import ElasticPrepared
@@ -93,10 +94,11 @@ class CentreInRounds:
             return
         self.rounds += 1
         self._sent[self._of_parameters].mul_(self._alpha)
-        self._sent[self._of_buffers].sub_(self._centre[self._of_buffers])
-        for packing, moves in zip((self._parameters, self._buffers), self._views(self._sent), strict=True):
-            if moves:
-                torch._foreach_sub_(packing.tensors, moves)
+        moves, sent = self._views(self._sent)
+        torch._foreach_sub_(self._parameters.tensors, moves)
+        averages = self._views(self._centre)[1]
+        for buffer, before, average in zip(self._buffers.tensors, sent, averages, strict=True):
+            buffer.copy_(merged(buffer.float(), before, average))
 
     def centre(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the centre after the last finished round: parameters and float buffers."""

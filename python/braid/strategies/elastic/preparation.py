@@ -7,6 +7,7 @@ from torch import nn
 
 from braid._array.servers.terms import Vector
 from braid.strategies.attachable import Attachable, prepare_attachable
+from braid.strategies.averages import RULE
 from braid.strategies.elastic.options import ElasticOptions
 
 KIND = "elastic_average"
@@ -22,7 +23,7 @@ class ElasticPrepared(Attachable):
     def vectors(self, options: ElasticOptions) -> list[Vector]:
         """Return what servers without a rank are asked to hold."""
         found = [Vector("parameters", self.packing.elements, "elastic", options.mode)]
-        return found + ([Vector("buffers", self.buffer_packing.elements, "add")] if self.buffers else [])
+        return found + ([Vector("buffers", self.buffer_packing.elements, RULE)] if self.buffers else [])
 
 
 def prepare_elastic(model: nn.Module, optimizer: Any, options: ElasticOptions) -> ElasticPrepared:

@@ -71,10 +71,9 @@ class Exchange:
     def _symmetric(self, peer: WorkerVector) -> Seen:
         at_peer = peer.average(self._own, self._other)
         norm = _norm(self._own)
-        moved = self._own.sub_(self._other)  # what the peer's values gained
-        moved[-TAIL:] = 0.0
-        after = self._local.vector.subtract(moved)
-        return self._seen(2 * _norm(moved), norm, (self._read, at_peer, after))
+        apart = 2 * _norm(self._own - self._other)
+        after = self._local.take_mean(self._own, self._other, self._read)
+        return self._seen(apart, norm, (self._read, at_peer, after))
 
     def _push_sum(self, peer: WorkerVector, looks: bool) -> Seen:
         weight = self._own[WEIGHT].item()

@@ -229,13 +229,15 @@ class Gossip(Attached):
                 me=meeting.member,
                 workers=meeting.workers,
                 elements=packing.elements + TAIL,
+                parameters=self._prepared.packing.elements,
                 settings=settings,
                 timeout_s=self._timeout_s,
             )
 
         members = Members(meeting, connect)
         try:
-            self._local = Local(members.own, packing, is_weighted=self._options.is_weighted)
+            parameters = self._prepared.packing.elements
+            self._local = Local(members.own, packing, parameters, is_weighted=self._options.is_weighted)
             self._local.install(self._first_values(meeting, members))
             if not meeting.is_late:
                 # Who exchanges before all have begun would change what the others begin with.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vector of one worker, at a small parameter server inside that worker. Only this file knows the core.
 
-Behind the parameters the vector has a tail: the worker's weight, its steps, and the seconds of a step.
+The vector has parameters, float buffers, and a tail: the worker's weight, its steps, the seconds of a step.
 All operations are updates of the rule "sgd", with other numbers: ``x -= rate (decay x - u)``.
 """
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from braid import _core
 from braid._array.rendezvous.stores import KeyValueStore
+from braid.strategies.averages import RULE, towards
 
 TAIL = 4
 WEIGHT, STEPS, STEP_S = -TAIL, -TAIL + 1, -TAIL + 2
@@ -36,6 +37,7 @@ class WorkerVector:
         me: int,
         workers: int,
         elements: int,
+        parameters: int,
         settings: str,
         timeout_s: float,
     ) -> None:
@@ -48,6 +50,7 @@ class WorkerVector:
             me: the number of this worker.
             workers: how many begin together.
             elements: numbers of the vector, with the tail.
+            parameters: how many of them are parameters.
             settings: text that all workers must have.
             timeout_s: limit of the beginning, and of each call.
         """
@@ -66,7 +69,7 @@ class WorkerVector:
             servers=servers,
             elements=elements,
             shares=None,
-            rule="sgd",
+            rule=RULE,
             settings=settings,
             mode="async",
             staleness=0,
@@ -77,8 +80,9 @@ class WorkerVector:
             pull_codec="",
             consistency="atomic",
         )
+        self._parameters, self._elements = parameters, elements
         self._add = [(elements, {"rate": 1.0})]
-        self._average = [(elements - TAIL, {"rate": 0.5, "weight_decay": 1.0}), (elements, {"rate": 0.0})]
+        self._average = [(elements - TAIL, towards(0.5)), (elements, {"rate": 0.0})]
 
     def install(self, values: Tensor) -> None:
         """Set all values. Only the owner does that. Calls of others wait for the first time."""
@@ -95,6 +99,16 @@ class WorkerVector:
     def subtract(self, difference: Tensor) -> int:
         """Subtract a difference."""
         return self._push(difference, None, self._add, 1.0)
+
+    def move(self, update: Tensor, weight: float, out: Tensor | None = None) -> int:
+        """Add `update` to parameters and tail, move float buffers to its own by `weight`, and get the values."""
+        ends = [(self._parameters, {"rate": 1.0}), (self._elements - TAIL, towards(weight))]
+        numbers = [part for part, begin in zip(ends, (0, self._parameters), strict=True) if part[0] > begin]
+        return self._push(update, out, [*numbers, (self._elements, {"rate": 1.0})], -1.0)
+
+    def version(self) -> int:
+        """Return how many updates the values have had."""
+        return _version_of(self._service.look())
 
     def average(self, other: Tensor, out: Tensor | None = None) -> int:
         """Put the mean of the values and `other` in their place, at once; get it. The tail stays as it is."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from braid._errors import CommunicatorError
 from braid.strategies.agreement import Agreement
@@ -201,9 +200,9 @@ class GroupExchange:
             self._exchange.begin_step()
         if self._is_under_way:
             self._is_under_way = False
-            self._share(lambda: self._spoken().finish(), self.vector.own_changes())
+            self._share(lambda: self._spoken().finish(), merges=True)
 
-    def _share(self, call: Callable[[], None], own: list[Tensor] | None = None) -> None:
+    def _share(self, call: Callable[[], None], *, merges: bool = False) -> None:
         """Let the speaker do something, and all members take its values, or hear why it failed."""
         members, error = self._joined, self._begin_error
         if members.is_speaker:
@@ -213,7 +212,7 @@ class GroupExchange:
                 call()
             except Exception as failed:
                 error = failed
-            self.vector.write_values(own or [], is_good=error is None)
+            self.vector.write_values(is_good=error is None)
         begun = time.perf_counter()
         members.take(self.vector.whole)
         waited_us = 1e6 * (time.perf_counter() - begun)
@@ -221,7 +220,7 @@ class GroupExchange:
             self._group_us += waited_us
         else:
             self._exposed_us += waited_us
-        if self.vector.take_values(own or []):
+        if self.vector.take_values(merges=merges):
             return
         why = members.hear("" if error is None else str(error))
         if error is not None:

@@ -4,8 +4,8 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
+from braid.strategies.averages import merged
 from braid.strategies.preparation import Prepared
 from braid.strategies.rules import Groups, LocalRule, write_gradients
 
@@ -82,28 +82,24 @@ class GroupVector:
             entry.tensor.grad.copy_(mean)
         self._prepared.rule.write(self._gradients, 1.0, groups)
 
-    def own_changes(self) -> list[Tensor]:
-        """Return how this member's buffers have changed since the last mean; nothing if they are broadcast."""
-        if not self._floats or self._is_broadcast:
-            return []
-        changes: list[Tensor] = torch._foreach_sub(self._floats, self._bases)
-        return changes
-
-    def write_values(self, own: list[Tensor], *, is_good: bool) -> None:
-        """Write the speaker's values, without its own changes of buffers, and whether they are good."""
+    def write_values(self, *, is_good: bool) -> None:
+        """Write the speaker's values, and whether they are good."""
         torch._foreach_copy_(self._gradients, self._prepared.packing.tensors)
         if self._floats:
-            torch._foreach_copy_(self._buffers, torch._foreach_sub(self._floats, own) if own else self._floats)
+            torch._foreach_copy_(self._buffers, self._floats)
         self._signs[0] = float(is_good)
 
-    def take_values(self, own: list[Tensor]) -> bool:
-        """Take the speaker's values, and add this member's own changes of buffers. Return if they are good."""
+    def take_values(self, *, merges: bool = False) -> bool:
+        """Take the speaker's values. Return whether they are good.
+
+        `merges`: this member keeps what it has changed of its buffers since the last mean.
+        """
         if not self._signs[0]:
             return False
         torch._foreach_copy_(self._prepared.packing.tensors, self._gradients)
-        if self._floats:
-            torch._foreach_copy_(self._bases, self._buffers)
-            torch._foreach_copy_(self._floats, torch._foreach_add(self._buffers, own) if own else self._buffers)
+        for buffer, base, value in zip(self._floats, self._bases, self._buffers, strict=True):
+            buffer.copy_(merged(buffer.float(), base, value) if merges and not self._is_broadcast else value)
+            base.copy_(buffer)
         return True
 
     def _write_signs(self, signs: Signs) -> None:

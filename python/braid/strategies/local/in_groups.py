@@ -22,6 +22,7 @@ from torch import Tensor
 from braid._array.parameters import OFF
 from braid._errors import CommunicatorError
 from braid.strategies.agreement import Agreement
+from braid.strategies.averages import RULE, merged, towards
 from braid.strategies.hybrid.grouping import Grouping
 from braid.strategies.local.in_rounds import LocalInRounds
 from braid.strategies.local.options import LocalOptions
@@ -69,6 +70,20 @@ class _Link:
         since = values - self.base
         self.base.lerp_(of_servers, 1 - self._keep if keeps else 1.0)
         torch.add(self.base, since, out=values)
+
+
+class _AveragesLink(_Link):
+    """The link of float buffers. They move towards others' values, not by differences: see averages.py."""
+
+    def push(self, values: Tensor) -> None:
+        """Start to push the group's buffers, and to pull."""
+        self.shared.update.copy_(values)
+        self.shared.begin_step()
+        self.shared.push_pull(self._numbers, self._scale)
+
+    def merge(self, values: Tensor, of_servers: Tensor, *, keeps: bool) -> None:
+        """Take the servers' buffers, and keep what the group has changed of its own since the push."""
+        values.copy_(merged(values, self.base, of_servers))
 
 
 class InGroups(LocalInRounds):
@@ -218,13 +233,15 @@ class InGroups(LocalInRounds):
                 options=of,
                 timeout_s=timeout_s,
             )
-            return _Link(shared, numbers, scale, options.fragment_update_alpha if part == "parameters" else 0.0)
+            if part == "buffers":
+                return _AveragesLink(shared, numbers, scale, 0.0)
+            return _Link(shared, numbers, scale, options.fragment_update_alpha)
 
         coded = Options(mode=options.mode, compression=codec, pull_compression=codec)
         rule, numbers = rule_of(prepared, options, groups)
         links = [link("parameters", prepared.packing.elements, rule, numbers, 1.0, coded)]
-        if elements := prepared.buffer_packing.elements:  # servers add up the mean change of all groups
-            links.append(link("buffers", elements, "add", [(elements, {})], -1.0 / groups, Options()))
+        if elements := prepared.buffer_packing.elements:
+            links.append(link("buffers", elements, RULE, [(elements, towards(1.0 / groups))], -1.0, Options()))
         return links
 
     def _push(self) -> None:

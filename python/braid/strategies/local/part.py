@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from braid.strategies.averages import merged
 from braid.strategies.local.fragments import Fragment
 from braid.strategies.local.messages import Message
 from braid.strategies.local.outer import Outer, OuterFactory
@@ -62,7 +63,10 @@ class Part:
             self.shift(self.move_centre)
 
     def shift(self, change: Callable[[], None]) -> None:
-        """Let `change` move the centre, and this worker with it: it keeps its distance from the centre."""
+        """Let `change` move the centre, and this worker with it: it keeps its distance from the centre.
+
+        Buffers do so within their range: see averages.py.
+        """
         before = self.fragment.shown(self.centre).clone() if self.is_dirty else None
         change()
         if before is None:
@@ -70,7 +74,11 @@ class Part:
             return
         own = torch.empty_like(self.centre)
         self.fragment.read(own)
-        self.fragment.write(own.sub_(before).add_(self.centre))
+        of_buffers = slice(self._parameters, None)
+        averages = merged(own[of_buffers], before[of_buffers], self.centre[of_buffers])
+        own.sub_(before).add_(self.centre)
+        own[of_buffers] = averages
+        self.fragment.write(own)
 
     def move_centre(self) -> None:
         """Move the centre by the mean in the message."""

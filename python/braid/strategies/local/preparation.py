@@ -9,6 +9,7 @@ from torch import nn
 from braid._array.parameters import OFF
 from braid._array.servers.terms import Vector
 from braid.strategies.attachable import Attachable, prepare_attachable
+from braid.strategies.averages import RULE
 from braid.strategies.local.fragments import sizes
 from braid.strategies.local.options import LocalOptions
 from braid.strategies.local.outer import OuterFactory, describe
@@ -45,7 +46,7 @@ class LocalPrepared(Attachable):
         ]
         if options.follow_speed:
             found.append(Vector("speeds", MOST_SPEEDS, "add"))
-        return found + ([Vector("buffers", self.buffer_packing.elements, "add")] if self.buffers else [])
+        return found + ([Vector("buffers", self.buffer_packing.elements, RULE)] if self.buffers else [])
 
 
 def prepare_local(
