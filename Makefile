@@ -15,6 +15,11 @@ TORCH ?= torch==2.13.0
 # Python tests side by side: half of their time they wait.
 WORKERS ?= $(shell echo $$((2 * $(JOBS))))
 ARGS ?=
+# Tests with ranks for `make quick`: collectives, arrays, DistributedDataParallel, deaths, the service, strategies.
+QUICK := test_collectives.py::test_odd_sizes_of_group test_communicator.py::test_against_numpy \
+  test_ddp.py::test_training_on_three_ranks test_death.py::test_death_inside_all_reduce test_fsdp.py::test_hsdp \
+  test_parameters.py::test_others_go_on_when_a_member_is_killed test_gossip.py::test_resume \
+  test_elastic_average.py::test_rounds test_local_steps.py::test_no_step_is_lost test_buffers_in_range.py
 # Of `make check`: all of it, or part K of N: PART=2/3.
 PART ?=
 IN_PART = $(if $(PART),--part $(PART))
@@ -90,10 +95,11 @@ test: setup
 check: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 asan tsan fuzz pytest-long
 
-# For the loop of editing: what one process can tell, in about a minute after a build.
-quick: setup
+# For the loop of editing: what one process can tell, and some tests with ranks of each kind; two minutes after a build.
+quick: adapter
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types
-	$(BIN)/python -m pytest -q -m 'unit and not slow and not long' $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'unit and not slow and not long' $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not slow and not long' $(addprefix tests/multiprocess/,$(QUICK)) $(ARGS)
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
 pytest: adapter $(VENV)/.device

@@ -71,7 +71,7 @@ class Reruns:
             return
         for name in [name for name in self._failed if name in self._quarantined]:
             self._move(name, "quarantined")
-        late = [name for name, reports in self._failed.items() if all(may_try_again(_text(r)) for r in reports)]
+        late = [name for name, reports in self._failed.items() if all(map(_may_try_again, reports))]
         if len(late) <= MOST_RERUNS:
             for name in late:
                 if self._passes_alone(name):
@@ -81,7 +81,9 @@ class Reruns:
             session.exitstatus = pytest.ExitCode.OK
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name what passed only the second time, and what is in quarantine."""
+        """Name what passed only the second time, what is in quarantine, and how to repeat what failed."""
+        for name in list(self._failed)[:MOST_RERUNS]:
+            terminalreporter.write_line(f"to repeat it: .venv/bin/python -m pytest '{name}'")
         for name, error in self._flaky.items():
             terminalreporter.write_line(f"flaky: {name}, {error}")
         if len(self._flaky) > self._most_flaky:
@@ -111,6 +113,10 @@ class Reruns:
         for category in ("failed", "error"):
             stats[category] = [report for report in stats.get(category, []) if report not in reports]
         stats.setdefault(kind, []).append(reports[0])
+
+
+def _may_try_again(report: pytest.TestReport) -> bool:
+    return may_try_again(_text(report), measures_time="alone" in report.keywords)
 
 
 def _text(report: pytest.TestReport) -> str:

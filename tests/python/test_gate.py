@@ -52,6 +52,11 @@ def test_wrong_values_crashes_and_reports_may_not(text: str) -> None:
     assert not may_try_again(text)
 
 
+def test_a_measured_time_may_be_wrong_once() -> None:
+    assert may_try_again("E   assert 1.9 < 1.8", measures_time=True)
+    assert not may_try_again("E   rank 0 ended with status -11: no result", measures_time=True)
+
+
 CASES = """
 import os, pathlib, pytest
 STATE = pathlib.Path(os.environ["STATE"])
@@ -70,6 +75,10 @@ def test_always_late():
     if os.environ.get("ALWAYS"):
         raise TimeoutError("it did not come")
 
+@pytest.mark.alone
+def test_rate():
+    assert second_time("rate")
+
 def test_wrong():
     assert not os.environ.get("WRONG") or second_time("wrong")
 
@@ -82,14 +91,16 @@ def test_good():
 """
 
 
-def run_cases(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run CASES beside this project's conftest, with two workers."""
+def write_cases(tmp_path: Path) -> None:
+    """Write CASES beside this project's conftest."""
     for name in ("conftest.py", "late.py", "parts.py", "reruns.py", "slowness.py", "quarantine.toml"):
         (tmp_path / name).write_text((ROOT / "tests" / name).read_text())
     (tmp_path / "test_cases.py").write_text(CASES)
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\npythonpath = .\ntimeout = 100\nmarkers =\n  alone\n  slow\n  long\n"
-    )
+    ini = "[pytest]\npythonpath = .\ntimeout = 100\nmarkers =\n  alone\n  slow\n  long\n"
+    (tmp_path / "pytest.ini").write_text(ini)
+
+
+def run_cases(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "2", *arguments],
@@ -108,12 +119,14 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.slow
 def test_a_late_test_runs_again_alone_and_is_counted(tmp_path: Path) -> None:
-    done = run_cases(tmp_path, "--flaky-most", "2")
+    write_cases(tmp_path)
+    done = run_cases(tmp_path, "--flaky-most", "3")
     assert done.returncode == 0, done.stdout
-    assert "4 passed, 2 flaky in" in last_line(done)
+    assert "4 passed, 3 flaky in" in last_line(done)
     told = [line for line in done.stdout.splitlines() if line.startswith("flaky: ")]
     assert sorted(told) == [
-        f"flaky: test_cases.py::test_late[{name}], TimeoutError: it did not come" for name in ("one", "two")
+        *(f"flaky: test_cases.py::test_late[{name}], TimeoutError: it did not come" for name in ("one", "two")),
+        "flaky: test_cases.py::test_rate, AssertionError: assert False",
     ]
 
 
@@ -121,14 +134,15 @@ def test_a_late_test_runs_again_alone_and_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("most", "variables", "counted"),
     [
-        ("1", {}, "4 passed, 2 flaky"),
-        ("3", {"ALWAYS": "1"}, "1 failed, 3 passed, 2 flaky"),
-        ("3", {"WRONG": "1"}, "1 failed, 3 passed, 2 flaky"),
-        ("3", {"CRASH": "1"}, "1 failed, 3 passed, 2 flaky"),
+        ("2", {}, "4 passed, 3 flaky"),
+        ("3", {"ALWAYS": "1"}, "1 failed, 3 passed, 3 flaky"),
+        ("3", {"WRONG": "1"}, "1 failed, 3 passed, 3 flaky"),
+        ("3", {"CRASH": "1"}, "1 failed, 3 passed, 3 flaky"),
     ],
     ids=["too many", "late again", "wrong", "crash"],
 )
 def test_what_stays_red(tmp_path: Path, most: str, variables: dict[str, str], counted: str) -> None:
+    write_cases(tmp_path)
     done = run_cases(tmp_path, "--flaky-most", most, **variables)
     assert done.returncode == 1, done.stdout
     assert counted in last_line(done)
@@ -137,23 +151,15 @@ def test_what_stays_red(tmp_path: Path, most: str, variables: dict[str, str], co
 @pytest.mark.slow
 def test_quarantine_does_not_gate_but_is_named(tmp_path: Path) -> None:
     entry = f'[[test]]\nname = "test_cases.py::test_wrong"\nreason = "a reason"\nsince = {date.today()}\n'
-    run_cases(tmp_path, "--collect-only")  # writes the files
-    (tmp_path / "one").touch()
-    (tmp_path / "two").touch()
-    (tmp_path / "reruns.py").write_text(
-        (ROOT / "tests" / "reruns.py").read_text().replace("QUARANTINE.read_text()", repr(entry))
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--flaky-most", "3"],
-        cwd=tmp_path,
-        env={**os.environ, "STATE": str(tmp_path), "WRONG": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    write_cases(tmp_path)
+    for late in ("one", "two", "rate"):
+        (tmp_path / late).touch()
+    reruns = (tmp_path / "reruns.py").read_text()
+    (tmp_path / "reruns.py").write_text(reruns.replace("QUARANTINE.read_text()", repr(entry)))
+    done = run_cases(tmp_path, "--flaky-most", "3", WRONG="1")
     assert done.returncode == 0, done.stdout
     assert "in quarantine: test_cases.py::test_wrong: a reason" in done.stdout
-    assert "5 passed, 1 quarantined in" in last_line(done)
+    assert "6 passed, 1 quarantined in" in last_line(done)
 
 
 def test_nobody_stays_in_quarantine() -> None:
