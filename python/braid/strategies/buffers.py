@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers of a model, such as the running statistics of BatchNorm, under asynchronous workers.
 
-Workers do not meet, so nobody can take a mean of their buffers at one moment. Each push moves the servers' buffers
-towards those of the worker: with n workers by 1/n of the way. So the servers' statistics follow the mean of all
-workers' batches. When each worker has pushed once, they have moved 1 - (1 - 1/n)^n of the way: from 1 to 0.63.
+Workers do not meet, so nobody can take a mean of their buffers at one moment. Before each push a worker pulls, and
+adds what its buffers have changed since it last took the servers'. The push moves the servers' buffers towards the
+sum: with n workers by 1/n of the way. So the servers' statistics move with the mean of all workers' batches.
 
 Or they are broadcast: only the first worker pushes, and the servers take its buffers as they are.
 """
@@ -55,7 +55,8 @@ class Buffers:
             options=Options(),  # asynchronous in every mode: nobody waits for a statistic
             timeout_s=timeout_s,
         )
-        self._sent = torch.zeros(self.packing.elements)
+        # What the servers had when this worker took their values, and what this worker had when it pushed.
+        self._base, self._sent = torch.zeros(self.packing.elements), torch.zeros(self.packing.elements)
         self._updates = self.packing.views(self.vector.update)
         self._outs = self.packing.views(self.vector.out)
         torch._foreach_copy_(self._updates, self.packing.tensors)
@@ -63,14 +64,16 @@ class Buffers:
         self._take()
 
     def begin(self) -> None:
-        """Start to push the buffers of now, and to pull; where they do not count, only to pull."""
+        """Start to push the buffers of now, and to pull. What does not count or has not changed stays here."""
         if self.vector is None:
-            return
-        if not self._weight:
-            self.vector.begin_pull()
             return
         torch._foreach_copy_(self._updates, self.packing.tensors)
         self._sent.copy_(self.vector.update)
+        if not self._weight or torch.equal(self._sent, self._base):
+            self.vector.begin_pull()
+            return
+        self.vector.pull()
+        self.vector.update.copy_(merged(self._sent, self._base, self.vector.out))
         self.vector.push_pull([(self.packing.elements, towards(self._weight))], -1.0)
 
     def finish(self) -> None:
@@ -81,8 +84,12 @@ class Buffers:
             self._take()
             return
         torch._foreach_copy_(self._updates, self.packing.tensors)
-        values = merged(self.vector.update, self._sent, self.vector.out)
-        torch._foreach_copy_(self.packing.tensors, self.packing.views(values))
+        now, values = self.vector.update, self.vector.out
+        is_old = now == self._sent
+        torch._foreach_copy_(self.packing.tensors, self.packing.views(merged(now, self._sent, values)))
+        # Buffers of 16 bits were rounded. What rounding took away is no change of this worker.
+        torch._foreach_copy_(self._updates, self.packing.tensors)
+        torch.where(is_old, now, values, out=self._base)
 
     def pull(self) -> None:
         """Take the servers' newest values. What has changed since the last push is dropped."""
@@ -104,6 +111,7 @@ class Buffers:
 
     def _take(self) -> None:
         torch._foreach_copy_(self.packing.tensors, self._outs)
+        torch._foreach_copy_(self.packing.views(self._base), self.packing.tensors)
 
     def share_integers(self, meeting: Meeting, timeout_s: float) -> None:
         """Give all workers the integer buffers of worker 0."""

@@ -6,6 +6,7 @@ import threading
 import torch
 from torch import Tensor
 
+from braid.strategies.averages import merged
 from braid.strategies.gossip.vector import STEP_S, STEPS, TAIL, WEIGHT, WorkerVector, new_vector
 from braid.strategies.packing import Packing
 
@@ -17,15 +18,15 @@ class Local:
     """The training thread's side. A model has values z; its vector has z, or with weights z times the weight.
 
     What a step changed of the parameters is added to the vector as a difference. So steps and exchanges may come
-    in any order, and nothing that others did meanwhile is lost. Float buffers are moving averages (averages.py):
-    where both sides have changed them the vector gets the middle.
+    in any order, and nothing that others did meanwhile is lost. Float buffers are moving averages, and stay within
+    the range of values that workers had: see averages.py.
     """
 
     def __init__(self, vector: WorkerVector, packing: Packing, parameters: int, *, is_weighted: bool) -> None:
         """Note what there is: of the packing's elements, the first are `parameters`. install() comes next."""
         self.vector, self.packing = vector, packing
         self._of_buffers = slice(parameters, packing.elements)
-        self._version = 0  # of the vector, when the model took its values
+        self._version = -1  # of the vector, when the model took its values
         self._is_weighted = is_weighted
         self._lock = threading.Lock()  # between a read of the weight, and what is computed with it
         self._update, self._out = new_vector(packing.elements), new_vector(packing.elements)
@@ -45,7 +46,6 @@ class Local:
             # Without weights all count alike; 0 is a worker that does not count yet.
             self._out[WEIGHT] = weight if self._is_weighted else float(weight > 0)
             self.vector.install(self._out)
-            self._version = self.vector.version()
 
     def sync(self, steps: int, step_s: float) -> int:
         """Add what the model has changed since the last call, and give the model the newest values.
@@ -58,54 +58,49 @@ class Local:
             The version of the vector's values that the model has now.
         """
         torch._foreach_copy_(self._updates, self.packing.tensors)
-        buffers = self._update[self._of_buffers].clone()
+        buffers, base = self._update[self._of_buffers].clone(), self._base[self._of_buffers]
         change = self._update[:-TAIL].sub_(self._base)
         self._update[-TAIL:] = 0.0
         self._update[STEPS], self._update[STEP_S] = steps, step_s
         with self._lock:
             if self._is_weighted:
-                version = self.vector.pull(self._out)
+                self.vector.pull(self._out)
                 weight = self._out[WEIGHT].item()
                 values = self._out[:-TAIL].div_(weight)
-                change[self._of_buffers] = (buffers - values[self._of_buffers]) * self._share_of(version)
+                change[self._of_buffers] = (
+                    merged(buffers, base, values[self._of_buffers]) - values[self._of_buffers]
+                )
                 values.add_(change)
                 change.mul_(weight)
                 version = self.vector.add(self._update)
             else:
-                change[self._of_buffers] = buffers
-                version = self.vector.move(self._update, self._share_of(self.vector.version()), self._out)
+                if buffers.numel() and self.vector.version() != self._version:
+                    self.vector.pull(self._out)
+                change[self._of_buffers] = merged(buffers, base, self._out[self._of_buffers])
+                version = self._version = self.vector.move(self._update, self._out)
             self._take()
-            self._version = version
         return version
 
     def take_mean(self, read: Tensor, mean: Tensor, version: int) -> int:
-        """Move the vector as far as from `read`, its values at that version, to `mean`. Return the new version.
-
-        `read` is used up.
-        """
-        update = torch.sub(mean, read, out=read)
-        update[self._of_buffers] = mean[self._of_buffers]
+        """Move the vector as far as from `read`, its values at that version, to `mean`. Return the new version."""
+        update = mean - read
         update[-TAIL:] = 0.0
         with self._lock:
-            weight = 1.0 if self.vector.version() == version else 0.5
-            return self.vector.move(update, weight)
-
-    def _share_of(self, version: int) -> float:
-        """Return by which weight the model's buffers count: all, if nobody has changed the vector's meanwhile."""
-        return 1.0 if version == self._version else 0.5
+            now = read
+            if self._of_buffers.start < self._of_buffers.stop and self.vector.version() != version:
+                self.vector.pull(now := torch.empty_like(read))
+            update[self._of_buffers] = merged(*(vector[self._of_buffers] for vector in (now, read, mean)))
+            return self.vector.move(update)
 
     def take_half(self, half: Tensor) -> bool:
         """Move half of values and weight out of the vector. False if it has too little weight."""
         with self._lock:
-            version = self.vector.pull(half)
+            self.vector.pull(half)
             half.mul_(0.5)
             half[WEIGHT + 1 :] = 0.0
             if half[WEIGHT] < LEAST_WEIGHT / 2:
                 return False
-            is_known = version == self._version
-            version = self.vector.subtract(half)
-            if is_known and version == self._version + 1:
-                self._version = version  # values are as before: weight and vector were halved alike
+            self.vector.subtract(half)
         return True
 
     def values(self, out: Tensor) -> float:

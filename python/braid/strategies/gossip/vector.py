@@ -80,8 +80,10 @@ class WorkerVector:
             pull_codec="",
             consistency="atomic",
         )
-        self._parameters, self._elements = parameters, elements
         self._add = [(elements, {"rate": 1.0})]
+        ends = [(parameters, {"rate": 1.0}), (elements - TAIL, towards(1.0)), (elements, {"rate": 1.0})]
+        begins = [0, parameters, elements - TAIL]
+        self._move = [part for part, begin in zip(ends, begins, strict=True) if part[0] > begin]
         self._average = [(elements - TAIL, towards(0.5)), (elements, {"rate": 0.0})]
 
     def install(self, values: Tensor) -> None:
@@ -100,11 +102,9 @@ class WorkerVector:
         """Subtract a difference."""
         return self._push(difference, None, self._add, 1.0)
 
-    def move(self, update: Tensor, weight: float, out: Tensor | None = None) -> int:
-        """Add `update` to parameters and tail, move float buffers to its own by `weight`, and get the values."""
-        ends = [(self._parameters, {"rate": 1.0}), (self._elements - TAIL, towards(weight))]
-        numbers = [part for part, begin in zip(ends, (0, self._parameters), strict=True) if part[0] > begin]
-        return self._push(update, out, [*numbers, (self._elements, {"rate": 1.0})], -1.0)
+    def move(self, update: Tensor, out: Tensor | None = None) -> int:
+        """Add `update` to parameters and tail, put its float buffers in place of these, and get the values."""
+        return self._push(update, out, self._move, -1.0)
 
     def version(self) -> int:
         """Return how many updates the values have had."""

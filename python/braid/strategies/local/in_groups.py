@@ -73,17 +73,22 @@ class _Link:
 
 
 class _AveragesLink(_Link):
-    """The link of float buffers. They move towards others' values, not by differences: see averages.py."""
+    """The link of float buffers. They move towards others' values, not by differences: see averages.py.
+
+    `base` is what the servers had when the group took their values, plus what it has pushed since.
+    """
 
     def push(self, values: Tensor) -> None:
         """Start to push the group's buffers, and to pull."""
-        self.shared.update.copy_(values)
+        self.shared.pull()
+        self.shared.update.copy_(merged(values, self.base, self.shared.out))
         self.shared.begin_step()
         self.shared.push_pull(self._numbers, self._scale)
 
     def merge(self, values: Tensor, of_servers: Tensor, *, keeps: bool) -> None:
         """Take the servers' buffers, and keep what the group has changed of its own since the push."""
         values.copy_(merged(values, self.base, of_servers))
+        self.base.copy_(of_servers)
 
 
 class InGroups(LocalInRounds):
