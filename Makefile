@@ -142,6 +142,7 @@ lint: setup
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_sleeps.py
 
 types: setup
 	$(BIN)/python tools/make_stubs.py --check
