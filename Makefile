@@ -41,11 +41,11 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup adapter test check quick cpp-test pytest pytest-long lint types stubs format demo bench asan tsan fuzz \
+.PHONY: help setup adapter test check quick cpp-test pytest pytest-changed pytest-long lint types stubs format demo bench asan tsan fuzz \
   conformance conformance-update clean distclean
 
 help:
-	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-long | lint | types | stubs | format | demo'
+	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | lint | types | stubs | format | demo'
 	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
 	@echo 'test: everything but what is long, twenty minutes; check: sanitizers, fuzzers and the long tests'
 
@@ -105,6 +105,15 @@ quick: adapter
 pytest: adapter $(VENV)/.device
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) -m 'not long' $(ARGS)
 
+# What the last commits add or edit, four times more, without a second try: a new test that is flaky fails here.
+pytest-changed: adapter $(VENV)/.device
+	@tests=$$($(BIN)/python tests/changed.py); test -n "$$tests" || exit 0; \
+	for round in 2 3 4 5; do \
+	  echo "round $$round of 5 of" $$tests; status=0; \
+	  $(BIN)/python -m pytest -q -n $(WORKERS) -m 'not long' $$tests || status=$$?; \
+	  test $$status -eq 0 -o $$status -eq 5 || exit $$status; \
+	done
+
 pytest-long: adapter $(VENV)/.device
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) $(IN_PART) -m long $(ARGS)
 
@@ -142,6 +151,7 @@ lint: setup
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_sleeps.py
 
 types: setup
 	$(BIN)/python tools/make_stubs.py --check

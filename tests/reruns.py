@@ -2,8 +2,8 @@
 """Runs tests that came too late once more: after all others, alone, in a new process.
 
 With `--flaky-most N` at most N tests may pass only the second time. Each is printed with its first error and
-counted as flaky in the last line. tests/late.py says which failures get a second try. Tests that quarantine.toml
-names run like all others, but do not fail the run.
+counted as flaky in the last line. tests/late.py says which failures get a second try; tests that the change itself
+edits get none. Tests that quarantine.toml names run like all others, but do not fail the run.
 """
 
 import os
@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from changed import ROOT, tests_to_repeat
 from late import may_try_again
 from slowness import VARIABLE
 
@@ -56,6 +57,7 @@ class Reruns:
         self._config = config
         self._most_flaky = config.getoption("flaky_most")
         self._quarantined = quarantined(QUARANTINE.read_text(), date.today())
+        self._changed = set(tests_to_repeat(ROOT))
         self._failed: dict[str, list[pytest.TestReport]] = defaultdict(list)
         self._flaky: dict[str, str] = {}
 
@@ -71,7 +73,7 @@ class Reruns:
             return
         for name in [name for name in self._failed if name in self._quarantined]:
             self._move(name, "quarantined")
-        late = [name for name, reports in self._failed.items() if all(map(_may_try_again, reports))]
+        late = [name for name, reports in self._failed.items() if self._may_try_again(name, reports)]
         if len(late) <= MOST_RERUNS:
             for name in late:
                 if self._passes_alone(name):
@@ -93,6 +95,11 @@ class Reruns:
         for name, reason in self._quarantined.items():
             terminalreporter.write_line(f"in quarantine: {name}: {reason}")
 
+    def _may_try_again(self, name: str, reports: list[pytest.TestReport]) -> bool:
+        return name.partition("[")[0] not in self._changed and all(
+            may_try_again(_text(report), measures_time="alone" in report.keywords) for report in reports
+        )
+
     def _passes_alone(self, name: str) -> bool:
         # Without slowness.VARIABLE the limits follow the machine as it is by then.
         environment = {
@@ -113,10 +120,6 @@ class Reruns:
         for category in ("failed", "error"):
             stats[category] = [report for report in stats.get(category, []) if report not in reports]
         stats.setdefault(kind, []).append(reports[0])
-
-
-def _may_try_again(report: pytest.TestReport) -> bool:
-    return may_try_again(_text(report), measures_time="alone" in report.keywords)
 
 
 def _text(report: pytest.TestReport) -> str:

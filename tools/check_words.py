@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import baseline
+
 WORDS = 30
 COLUMNS = 120
 FOLDERS = ("csrc", "python", "tests", "bench", "examples", "tools")
@@ -168,21 +170,9 @@ def all_findings(root: Path) -> dict[str, list[Finding]]:
     return {name: each for name, each in found.items() if each}
 
 
-def read_baseline(path: Path) -> dict[str, int]:
-    """Return how many findings each file may have."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {name: int(count) for count, name in (line.split() for line in lines if not line.startswith("#"))}
-
-
-def lowered(baseline: dict[str, int], counts: dict[str, int]) -> dict[str, int]:
-    """Return the baseline with the smaller number of each file; no file is added, and no number grows."""
-    smaller = {name: min(count, counts.get(name, 0)) for name, count in baseline.items()}
-    return {name: count for name, count in smaller.items() if count}
-
-
 def check(root: Path) -> list[str]:
     """Return one line for each finding of each file that has more of them than the baseline allows."""
-    allowed = read_baseline(root / BASELINE)
+    allowed = baseline.read(root / BASELINE)
     return [
         f"{name}:{each.line}: {each.text} ({len(found)} in this file, {allowed.get(name, 0)} allowed)"
         for name, found in all_findings(root).items()
@@ -194,10 +184,8 @@ def check(root: Path) -> list[str]:
 def lower(root: Path) -> int:
     """Write the baseline anew, and return how many findings it still allows."""
     counts = {name: len(found) for name, found in all_findings(root).items()}
-    rest = lowered(read_baseline(root / BASELINE), counts)
-    head = "# The long sentences and lines that each file may have; check_words.py --lower lowers them.\n"
-    (root / BASELINE).write_text(head + "".join(f"{count} {name}\n" for name, count in sorted(rest.items())))
-    return sum(rest.values())
+    head = "The long sentences and lines that each file may have; check_words.py --lower lowers them."
+    return baseline.lower(root / BASELINE, counts, head)
 
 
 if __name__ == "__main__":

@@ -11,28 +11,26 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from changed import recent_commits  # noqa: E402
 from late import may_try_again  # noqa: E402
 from parts import is_in_part  # noqa: E402
 from slowness import VARIABLE, factor  # noqa: E402
 
-# A change is what was committed since then: longer than a change is worked on.
-CHANGE_S = 4 * 3600
 FAILED = re.compile(r"^\s*\d+ - (\S+) \((.*?)\)", re.MULTILINE)
 
 
 def changed_folders() -> set[str]:
     """Return the folders of csrc and tests/cpp that recent commits changed; none where there is no history."""
-    command = ["git", "log", f"--since={int(time.time()) - CHANGE_S}", "--name-only", "--format="]
-    done = subprocess.run(
-        [*command, "--", "csrc", "tests/cpp"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
-    )
+    if not (commits := recent_commits(ROOT)):
+        return set()
+    command = ["git", "diff", "--name-only", f"{commits[-1]}^", "HEAD", "--", "csrc", "tests/cpp"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     return {path.removeprefix("tests/cpp/").removeprefix("csrc/").split("/")[0] for path in done.stdout.split()}
 
 

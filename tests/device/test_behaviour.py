@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ranks import SOON_S, Rank, error_of, run_ranks
+from waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess]
 
@@ -21,14 +22,6 @@ def start(rank: Rank) -> Any:
     sim = simulated.load()
     rank.join()
     return sim
-
-
-def until(true: Any, what: str) -> None:
-    """Wait until something is true."""
-    limit = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < limit, f"not within 20 seconds: {what}"
-        time.sleep(0.001)
 
 
 def memory(rank: Rank) -> None:
@@ -50,10 +43,10 @@ def memory(rank: Rank) -> None:
         sim.set_delays(**delays)
         gather(wait=True)
         # The courier lets go a moment after it has woken the caller.
-        until(lambda: sim.device_bytes() == device, "device memory is released after wait()")
+        eventually(lambda: sim.device_bytes() == device, "device memory is released after wait()")
         gather(wait=False)
-        until(lambda: sim.device_bytes() == device, "device memory is released without wait()")
-        until(lambda: sim.pinned_bytes() == 0, "pinned memory is released")
+        eventually(lambda: sim.device_bytes() == device, "device memory is released without wait()")
+        eventually(lambda: sim.pinned_bytes() == 0, "pinned memory is released")
 
 
 def test_no_memory_is_held() -> None:
@@ -101,7 +94,7 @@ def completion(rank: Rank) -> None:
     assert work is not None
     assert not work.is_completed()
     sim.hold()
-    until(work.is_completed, "the work completes")
+    eventually(work.is_completed, "the work completes")
     side = torch.sim.Stream()
     with side:  # without a wait: it is complete, so any stream may read
         assert tensor.clone().cpu().eq(2).all()
@@ -143,7 +136,7 @@ def dies(rank: Rank) -> str:
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
     message = error_of(work.wait)
-    until(lambda: sim.pinned_bytes() == 0, "pinned memory is released after a failure")
+    eventually(lambda: sim.pinned_bytes() == 0, "pinned memory is released after a failure")
     assert "rank 1" in error_of(lambda: dist.all_reduce(tensor))
     return message
 
@@ -173,14 +166,14 @@ def killed_in_the_middle(rank: Rank) -> tuple[str, float]:
     sim.set_rates(down=5e6, up=5e6)  # 0.8 s each way
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
-    until(lambda: sim.copies_done() >= 6, "some pieces have been copied")
+    eventually(lambda: sim.copies_done() >= 6, "some pieces have been copied")
     if rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     message = error_of(work.wait)
     began = time.monotonic()
     sim.synchronize()
     drained = time.monotonic() - began
-    until(lambda: sim.pinned_bytes() == 0, "pinned memory is released after a failure")
+    eventually(lambda: sim.pinned_bytes() == 0, "pinned memory is released after a failure")
     assert "rank 1" in error_of(lambda: dist.all_reduce(tensor))
     return message, drained
 

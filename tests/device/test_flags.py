@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ranks import SOON_S, Rank, error_of, run_ranks
+from waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess]
 
@@ -167,8 +168,7 @@ def fails(rank: Rank) -> tuple[str, float]:
     used = tensor + 1
     rank.mark("waited")
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("sim"))
-    while backend.failure() is None:
-        time.sleep(0.001)
+    eventually(lambda: backend.failure() is not None, "the failure")
     began = time.monotonic()
     sim.synchronize()
     took = time.monotonic() - began

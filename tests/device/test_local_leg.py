@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ranks import Rank, error_of, run_ranks
+from waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess]
 
@@ -179,10 +180,7 @@ def memory(rank: Rank, sim: Any) -> None:
     for wait in (True, False, True):
         reduce(wait)
         sim.synchronize()
-    limit = time.monotonic() + 20
-    while sim.device_bytes() > before:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    eventually(lambda: sim.device_bytes() <= before, "the end of memory that is held", 20)
 
 
 def test_no_memory_is_held() -> None:

@@ -2,12 +2,12 @@
 """The pinned memory of a group is bounded, and nobody waits for ever for it."""
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ranks import Rank, run_ranks
+from waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess]
 
@@ -27,10 +27,7 @@ def start(rank: Rank) -> Any:
 
 def released(sim: Any) -> None:
     """Wait until the courier has let go of all pinned memory."""
-    limit = time.monotonic() + 20
-    while sim.pinned_bytes() > 0:
-        assert time.monotonic() < limit, f"{sim.pinned_bytes()} bytes are still pinned"
-        time.sleep(0.001)
+    eventually(lambda: sim.pinned_bytes() == 0, lambda: f"the end of {sim.pinned_bytes()} pinned bytes", 20)
 
 
 def many(rank: Rank) -> None:

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from slowness import limit, limit_now
+from waiting import eventually
 
 GROUP_TIMEOUT_S = limit(60.0)
 # A rank hears of a death at once: 0.1 s on an idle machine. A rank that hears of it by silence only needs 20 s.
@@ -101,12 +102,7 @@ class Rank:
 
     def wait_for(self, name: str, rank: int, timeout_s: float = GROUP_TIMEOUT_S) -> None:
         """Wait until another rank has come to a place, without the group under test."""
-        path = self.folder / f"{name}.{rank}"
-        deadline = time.monotonic() + timeout_s
-        while not path.exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"rank {rank} did not come to {name!r}")
-            time.sleep(0.002)
+        eventually((self.folder / f"{name}.{rank}").exists, f"rank {rank} at {name!r}", timeout_s)
 
 
 def error_of(call: Callable[[], object]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ranks import SOON_S, Rank
+from waiting import eventually
 
 
 def stop_soon(rank: Rank, name: str, by: int | None = None) -> None:
@@ -31,11 +32,8 @@ def stopped(rank: Rank, name: str, other: int | None = None) -> Iterator[None]:
     """While this lasts the other rank of two, or `other`, which calls stop_soon(), is stopped."""
     rank.mark(name)
     path = rank.folder / f"pid.{1 - rank.rank if other is None else other}"
-    while not path.exists() or not path.read_text():
-        time.sleep(0.002)
-    pid = int(path.read_text())
-    while not _is_stopped(pid):
-        time.sleep(0.002)
+    pid = int(eventually(lambda: path.exists() and path.read_text(), "the number of the process"))
+    eventually(lambda: _is_stopped(pid), "the stop")
     try:
         yield
     finally:
@@ -72,8 +70,7 @@ def go_on_after(rank: Rank, number: int, seen: list[int], times: int) -> None:
         for count in range(1, times + 1):
             time.sleep(0.3)
             os.kill(os.getpid(), number)
-            while len(seen) < count:
-                time.sleep(0.01)
+            eventually(lambda count=count: len(seen) >= count, "the handler's turn")
         time.sleep(0.3)
         os.kill(pid, signal.SIGCONT)
 

@@ -27,6 +27,7 @@ from braid._bench.rounds import Budget, CaseRun
 from braid._bench.workload import workload
 from ranks import start_fork_server
 from slowness import limit
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -229,13 +230,6 @@ def folders() -> set[str]:
     return {name for name in os.listdir(FOLDERS) if name.startswith("braid-bench-")}
 
 
-def wait_until(condition, what: str, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @pytest.mark.alone  # the folder in memory is that of all processes
 def test_as_a_user(tmp_path) -> None:
     (tmp_path / "mpi" / "bin").mkdir(parents=True)
@@ -325,8 +319,8 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
         process.send_signal(number)
     process.communicate(timeout=limit(100))
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    wait_until(lambda: not processes_of(mark), "processes are left")
-    wait_until(lambda: folders() <= before, "a folder is left")
+    eventually(lambda: not processes_of(mark), "the end of its processes", 20)
+    eventually(lambda: folders() <= before, "the end of its folder", 20)
     if number == signal.SIGINT:
         report = json.loads((tmp_path / "r.json").read_text())
         assert [case["bytes"] for case in report["cases"]] == [8]

@@ -4,7 +4,6 @@
 import functools
 import gc
 import threading
-import time
 import weakref
 
 import pytest
@@ -16,6 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -148,11 +148,7 @@ def train_power_sgd(rank: Rank) -> None:
         losses.append(loss)
         # The hook's callbacks hold state and group, and are let go of some time after the training. Were one of
         # them the last to hold Gloo's group, it would destroy it on the thread that the destructor joins: abort.
-        deadline = time.monotonic() + 30
-        while state() is not None:
-            assert time.monotonic() < deadline, "a callback still holds the state"
-            gc.collect()
-            time.sleep(0.01)
+        eventually(lambda state=state: state() is None, "the end of callbacks with the state", 30, gc.collect)
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-4)
 
 
@@ -181,10 +177,7 @@ def let_a_callback_hold_the_group(rank: Rank) -> None:
     """The last to let go of a group may be a callback, on a thread that the group has; Gloo joins itself then."""
     for known in (weakref.ref(dist.new_group()), weakref.ref(dist.group.WORLD)):
         destroy_while_a_callback_holds(rank, known)
-        deadline = time.monotonic() + 30
-        while known() is not None:
-            assert time.monotonic() < deadline, "something else holds the group"
-            time.sleep(0.01)
+        eventually(lambda known=known: known() is None, "the end of whoever holds the group", 30)
 
 
 def exchange_objects(rank: Rank) -> None:

@@ -5,12 +5,12 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 from braid.cli import main
 from braid.lab import Job, Lab, environments, unavailable
+from waiting import eventually
 
 pytestmark = [
     pytest.mark.alone,
@@ -45,10 +45,7 @@ RANK = """
 
 
 def await_all(folder: Path, name: str, size: int) -> None:
-    deadline = time.monotonic() + 60
-    while not all((folder / f"{name}.{rank}").exists() for rank in range(size)):
-        assert time.monotonic() < deadline, f"not all ranks came to {name!r}"
-        time.sleep(0.02)
+    eventually(lambda: all((folder / f"{name}.{rank}").exists() for rank in range(size)), f"all ranks at {name!r}")
 
 
 def run(

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 from braid.lab import Job, Lab, LabError, environments, unavailable
+from waiting import eventually
 
 pytestmark = [
     pytest.mark.alone,
@@ -178,10 +178,7 @@ def test_a_killed_owner_leaves_nothing() -> None:
     assert all(Path(f"/proc/{pid}").exists() for pid in holders)
     owner.kill()
     owner.wait()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in holders):
-        assert time.monotonic() < deadline, "namespaces outlive their owner"
-        time.sleep(0.02)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in holders), "the end of namespaces", 10)
 
 
 def test_ranks_are_placed_host_by_host_or_in_turn() -> None:

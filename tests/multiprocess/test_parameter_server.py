@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -403,8 +404,7 @@ def come_late(rank: Rank, by_address: bool) -> list[float]:
             if store is not None:
                 (rank.folder / "writing").write_text(str(store.port))
                 (rank.folder / "writing").rename(where)
-            while not where.exists():
-                time.sleep(0.01)
+            eventually(where.exists)
             store = store or dist.TCPStore("127.0.0.1", int(where.read_text()), is_master=False)
             rank.store = store
             dist.init_process_group(
@@ -418,8 +418,7 @@ def come_late(rank: Rank, by_address: bool) -> list[float]:
             rank.join(members=range(beginners))
         optimizer = bs.ParameterServer(model, SGD, lr=0.01, servers=[0, 1])
     else:
-        while not (rank.folder / "begun.0").exists():
-            time.sleep(0.01)
+        rank.wait_for("begun", 0)
         if by_address:
             where = f"127.0.0.1:{(rank.folder / 'address').read_text()}"
         else:

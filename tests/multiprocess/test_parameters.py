@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from ranks import SOON_S, Rank, run_ranks
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -340,11 +341,7 @@ def stopped(rank: Rank) -> str:
 
 
 def wait_for(rank: Rank, pattern: str):
-    deadline = time.monotonic() + 60
-    while not (found := list(rank.folder.glob(pattern))):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
+    return eventually(lambda: list(rank.folder.glob(pattern)), pattern)
 
 
 def test_a_member_that_stood_still_is_told_and_trains_no_more():

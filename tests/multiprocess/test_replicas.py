@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ranks import Rank, run_ranks
 from slowness import limit
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -34,13 +35,12 @@ def join(rank: Rank, rule: str, mode: str) -> Any:
 
 def await_copies(parameters: Any) -> None:
     """Wait until the backup has the newest version of this member's shards."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
+
+    def has_all() -> bool:
         told = parameters.stats()
-        if told["copied"] and told["copied"] == told["versions"]:
-            return
-        assert time.monotonic() < deadline, told
-        time.sleep(0.01)
+        return bool(told["copied"]) and told["copied"] == told["versions"]
+
+    eventually(has_all, parameters.stats)
 
 
 def await_death(parameters: Any, values: np.ndarray) -> None:

@@ -15,6 +15,7 @@ from braid.lab import Job, Lab, environments, unavailable
 from braid.lab.namespaces import send_signal
 from slowness import limit
 from steps import Steps, start_server
+from waiting import eventually
 
 pytestmark = [
     pytest.mark.multiprocess,
@@ -62,10 +63,7 @@ def pair(lab: Lab, folder: Path, call: str, **variables: str) -> Iterator[list["
         text=True,
     )
     try:
-        deadline = time.monotonic() + 60
-        while not all((folder / f"ready {rank}").exists() for rank in range(2)):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: all((folder / f"ready {rank}").exists() for rank in range(2)), "both ranks")
         yield job.ranks
     finally:
         job.close()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Rank, run_ranks
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -67,8 +68,7 @@ def time_out(rank: Rank) -> None:
         assert time.monotonic() - begun < 20  # the group's is 60
         (rank.folder / "has timed out").touch()
         return
-    while not (rank.folder / "has timed out").exists():
-        time.sleep(0.05)
+    eventually((rank.folder / "has timed out").exists)
 
 
 @pytest.mark.long_over_tcp

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import threading
-import time
 from typing import Any
 
 import braid
@@ -15,8 +14,9 @@ import torch
 import torch.distributed as dist
 from arrays import join
 from hosts_apart import join_apart
-from ranks import GROUP_TIMEOUT_S, SOON_S, Rank, run_ranks
+from ranks import SOON_S, Rank, run_ranks
 from stopped import stop_soon, stopped
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -28,10 +28,7 @@ def lines_of(rank: Rank, about: str) -> list[str]:
 
 
 def wait_for_lines(rank: Rank, about: str, count: int = 1) -> None:
-    deadline = time.monotonic() + GROUP_TIMEOUT_S
-    while len(lines_of(rank, about)) < count:
-        assert time.monotonic() < deadline, lines_of(rank, "")
-        time.sleep(0.01)
+    eventually(lambda: len(lines_of(rank, about)) >= count, lambda: lines_of(rank, ""))
 
 
 def wait_for_a_stopped_rank(rank: Rank, apart: bool) -> None:

@@ -8,7 +8,6 @@ import signal
 import stat
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from braid._torch.adapter import (
 from braid._torch.adapter import build as adapter_build
 from braid._torch.adapter.cache import cache_dir
 from slowness import limit
+from waiting import eventually
 
 pytestmark = pytest.mark.unit
 
@@ -77,9 +77,8 @@ def test_processes_that_start_together_build_once(tiny_adapter) -> None:
 def test_a_killed_builder_leaves_nothing_in_the_way(tiny_adapter) -> None:
     (tiny_adapter.root / "hang").touch()
     victim = tiny_adapter.start()
-    while not (tiny_adapter.root / "hanging").exists():
-        assert victim.poll() is None
-        time.sleep(0.02)
+    eventually(lambda: victim.poll() is not None or (tiny_adapter.root / "hanging").exists())
+    assert victim.poll() is None
     cache = tiny_adapter.root / "cache"
     assert list(cache.glob(".building-*"))
     victim.send_signal(signal.SIGKILL)

@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +29,7 @@ from braid._torch.adapter import (
 from braid._torch.adapter import build as adapter_build
 from braid._torch.adapter.cache import cache_dir
 from braid._torch.adapter.sealed import content_of, seal, why_not_believed
+from waiting import eventually
 
 pytestmark = pytest.mark.unit
 
@@ -85,10 +85,7 @@ def test_who_waits_for_another_build_says_so(place: Place, capsys: pytest.Captur
         with entry.locked():
             assert capsys.readouterr().err == ""
             waiting = pool.submit(place.build)
-            said, deadline = "", time.monotonic() + 20
-            while not said and time.monotonic() < deadline:
-                time.sleep(0.01)
-                said = capsys.readouterr().err
+            said = eventually(lambda: capsys.readouterr().err, "the line", 20)
             assert said == "braid: another process builds the adapter; waiting\n"
             assert place.builds == 0
         assert waiting.result().read_bytes()

@@ -17,6 +17,7 @@ from braid import _core, _machine, _settings, cli
 from braid.cli import build, errors, ranks_watch, run
 from ports import free_port
 from slowness import limit
+from waiting import eventually
 
 SCRIPT = """
 import os, sys, time
@@ -235,10 +236,7 @@ def test_the_watch_notes_who_ends_first_and_tells_once_of_a_wait(capsys) -> None
     elsewhere = subprocess.Popen(["sleep", "60"])  # as a server that was started before
     try:
         with ranks_watch.RanksWatch("nobody comes", 0.01) as watch:
-            said = ""
-            while not said:
-                time.sleep(0.01)
-                said = capsys.readouterr().err
+            said = eventually(lambda: capsys.readouterr().err, "the line")
             children = [subprocess.Popen(["sleep", seconds]) for seconds in ("3.5", "1")]
             for child in children:
                 child.wait()

@@ -10,6 +10,7 @@ import sys
 from datetime import date, timedelta
 from pathlib import Path
 
+import changed
 import parts
 import pytest
 import slowness
@@ -93,7 +94,15 @@ def test_good():
 
 def write_cases(tmp_path: Path) -> None:
     """Write CASES beside this project's conftest."""
-    for name in ("conftest.py", "late.py", "parts.py", "reruns.py", "slowness.py", "quarantine.toml"):
+    for name in (
+        "changed.py",
+        "conftest.py",
+        "late.py",
+        "parts.py",
+        "reruns.py",
+        "slowness.py",
+        "quarantine.toml",
+    ):
         (tmp_path / name).write_text((ROOT / "tests" / name).read_text())
     (tmp_path / "test_cases.py").write_text(CASES)
     ini = "[pytest]\npythonpath = .\ntimeout = 100\nmarkers =\n  alone\n  slow\n  long\n"
@@ -243,6 +252,50 @@ def test_programs_in_cpp(tmp_path: Path, other: str, status: int) -> None:
     assert done.returncode == status, done.stdout
     assert ("flaky: late, " in done.stdout) == (status == 0)
     assert ("again, alone: " in done.stdout) == (other in ("true", "echo STOOD STILL; exit 1"))
+
+
+DIFF = """\
+--- a/tests/python/test_a.py
++++ b/tests/python/test_a.py
+@@ -3,0 +4,2 @@ def test_one() -> None:
++    assert True
++    assert True
+@@ -9 +11 @@
+-@pytest.mark.slow
++@pytest.mark.long
+--- a/tests/helper.py
++++ b/tests/helper.py
+@@ -1 +1 @@
+-a
++b
+--- a/tests/python/test_b.py
++++ /dev/null
+@@ -1,3 +0,0 @@
+-a
+"""
+SOURCE = """\
+import pytest
+
+def test_one():
+    assert True
+    assert True
+
+def test_two():
+    pass
+
+def helper(): ...
+@pytest.mark.long
+def test_three():
+    pass
+"""
+
+
+def test_tests_that_a_change_edits_are_named() -> None:
+    found = changed.changed_lines(DIFF)
+    assert found == {"tests/python/test_a.py": {4, 5, 11}}
+    assert list(changed.tests_at(SOURCE, found["tests/python/test_a.py"])) == ["test_one", "test_three"]
+    for name in changed.changed_tests(ROOT):
+        assert (ROOT / name.partition("::")[0]).exists()
 
 
 LOG = """

@@ -20,6 +20,7 @@ from fake_cluster import Cluster, must_work
 from slowness import limit
 from torch import nn
 from torch.optim import LBFGS, SGD
+from waiting import eventually
 
 pytestmark = pytest.mark.unit
 
@@ -36,13 +37,6 @@ def linear(**options: Any) -> nn.Module:
 def gossip(model: nn.Module | None = None, kind: type = SGD, **options: Any) -> bs.Gossip:
     model = linear() if model is None else model
     return bs.Gossip(model, kind(model.parameters()), timeout=WAIT_S, **options)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.01)
 
 
 # ---- graphs
@@ -122,12 +116,12 @@ def test_others_go_on(mode: str, cluster: Cluster) -> None:
             if worker == 3:
                 return None
             train(strategy, 20)
-            until(lambda: strategy.stats()["peers"] == [other for other in range(3) if other != worker])
+            eventually(lambda: strategy.stats()["peers"] == [other for other in range(3) if other != worker])
             gates[1].wait()
             if worker == 0:
                 begun.append(threading.Thread(target=join))
                 begun[0].start()
-            until(lambda: 4 in strategy.stats()["peers"])
+            eventually(lambda: 4 in strategy.stats()["peers"])
             train(strategy, 20)
             gates[2].wait()
             stats, state = strategy.stats(), strategy.state_dict()

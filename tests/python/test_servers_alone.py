@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from braid.cli.errors import CommandError
 from braid.cli.serve import memory_of
 from braid.strategies.text import read
 from fake_service import FakeStore
+from waiting import eventually
 
 pytestmark = pytest.mark.unit
 
@@ -160,13 +161,6 @@ def _held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duty, "Duty", Held)
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def names(found: list[Process]) -> list[str]:
     return sorted(process.name for process in found)
 
@@ -175,43 +169,43 @@ def test_a_strategy_finds_its_servers() -> None:
     store = FakeStore()
     with server(store, "a") as a, server(store, "b") as b:
         assert names(engage(store, OFFER, 2, "here:1")) == ["a", "b"]
-        until(lambda: len(Held.made) == 2)
+        eventually(lambda: len(Held.made) == 2)
         assert sorted(held.member for held in Held.made) == [FIRST_ALONE, FIRST_ALONE + 1]
         # Another one beside it. Then both are over.
         assert len(engage(store, replace(OFFER, token="u", folder="other"), 2, "here:1")) == 2
-        until(lambda: len(Held.made) == 4)
+        eventually(lambda: len(Held.made) == 4)
         for held in Held.made:
             held.over.set()
-        until(lambda: len(a) == len(b) == 4)
+        eventually(lambda: len(a) == len(b) == 4)
     assert a[2:] == ["strategy 'net' is over after 9 updates"] * 2
 
 
 def test_one_that_is_not_taken_is_free_again() -> None:
     store = FakeStore()
     with server(store, "a", 15_000) as a, server(store, "b", 15_000) as b:
-        until(lambda: f"{PROCESSES}/1" in store._values)  # who comes later joins by itself
+        eventually(lambda: f"{PROCESSES}/1" in store._values)  # who comes later joins by itself
         for number in range(3):
             offer = replace(OFFER, token=str(number), folder=str(number))
             assert len(engage(store, offer, 1, "here:1")) == 1
-            until(lambda: len(Held.made) == 1)
+            eventually(lambda: len(Held.made) == 1)
             Held.made.pop().over.set()
-            until(lambda number=number: sum(" is over after " in line for line in a + b) == number + 1)
+            eventually(lambda number=number: sum(" is over after " in line for line in a + b) == number + 1)
 
 
 def test_one_that_comes_late_joins_what_runs_as_far_as_its_memory_goes() -> None:
     store = FakeStore()
     with server(store, "a"):
         engage(store, OFFER, 1, "here:1")
-        until(lambda: len(Held.made) == 1)
+        eventually(lambda: len(Held.made) == 1)
         Held.made = []
         with server(store, "half", OFFER.nbytes // 2) as half, server(store, "whole", OFFER.nbytes):
-            until(lambda: len(Held.made) == 2)
+            eventually(lambda: len(Held.made) == 2)
             assert sorted(held.takes for held in Held.made) == [250, 500]
             with pytest.raises(ValueError, match=r"needs 13\.67 KiB beside the"):
                 engage(store, replace(OFFER, token="u", folder="u"), 3, "here:1")
             for held in Held.made:
                 held.over.set()
-            until(lambda: half[-1:] == ["strategy 'net' is over after 9 updates"])
+            eventually(lambda: half[-1:] == ["strategy 'net' is over after 9 updates"])
 
 
 def test_too_little_memory_is_said_at_once() -> None:
@@ -234,7 +228,7 @@ def test_dead_and_gone_processes_do_not_count() -> None:
     store = FakeStore()
     claim(store, PROCESSES, pack({"id": "dead", "name": "dead"}))
     with server(store, "gone"):
-        until(lambda: f"{PROCESSES}/1" in store._values)
+        eventually(lambda: f"{PROCESSES}/1" in store._values)
     with server(store, "a"):
         assert names(engage(store, OFFER, 1, "here:1")) == ["a"]
         with pytest.raises(CommunicatorTimeoutError) as caught:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names the tests that recent commits add or edit: they must pass five times, without a second try.
+
+`python tests/changed.py` prints them as pytest takes them, one a line; nothing where there is no history. A change
+of very many tests, such as a merge, names none: to run them all five times would take hours.
+"""
+
+import ast
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# A change is what was committed since then: longer than a change is worked on.
+CHANGE_S = 4 * 3600
+MOST = 60
+_FILE = re.compile(r"^\+\+\+ b/(tests/.*/test_\w+\.py)$")
+_OTHER_FILE = re.compile(r"^\+\+\+ ")
+_HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+
+
+def recent_commits(root: Path) -> list[str]:
+    """Return the commits that belong to the change, the newest first; none where there is no history."""
+    command = ["git", "rev-list", f"--since={int(time.time()) - CHANGE_S}", "HEAD"]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.split()
+
+
+def changed_lines(diff: str) -> dict[str, set[int]]:
+    """Return the lines of test files that a diff adds or edits, by file; of `git diff -U0`."""
+    found: dict[str, set[int]] = {}
+    lines: set[int] = set()
+    for line in diff.splitlines():
+        if file := _FILE.match(line):
+            lines = found.setdefault(file[1], set())
+        elif _OTHER_FILE.match(line):
+            lines = set()
+        elif hunk := _HUNK.match(line):
+            first, count = int(hunk[1]), int(hunk[2] or 1)
+            lines.update(range(first, first + count))
+    return found
+
+
+def tests_at(source: str, lines: set[int]) -> Iterator[str]:
+    """Yield the test functions of a file that have one of these lines, with their decorators."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if lines & set(range(first, (node.end_lineno or first) + 1)):
+                yield node.name
+
+
+def changed_tests(root: Path) -> list[str]:
+    """Return the names of the tests that the change adds or edits, as "file::function"."""
+    commits = recent_commits(root)
+    if not commits:
+        return []
+    command = ["git", "diff", "-U0", f"{commits[-1]}^", "HEAD", "--", "tests"]
+    diff = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
+    found = changed_lines(diff)
+    return [
+        f"{file}::{name}"
+        for file, lines in sorted(found.items())
+        if (root / file).exists()
+        for name in tests_at((root / file).read_text(), lines)
+    ]
+
+
+def tests_to_repeat(root: Path) -> list[str]:
+    """Return changed_tests(), unless they are too many."""
+    names = changed_tests(root)
+    return names if len(names) <= MOST else []
+
+
+if __name__ == "__main__":
+    print("\n".join(tests_to_repeat(ROOT)))
