@@ -5,10 +5,10 @@ from typing import Any
 
 from braid.strategies.exchange import Steps
 from braid.strategies.preparation import Prepared
+from braid.strategies.restoring import restore_first
 
 KIND = "parameter_server"
 _VERSION = 1
-_DONE = "done"
 
 
 def about(prepared: Prepared) -> dict[str, Any]:
@@ -44,17 +44,13 @@ def restore_from_first(
     prepared: Prepared,
     timeout_s: float,
 ) -> None:
-    """Let worker 0 restore the servers, and return when that is done. The others hear the result at `key`."""
-    store = exchange.meeting.store
-    if exchange.meeting.member != 0:
-        if (said := store.get(key, timeout_s).decode()) != _DONE:
-            raise ValueError(said)
-        return
-    try:
+    """Let worker 0 restore the servers, and return when that is done. Raises as restore_first()."""
+
+    def restore() -> dict[str, Any]:
         must_fit(saved, prepared, "service_state()")
         assert saved is not None
         exchange.restore(saved["servers"])
-    except Exception as error:
-        store.set(key, f"worker 0 cannot load the service's state: {error}".encode())
-        raise
-    store.set(key, _DONE.encode())
+        return {}
+
+    exchange.finish()
+    restore_first(exchange.meeting, key, timeout_s, restore, exchange.present)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker exchanges with the servers: updates for parameters, and the state of a checkpoint."""
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import torch
@@ -38,6 +39,9 @@ class Steps(Protocol):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and state."""
+
+    def present(self) -> Collection[int]:
+        """Return the workers that can still push something, as far as this one knows."""
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned."""
@@ -150,6 +154,10 @@ class Exchange:
         self.finish()
         shared = self._buffers.vector if self._buffers else None
         return {"parameters": self._vector.snapshot(), "buffers": shared.snapshot() if shared else None}
+
+    def present(self) -> Collection[int]:
+        """Return the workers that can still push something, as far as this one knows."""
+        return self._vector.present()
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned."""

@@ -243,8 +243,8 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
             saved: worker 0's counts. The others may give None.
 
         Raises:
-            ValueError: the state does not fit.
-            TimeoutError: worker 0 has not called this.
+            ValueError: the state does not fit. All workers get that error.
+            CommunicatorError: a worker did not call this in time.
         """
         exchange, key = self._opened(), f"restored/{self._restored}"
         self._restored += 1

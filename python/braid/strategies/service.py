@@ -2,6 +2,7 @@
 """One packed vector at the parameter service, and the request under way. Only this file knows the core."""
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -165,6 +166,10 @@ class SharedVector:
     def rest(self) -> None:
         """Say that no other worker waits for this one until its next push."""
         self._core.rest().wait()
+
+    def present(self) -> Collection[int]:
+        """Return the workers that have not died, as far as this member knows: servers hear of deaths."""
+        return self._core.stats()["workers"] or range(self.workers)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and the rule's state, whatever the shards.

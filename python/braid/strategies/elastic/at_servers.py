@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elastic averaging with the centre at parameter servers: workers come in turns, or as they are ready."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -81,6 +82,10 @@ class CentreAtServers:
             values = self._apart
         self._vector.pull(values)
         return self._packing.views(values), self._buffers.look() if self._buffers else []
+
+    def present(self) -> Collection[int]:
+        """Return the workers that can still send something."""
+        return self._vector.present()
 
     def set_centre(self, parameters: Tensor, buffers: Tensor) -> None:
         """Give the servers a centre. One worker calls this, the others call centre() afterwards."""

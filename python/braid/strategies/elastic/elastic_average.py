@@ -186,12 +186,12 @@ class ElasticAverage(Attached):
 
         Raises:
             ValueError: the state is from something else. All workers get that error.
+            CommunicatorError: a worker did not call this in time.
         """
         exchange, key = self._opened(), f"loaded/{self._loads}"
         self._loads += 1
         own: list[Tensor] = [tensor.clone() for tensor in self._prepared.packing.tensors]
         with torch.no_grad():
-            exchange.finish()
             steps = elastic_state.load(exchange, key, state_dict, self._prepared, self._timeout_s)
             parameters, buffers = exchange.centre()
             torch._foreach_copy_(self._prepared.packing.tensors, own if state_dict is not None else parameters)

@@ -7,6 +7,7 @@ takes part, whether its buffers count, and whether it failed; see strategies/rou
 All workers know the centre to the bit. So they send differences from it, and no digits are lost.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -103,6 +104,10 @@ class CentreInRounds:
     def centre(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the centre after the last finished round: parameters and float buffers."""
         return self._views(self._centre)
+
+    def present(self) -> Collection[int]:
+        """Return the workers that could change the centre alone: none."""
+        return ()
 
     def set_centre(self, parameters: Tensor, buffers: Tensor) -> None:
         """Give the rounds a centre. Worker 0 calls this, and all call share_centre() afterwards."""

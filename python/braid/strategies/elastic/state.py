@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is saved of elastic averaging: the centre and the clock; and how all workers load it."""
 
-import json
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from braid.strategies.elastic.at_servers import CentreAtServers
 from braid.strategies.elastic.in_rounds import CentreInRounds
 from braid.strategies.elastic.preparation import KIND, ElasticPrepared
+from braid.strategies.restoring import restore_first
 
 _VERSION = 1
 
@@ -34,21 +34,16 @@ def load(
 ) -> tuple[int, int]:
     """Let worker 0 set the centre, and tell the others at `key` of the store. Return clock and steps.
 
-    Raises:
-        ValueError: worker 0's state does not fit; on all workers.
+    Raises: as restore_first().
     """
-    store = exchange.meeting.store
-    if exchange.meeting.member == 0:
-        try:
-            state = _fitting(state, prepared)
-            exchange.set_centre(state["centre"], state["centre_buffers"])
-        except Exception as error:
-            store.set(key, json.dumps({"why": f"worker 0 cannot load the state: {error}"}).encode())
-            raise
-        store.set(key, json.dumps({"clock": state["clock"], "steps": state["steps"]}).encode())
-    said = json.loads(store.get(key, timeout_s))
-    if "why" in said:
-        raise ValueError(said["why"])
+
+    def restore() -> dict[str, int]:
+        fitting = _fitting(state, prepared)
+        exchange.set_centre(fitting["centre"], fitting["centre_buffers"])
+        return {"clock": fitting["clock"], "steps": fitting["steps"]}
+
+    exchange.finish()
+    said = restore_first(exchange.meeting, key, timeout_s, restore, exchange.present)
     if isinstance(exchange, CentreInRounds):
         exchange.share_centre()
     return int(said["clock"]), int(said["steps"])

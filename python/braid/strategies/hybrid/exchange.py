@@ -7,7 +7,7 @@ each other for ever, and all know what happens next: nothing, or the speaker's v
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -232,6 +232,10 @@ class GroupExchange:
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and state; RuntimeError on a worker that speaks for no group."""
         return self._spoken().snapshot()
+
+    def present(self) -> Collection[int]:
+        """Return all workers: nobody knows of a death in another group."""
+        return range(self.meeting.workers)
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned."""

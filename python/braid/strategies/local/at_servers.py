@@ -12,6 +12,7 @@ wait for each other in two fragments: a push waits only in the fragment with the
 for all. A push for a round that is over meanwhile counts in the next one, and does not wait.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -143,6 +144,14 @@ class LocalAtServers:
         shared = self._buffers.vector if self._buffers else None
         of_parts = [part.vector.snapshot() for part in self.parts]
         return {"parameters": of_parts, "buffers": shared.snapshot() if shared else None}
+
+    def end_requests(self) -> None:
+        """Wait for the push under way. Nothing of this worker changes the centre before its next step."""
+        self.finish()
+
+    def present(self) -> Collection[int]:
+        """Return the workers that can still push something."""
+        return self.parts[0].vector.present()
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned."""

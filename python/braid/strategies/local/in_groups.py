@@ -11,7 +11,7 @@ In the paper a server of the region takes the changes of each worker as they com
 for each other, and the group's mean is the change. So a region needs no server, and its members keep equal bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -185,6 +185,15 @@ class InGroups(LocalInRounds):
         """Return the servers' values and state, of parameters and of buffers."""
         self._end_request()
         return [link.shared.snapshot() for link in self._links]
+
+    def end_requests(self) -> None:
+        """Wait for the group's round under way, and for the speaker's push."""
+        self.finish()
+        self._end_request()
+
+    def present(self) -> Collection[int]:
+        """Return the workers that can still push something."""
+        return self._links[0].shared.present()
 
     def restore(self, saved: list[dict[str, Any]]) -> None:
         """Give the servers what snapshot() returned."""

@@ -6,6 +6,7 @@ the outer optimizer says. Then the worker takes the centre's values. With fragme
 turns.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -108,6 +109,14 @@ class LocalInRounds:
             part.show()
         self.clock = self.turn = 0
         self._now_equal()
+
+    def end_requests(self) -> None:
+        """Wait for the round under way."""
+        self.finish()
+
+    def present(self) -> Collection[int]:
+        """Return the workers that could change the centre alone: none."""
+        return ()
 
     def take_centre(self) -> None:
         """Take the newest centre, once all have settled: settle() has done so."""

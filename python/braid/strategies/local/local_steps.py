@@ -140,11 +140,11 @@ class LocalSteps(Attached):
 
         Raises:
             ValueError: the state is from something else. All workers get that error.
+            CommunicatorError: a worker did not call this in time.
         """
         exchange, key = self._opened(), f"loaded/{self._loads}"
         self._loads += 1
         with torch.no_grad():
-            exchange.finish()
             self._steps = local_state.load(exchange, key, state_dict, self._prepared, self._timeout_s)
 
     def close(self, *, wait: bool = True) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is saved of local steps, and how all workers load it."""
 
-import json
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from braid.strategies.local.in_groups import InGroups
 from braid.strategies.local.in_rounds import LocalInRounds
 from braid.strategies.local.outer import describe
 from braid.strategies.local.preparation import LocalPrepared
+from braid.strategies.restoring import restore_first
 
 _VERSION = 2
 _PLACES = {LocalAtServers: "servers", InGroups: "servers of groups"}  # others: rounds
@@ -39,22 +39,17 @@ def load(
 ) -> int:
     """Let worker 0 set the centre, and tell the others at `key` of the store. Return the steps.
 
-    Raises:
-        ValueError: worker 0's state does not fit; on all workers.
+    Raises: as restore_first().
     """
-    store = exchange.meeting.store
-    if exchange.meeting.member == 0:
-        try:
-            state = _fitting(state, exchange, prepared)
-            if isinstance(exchange, LocalAtServers | InGroups):
-                exchange.restore(state["servers"])
-        except Exception as error:
-            store.set(key, json.dumps({"why": f"worker 0 cannot load the state: {error}"}).encode())
-            raise
-        store.set(key, json.dumps({"clock": state["clock"], "steps": state["steps"]}).encode())
-    said = json.loads(store.get(key, timeout_s))
-    if "why" in said:
-        raise ValueError(said["why"])
+
+    def restore() -> dict[str, int]:
+        fitting = _fitting(state, exchange, prepared)
+        if isinstance(exchange, LocalAtServers | InGroups):
+            exchange.restore(fitting["servers"])
+        return {"clock": fitting["clock"], "steps": fitting["steps"]}
+
+    exchange.end_requests()
+    said = restore_first(exchange.meeting, key, timeout_s, restore, exchange.present)
     if isinstance(exchange, LocalAtServers):
         exchange.pull(takes_values=state is None)
     elif isinstance(exchange, InGroups):
