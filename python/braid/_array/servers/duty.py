@@ -167,10 +167,11 @@ class ParameterServer:
         self._begin_and_end()
         if (first := glance(self._store, f"{ASKS}/{self._process.id}/0")) != self._first_ask:
             self._first_ask, self._asks = first, 0  # the store has begun anew
+        running = self._new_running()  # before the asks: whoever runs has asked before
         while (value := glance(self._store, f"{ASKS}/{self._process.id}/{self._asks}")) is not None:
             self._asks += 1
             self._answer(Offer.of(value))
-        self._join_running()
+        self._join(running)
         if time.monotonic() > self._checked_at + _CHECK_S:
             self._checked_at = time.monotonic()
             if glance(self._store, self._place) != self._card:  # another process took the place at the same time
@@ -206,6 +207,7 @@ class ParameterServer:
         self._heard.add(offer.token)
         if any(strategy.offer.token == offer.token for strategy in self._strategies):
             return  # asked twice
+        self._begin_and_end()  # those who ask one after the other have said whom they chose before
         taken = self._taken
         why = ""
         if taken + offer.nbytes > self._memory:
@@ -223,13 +225,19 @@ class ParameterServer:
     def _taken(self) -> int:
         return sum(strategy.reserved for strategy in self._strategies)
 
-    def _join_running(self) -> None:
-        """Join strategies that began before this process came."""
+    def _new_running(self) -> list[Offer]:
+        """Return the strategies that have begun since the last look."""
         if (first := glance(self._store, f"{RUNNING}/0")) != self._first_seen:
             self._first_seen, self._seen = first, 0  # the store has begun anew
+        found = []
         while (value := glance(self._store, f"{RUNNING}/{self._seen}")) is not None:
             self._seen += 1
-            offer = Offer.of(value)
+            found.append(Offer.of(value))
+        return found
+
+    def _join(self, offers: list[Offer]) -> None:
+        """Join strategies that began before this process came: those that have not asked it."""
+        for offer in offers:
             if offer.token in self._heard:
                 continue
             self._heard.add(offer.token)

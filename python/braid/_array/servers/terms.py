@@ -17,6 +17,7 @@ ASKS = "braid/serve/ask"
 GONE = "braid/serve/gone"
 RUNNING = "braid/serve/running"
 _SETTLE_S = 0.05  # how long two that take the same place need to see the conflict
+_LOOKS = 5
 _GLANCE_S = 0.001
 _FLOAT_BYTES = 4
 _BUFFERS = 4  # updates that a server of the core holds at a time
@@ -129,11 +130,17 @@ def glance(store: KeyValueStore, key: str) -> bytes | None:
 def claim(store: KeyValueStore, folder: str, value: bytes) -> str:
     """Write a value that nobody else writes at the first free number of a folder, and return the key.
 
-    Stores have no test-and-set. Whoever comes second overwrites, and the first one sees that after a moment.
+    Stores have no test-and-set. Whoever comes second overwrites, and the first one sees that after a moment. So
+    whoever was held up after it looked looks again before it writes.
     """
     for number in itertools.count():
         key = f"{folder}/{number}"
-        if glance(store, key) is not None:
+        for _ in range(_LOOKS):
+            begun = time.monotonic()
+            is_free = glance(store, key) is None
+            if not is_free or time.monotonic() - begun < _SETTLE_S / 2:
+                break
+        if not is_free:
             continue
         store.set(key, value)
         time.sleep(_SETTLE_S)

@@ -64,6 +64,8 @@ class Members:
 
     def open(self) -> None:
         """Let late workers in from now on. A late worker says that it is here."""
+        with self._lock:  # those who began together are here; whoever leaves before the first look is missed, too
+            self._have_come |= self.own.peers()
         if self._meeting.is_late:
             self._store.set(f"came/{self.me}", _YES)
         self._doorman.start()
