@@ -9,12 +9,13 @@ import re
 
 # What a test, a rank or the product writes when a limit has passed, or when another process holds a port.
 LATE = re.compile(
-    r"""\b(?:TimeoutError|TimeoutExpired|BrokenBarrierError)\b
+    r"""\b(?:\w*TimeoutError|TimeoutExpired|BrokenBarrierError)\b
     | \b[A-Z_]*(?:SOON|LATE|LIMIT|RUN|WAIT|PATIENCE|TIMEOUT)_S\b
     | \b[Tt]imed\ out\b | Timeout\ \(?> | \bTimeout\b.*\bfrom\ pytest-timeout\b | \bFailed:\ Timeout\b
-    | has\ not\ answered | did\ not\ come | noticed\ only\ after | Ctrl-C\ took
+    | \b[Ww]ait\ timeout\ after\b | \bTimeout\ waiting\ for\ key\b | \b(?:Socket|Connect)\ [Tt]imeout\b
+    | has\ not\ answered | did\ not\ come | \bha(?:s|ve)\ not\ come\b | noticed\ only\ after | Ctrl-C\ took
     | status\ -9:\ no\ result
-    | Address\ already\ in\ use
+    | [Aa]ddress\ already\ in\ use
     | STOOD\ STILL | \*\*\*Timeout""",
     re.VERBOSE,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import Rank, error_of, run_ranks
+from ranks import SOON_S, Rank, error_of, run_ranks
 from waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess]
@@ -237,4 +237,4 @@ def dies(rank: Rank, sim: Any) -> float:
 
 
 def test_a_death_ends_in_an_error_on_all_ranks() -> None:
-    assert max(on_two_hosts(dies, killed=[3])[:3]) < 15
+    assert max(on_two_hosts(dies, killed=[3])[:3]) < SOON_S

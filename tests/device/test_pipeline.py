@@ -82,8 +82,10 @@ def traces(rank: Rank, hosts: bool) -> dict[str, str]:
     for name, call in calls.items():
         call()
         sim.synchronize()
-        sim.set_delays(on_pool=10_000)
+        sim.set_delays(on_pool=30_000)
         sim.take_trace()
+        rank.mark(name)
+        rank.wait_for(name, 1 - rank.rank)  # else one could have copied all down before the other begins
         call()
         sim.synchronize()
         found[name] = sim.take_trace()

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from braid import _core
 from ranks import Rank
+from slowness import limit
 
 Array = npt.NDArray[Any]
 
 
 def join(rank: Rank, **options: Any) -> braid.Communicator:
     """Make a communicator of all ranks of the test."""
-    arguments = {"timeout_s": 30.0, **options}
+    arguments = {"timeout_s": limit(30.0), **options}
     return braid.Communicator(f"file://{rank.folder}/meet", rank=rank.rank, size=rank.size, **arguments)
 
 

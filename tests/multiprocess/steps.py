@@ -80,11 +80,14 @@ class Steps:
         return self._errors.read_text().splitlines()
 
     def until(self, is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-        """Wait while the ranks work; AssertionError when one ends, or it takes too long."""
+        """Wait while the ranks work; AssertionError when one ends, TimeoutError when it takes too long."""
         deadline = time.monotonic() + timeout_s
         while not is_so():
             assert self.job.poll() == [None] * len(self.job.ranks), self.errors()
-            assert time.monotonic() < deadline, (self.told()[-3:], self.errors())
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"it did not come within {timeout_s:.0f} s: {self.told()[-3:]}, {self.errors()}"
+                )
             time.sleep(0.005)
 
     def hold(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ranks import SOON_S, Rank
+from slowness import limit
 from waiting import eventually
 
 
@@ -40,7 +41,7 @@ def stopped(rank: Rank, name: str, other: int | None = None) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def interrupted(call: Callable[[], Any], after_s: float = 0.3) -> float:
+def interrupted(call: Callable[[], Any], after_s: float = limit(0.3)) -> float:
     """Press Ctrl-C while `call` waits; return after how many seconds KeyboardInterrupt came."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sent: list[float] = []

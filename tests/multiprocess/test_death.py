@@ -108,7 +108,8 @@ def survive_death_of_sender(rank: Rank) -> None:
 def see_queued_work_fail(rank: Rank) -> None:
     dist.barrier()
     if rank.rank == 1:
-        rank.wait_for("waiting", 0)
+        for other in (0, 2):
+            rank.wait_for("waiting", other)
         die(rank)
     works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(5)]
     futures = [work.get_future() for work in works]

@@ -173,7 +173,11 @@ def fail(rank: Rank) -> str:
             take_steps(model, optimizer, rank.rank, range(7, 20))
             return str(strategy.stats()["pushes"])
     except (CommunicatorError, ZeroDivisionError) as failed:
-        return str(failed)
+        heard = str(failed)
+    rank.mark("heard")  # else the other one could hear of the end of this process first
+    for other in GROUPS[0]:
+        rank.wait_for("heard", other, SOON_S)
+    return heard
 
 
 def test_a_failure_is_told_to_its_group_alone() -> None:

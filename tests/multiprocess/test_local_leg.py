@@ -15,7 +15,7 @@ from braid._torch import leg_costs
 from braid._torch.leg_costs import Between, Line, Within, leg_s
 from braid._torch.local_leg import Wanted, sharing, wanted, why_flat
 from legs import calls_by_legs, expected, on_hosts, values
-from ranks import Rank, run_ranks
+from ranks import SOON_S, Rank, run_ranks
 from torch import nn
 
 pytestmark = pytest.mark.multiprocess
@@ -218,7 +218,7 @@ def test_a_death_ends_in_an_error_on_all_ranks() -> None:
     """Nobody hangs, wherever the dead rank was; long before the timeout of the group."""
     for seconds, said in on_hosts(meets_a_death, (0, 0, 1, 1), killed=[3])[:3]:
         assert said
-        assert seconds < 15
+        assert seconds < SOON_S
 
 
 def comes_not(rank: Rank) -> str:

@@ -15,6 +15,7 @@ from ranks import Rank, run_ranks
 from serving import LIMIT_S, said_by, serving, start
 from slowness import limit
 from stopped import stop_soon, stopped
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -86,6 +87,12 @@ def outlive(rank: Rank, where: str, victims: list[int], pids: list[int]) -> tupl
             request.wait()
             time.sleep(0.01)
         assert request is not None
+
+        def has_moved() -> bool:  # each request tells
+            parameters.pull(values).wait()
+            return len(set(parameters.stats()["homes"])) == 1
+
+        eventually(has_moved, "the shard's move", LIMIT_S)
         rank.mark("pushed")
         for other in range(rank.size):
             rank.wait_for("pushed", other)

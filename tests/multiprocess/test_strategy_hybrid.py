@@ -17,6 +17,7 @@ from ranks import SOON_S, Rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -131,7 +132,10 @@ def lose_one(rank: Rank, victim: int, backend: str, mode: str) -> Any:
         with bs.Hybrid(model, SGD, lr=0.001, **options) as optimizer:
             for step in range(60):
                 if rank.rank == victim and step == 20:
+                    rank.mark("dies")
                     os.kill(os.getpid(), signal.SIGKILL)
+                if step == 30:
+                    rank.wait_for("dies", victim)
                 time.sleep(0.002)
                 begun = time.monotonic()
                 optimizer.zero_grad()
@@ -141,10 +145,18 @@ def lose_one(rank: Rank, victim: int, backend: str, mode: str) -> Any:
                 losses.append(loss.item())
                 if (rank.rank < 2) != (victim < 2):
                     assert time.monotonic() - begun < SOON_S
+            if rank.rank in (0, 2):  # a speaker: it loses the other one as a worker, and as a server
+                eventually(lambda: len(optimizer.stats()["lost_members"]) >= 2, "the notice of both losses")
             lost = optimizer.stats().get("lost_members", [])
     except braid.CommunicatorError as error:
         assert time.monotonic() - begun < SOON_S
-        return str(error), error.rank
+        heard = str(error), error.rank
+        # Whoever hears later must find the others of its group alive, so that it names the one that died.
+        rank.mark("heard")
+        for other in {0, 1} if rank.rank < 2 else {2, 3, 4}:
+            if other != victim:
+                rank.wait_for("heard", other)
+        return heard
     return losses, lost
 
 

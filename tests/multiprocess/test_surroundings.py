@@ -15,9 +15,12 @@ import torch
 import torch.distributed as dist
 from ports import free_port
 from ranks import SOON_S, Rank, error_of, run_ranks
+from slowness import limit
 from torch.utils.data import DataLoader, TensorDataset
 
 pytestmark = pytest.mark.multiprocess
+
+STORE_S = limit(10.0)
 
 STORE = """
 import sys, time
@@ -31,7 +34,7 @@ time.sleep(600)
 def lose_the_store(rank: Rank, port: int, pid: int) -> None:
     store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=40))
     dist.init_process_group(
-        "braid", store=store, rank=rank.rank, world_size=rank.size, timeout=timedelta(seconds=10)
+        "braid", store=store, rank=rank.rank, world_size=rank.size, timeout=timedelta(seconds=STORE_S)
     )
     dist.barrier()
     if rank.rank == 0:
@@ -46,7 +49,7 @@ def lose_the_store(rank: Rank, port: int, pid: int) -> None:
     started = time.monotonic()
     with pytest.raises((dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)) as caught:
         dist.new_group()
-    assert time.monotonic() - started < 10 + SOON_S, caught.value
+    assert time.monotonic() - started < STORE_S + SOON_S, caught.value
     dist.all_reduce(total)
     assert total[-1].item() == rank.size**2
     started = time.monotonic()
@@ -76,7 +79,7 @@ def run_out_of_descriptors(rank: Rank) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (top, before[1]))
             for fd in spare[:free]:
                 os.close(fd)
-        text = error_of(lambda name=name: rank.join(prefix=name, timeout_s=8))
+        text = error_of(lambda name=name: rank.join(prefix=name, timeout_s=limit(8)))
         if rank.rank == 1:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
             for fd in spare[free:]:

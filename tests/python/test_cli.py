@@ -29,7 +29,7 @@ match sys.argv[1:]:
     case ["fail"] if rank == 1: sys.exit(3)
     case ["die"] if rank == 1: os.kill(os.getpid(), 9)
     case ["late"]:
-        time.sleep(1.5 * (rank == 0))
+        time.sleep(0.3 * (rank == 0))
         sys.exit(3 - 2 * (rank == 0))
     case ["wait"]: time.sleep(120)
     case ["torch"]:

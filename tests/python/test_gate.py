@@ -27,6 +27,10 @@ TOO_LATE = [
     "E   ranks.RanksFailedError: rank 0 ended with status -9: no result",
     "E   TimeoutError: rank 1 did not come to 'stop'",
     "E   OSError: [Errno 98] Address already in use",
+    "torch.distributed.DistNetworkError: the server socket has failed to bind: address already in use",
+    "E   braid.CommunicatorTimeoutError: 2 ranks are missing",
+    "E   DistBackendError: braid: rank 1 has not come to form the group (waited for its card)",
+    "E   DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//braid",
     "*** STOOD STILL, and was ended: Death.IsNoticed",
 ]
 NEVER = [

@@ -109,7 +109,9 @@ def exchange_for(worker: int, workers: int, mode: str, graph: Any, gate: threadi
         first = scatter(strategy, worker)
         gate.wait()
         engine, random = engine_of(strategy), np.random.default_rng(worker)
-        for _ in range(60):
+        for turn in range(60):
+            if turn % 10 == 0:
+                gate.wait()  # none may end long before another one begins
             engine.due()
             time.sleep(random.uniform(0, 2e-3))
             if random.random() < 0.3:

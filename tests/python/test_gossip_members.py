@@ -105,7 +105,8 @@ def test_others_go_on(mode: str, cluster: Cluster) -> None:
         with gossip(mode=mode) as strategy:
             late.append(strategy.state_dict())
             train(strategy, 20)
-            gates[2].wait()
+            strategy.settle()
+            gates[2].wait()  # no exchange is under way from here on
             late.append(strategy.stats())
             gates[3].wait()
 
@@ -123,6 +124,7 @@ def test_others_go_on(mode: str, cluster: Cluster) -> None:
                 begun[0].start()
             eventually(lambda: 4 in strategy.stats()["peers"])
             train(strategy, 20)
+            strategy.settle()
             gates[2].wait()
             stats, state = strategy.stats(), strategy.state_dict()
             gates[3].wait()

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 import socket
 import struct
@@ -22,10 +23,12 @@ from braid._array.rendezvous.protocol import GET, GREETING, NO_TOKEN, REPLY, REQ
 from braid._array.rendezvous.server import Server
 from braid._array.rendezvous.tcp import TcpStore
 from slowness import limit
+from waiting import eventually
 
 pytestmark = pytest.mark.unit
 
 HERE = "127.0.0.1"
+SOON_S = limit(8.0)
 
 
 @contextlib.contextmanager
@@ -132,13 +135,14 @@ def test_no_descriptor_is_left_behind() -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
+    gc.collect()  # else what earlier tests left may be closed meanwhile
     before = descriptors()
     with serving(clients=8, strangers=4) as server:
         for _ in range(50):
             socket.create_connection((HERE, server.port)).close()
         check(server)
         assert descriptors() <= before + 4 + 8 + 1  # the server's own, its clients, and one that makes room
-    assert descriptors() == before
+    eventually(lambda: descriptors() <= before, descriptors)
 
 
 def test_who_is_late_is_hung_up_on_and_a_member_may_be_idle() -> None:
@@ -250,7 +254,7 @@ def test_a_server_that_cannot_go_on_tells_all_its_users(
         own.get("other", 20)
     with pytest.raises(braid.CommunicatorTimeoutError, match="rank 0 does not listen"):
         TcpStore([HERE], port, timeout_s=0.3).get("key", 0.1)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < SOON_S
     assert not server.share()
     own.close()
     assert "the store of rank 0 has ended" in capfd.readouterr().err
@@ -332,7 +336,7 @@ def test_an_answer_that_comes_in_drops_has_a_deadline(monkeypatch: pytest.Monkey
         begun = time.monotonic()
         with pytest.raises(braid.CommunicatorTimeoutError, match="does not listen"):
             TcpStore([HERE], port, timeout_s=0.4).get("key", 0.1)
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < SOON_S
 
 
 def test_another_version_is_named_on_both_sides() -> None:

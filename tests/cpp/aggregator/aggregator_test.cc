@@ -6,6 +6,7 @@
 #include <map>
 
 #include "aggregator/servers.h"
+#include "support/slowness.h"
 
 namespace braid::testing {
 namespace {
@@ -131,7 +132,7 @@ TEST(AggregatorGroup, GoesWithAnAggregatorThatStopsBetweenTwoSums) {
       const Status status = sum_right(*scene.group, kLarge, round);
       EXPECT_TRUE(status.ok()) << status.message();
     }
-    EXPECT_LT(Clock::now() - begun, milliseconds(10'000)) << "somebody slept until a deadline";
+    EXPECT_LT(Clock::now() - begun, limit(milliseconds(10'000))) << "somebody slept until a deadline";
     EXPECT_EQ(ways_of(*scene.group).through, 1u);
     EXPECT_EQ(ways_of(*scene.group).besides, 2u);
   });
@@ -299,11 +300,11 @@ TEST(AggregatorGroup, SumsInTheCallersThreadNeverSleepThroughTheirEnd) {
     for (int round = 0; round < 30; ++round) {
       std::vector<int32_t> values(kLarge, 1);
       Operation operation = all_reduce(values, DType::kInt32);
-      operation.timeout = milliseconds(20'000);
+      operation.timeout = limit(milliseconds(20'000));
       const auto begun = Clock::now();
       const Status status = run(*scene.group, operation);
       ASSERT_TRUE(status.ok()) << status.message();
-      ASSERT_LT(Clock::now() - begun, milliseconds(8000)) << round;
+      ASSERT_LT(Clock::now() - begun, limit(milliseconds(8000))) << round;
     }
   });
 }

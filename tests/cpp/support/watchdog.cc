@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "slowness.h"
 
 namespace braid::testing {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 // For a quiet machine. The longest takes 25 s under ThreadSanitizer with two cores shared, and 90 s where three others
 // share them.
 constexpr unsigned kSeconds = 400;
-
-// How much slower the machine is than a quiet one; tests/slowness.py measures it.
-unsigned limit_s() {
-  const char* slowness = std::getenv("BRAID_TEST_SLOWNESS");
-  return static_cast<unsigned>(kSeconds * std::max(1.0, slowness ? std::atof(slowness) : 1.0));
-}
 
 char running[256];
 
@@ -35,7 +30,7 @@ class Watchdog final : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo& test) override {
     std::signal(SIGALRM, give_up);
     std::snprintf(running, sizeof running, "%s.%s", test.test_suite_name(), test.name());
-    ::alarm(limit_s());
+    ::alarm(static_cast<unsigned>(kSeconds * slowness()));
   }
   void OnTestEnd(const ::testing::TestInfo&) override { ::alarm(0); }
 };

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "support/slowness.h"
 #include "transport/stranger.h"
 #include "transport/tcp_group.h"
 
@@ -13,7 +14,7 @@ class TcpHostileTest : public ::testing::Test {
  protected:
   TcpHostileTest() {
     std::vector<TcpOptions> options(3, tcp_options());
-    options[0].handshake_timeout = milliseconds(500);  // the strangers come to rank 0
+    options[0].handshake_timeout = milliseconds(handshake_ms_);  // the strangers come to rank 0
     net_ = std::make_shared<TcpNet>(options);
     group_ = std::make_unique<TcpTestGroup>(net_, "traffic");
     traffic_ = std::thread([this] {
@@ -48,6 +49,9 @@ class TcpHostileTest : public ::testing::Test {
     EXPECT_NE(lines[0].find("from 127.0.0.1: " + reason), std::string::npos) << lines[0];
   }
 
+  // Who has the secret must shake hands in the first one, also on a busy machine. Strangers are closed sooner.
+  const int handshake_ms_ = static_cast<int>(limit(milliseconds(500)).count());
+  const int soon_ms_ = handshake_ms_ * 4 / 5;
   KeptLog log_;
   std::shared_ptr<TcpNet> net_;
   std::unique_ptr<TcpTestGroup> group_;
@@ -60,7 +64,7 @@ TEST_F(TcpHostileTest, AnotherProtocolIsClosedAtOnceAndLoggedOnce) {
   for (int i = 0; i < 5; ++i) {
     Stranger stranger(address());
     stranger.say("GET / HTTP/1.1\r\n\r\n", 18);
-    EXPECT_TRUE(stranger.is_closed_within(400));
+    EXPECT_TRUE(stranger.is_closed_within(soon_ms_));
   }
   expect_logged("it does not speak braid's protocol");
 }
@@ -154,7 +158,7 @@ TEST_F(TcpHostileTest, TooMuchIsRefused) {
   const std::string words(sizeof(Digest) + 100, '\0');
   stranger.claim("traffic", kSecret, 1, 0, 1);
   stranger.say(words.data(), words.size());
-  EXPECT_TRUE(stranger.is_closed_within(400));
+  EXPECT_TRUE(stranger.is_closed_within(soon_ms_));
   expect_logged("it sent more than a handshake");
 }
 
@@ -163,7 +167,7 @@ TEST_F(TcpHostileTest, NobodyAnswersAChallengeBeforeItIsSent) {
   Claim claim{opening_of(1, 1), {}};
   claim.proof = prove_connect(kSecret, {}, claim.opening);
   stranger.say(&claim, sizeof claim);
-  EXPECT_TRUE(stranger.is_closed_within(400));
+  EXPECT_TRUE(stranger.is_closed_within(soon_ms_));
 }
 
 TEST_F(TcpHostileTest, SilenceAndHalfAHandshakeHaveTheirTime) {
@@ -172,9 +176,9 @@ TEST_F(TcpHostileTest, SilenceAndHalfAHandshakeHaveTheirTime) {
   const Claim claim = slow.claim("traffic", kSecret, 1, 0, 1);
   slow.say(&claim.proof, sizeof claim.proof / 2);
   EXPECT_FALSE(nearly_silent.is_closed_within(100));
-  EXPECT_TRUE(nearly_silent.is_closed_within(3000));
-  EXPECT_TRUE(slow.is_closed_within(3000));
-  expect_logged("it did not say who it is within 500 ms");
+  EXPECT_TRUE(nearly_silent.is_closed_within(6 * soon_ms_));
+  EXPECT_TRUE(slow.is_closed_within(6 * soon_ms_));
+  expect_logged("it did not say who it is within " + std::to_string(handshake_ms_) + " ms");
 }
 
 }  // namespace
