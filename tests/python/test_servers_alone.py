@@ -14,7 +14,18 @@ from braid._array.servers import duty
 from braid._array.servers.asking import engage
 from braid._array.servers.duty import ParameterServer
 from braid._array.servers.placement import FIRST_ALONE, items_of, placement_of
-from braid._array.servers.terms import PROCESSES, Offer, Process, Vector, claim, pack, size_text, unpack
+from braid._array.servers.terms import (
+    ASKS,
+    PROCESSES,
+    RUNNING,
+    Offer,
+    Process,
+    Vector,
+    claim,
+    pack,
+    size_text,
+    unpack,
+)
 from braid.cli.errors import CommandError
 from braid.cli.serve import memory_of
 from braid.strategies.text import read
@@ -253,3 +264,76 @@ def test_two_that_take_the_same_place_both_get_one() -> None:
     assert len(set(taken)) == 3
     assert {store.get(key, 0) for key in taken} == {b"1", b"2", b"3"}
     assert unpack(pack({"a": 1})) == {"a": 1}
+
+
+class ChangingStore(FakeStore):
+    """A store in which others write at the moment when somebody looks at a key: before it, or after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, Any] = {}
+        self.after: dict[str, Any] = {}
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        if key in self.before:
+            self.before.pop(key)()
+        try:
+            return super().get(key, timeout_s)
+        finally:
+            if key in self.after:
+                self.after.pop(key)()
+
+
+def lone_server(store: FakeStore, memory: int) -> ParameterServer:
+    return ParameterServer(store, "a", memory, "127.0.0.1", lambda line: None)  # type: ignore[arg-type]
+
+
+def ask(store: FakeStore, server: ParameterServer, number: int, offer: Offer) -> None:
+    store.set(f"{ASKS}/{server._process.id}/{number}", offer.pack())
+
+
+def answer(store: FakeStore, server: ParameterServer, offer: Offer) -> Any:
+    return unpack(store.get(f"{offer.folder}/serve/answer/{server._process.id}", 0))
+
+
+def test_what_was_not_chosen_meanwhile_does_not_count() -> None:
+    store = ChangingStore()
+    server, second = lone_server(store, OFFER.nbytes), replace(OFFER, token="u", folder="u")
+    ask(store, server, 0, OFFER)
+    server.look()
+    assert answer(store, server, OFFER) == {"why": ""}
+
+    def go_elsewhere() -> None:
+        store.set(f"{OFFER.folder}/serve/chosen", pack({"ids": []}))
+        ask(store, server, 1, second)
+
+    store.after[f"{OFFER.folder}/serve/chosen"] = go_elsewhere
+    server.look()
+    assert answer(store, server, second) == {"why": ""}
+
+
+def test_who_was_asked_does_not_join_as_a_latecomer() -> None:
+    store = ChangingStore()
+    server = lone_server(store, OFFER.nbytes)
+
+    def begin_without_it() -> None:
+        ask(store, server, 0, OFFER)
+        store.set(f"{RUNNING}/0", OFFER.pack())
+
+    store.before[f"{RUNNING}/0"] = begin_without_it
+    server.look()
+    server.look()
+    assert not any(strategy.is_late for strategy in server._strategies)
+    assert answer(store, server, OFFER) == {"why": ""}
+
+
+def test_who_was_held_up_looks_again_before_it_takes_a_place() -> None:
+    store = ChangingStore()
+
+    def be_held_up() -> None:
+        store.set("folder/0", b"another's")
+        threading.Event().wait(0.1)
+
+    store.after["folder/0"] = be_held_up
+    assert claim(store, "folder", b"mine") == "folder/1"  # type: ignore[arg-type]
+    assert store.get("folder/0", 0) == b"another's"
