@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from braid._rivals import has_finished
 from braid.lab import unavailable
 from rich.console import Console
 from rich.table import Table
@@ -59,7 +60,7 @@ def train(
             code = subprocess.run(command, check=False, env={**os.environ, **own, **environment}).returncode
             if code == 0:
                 break
-            if is_rival and history.exists():
+            if is_rival and has_finished(code, [history]):
                 console.print(f"this run ended with exit code {code}, after it had written its results")
                 break
             console.print(f"this run ended with exit code {code}, see above{'; once more:' if left else ''}")

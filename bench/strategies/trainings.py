@@ -101,6 +101,7 @@ def in_lab(
         arguments: what the script was started with; `limit_s` is the most seconds of all trainings.
         names: of the arguments that ranks get, too.
     """
+    from braid._rivals import has_finished
     from braid.lab import Job, Lab, environments
 
     with tempfile.TemporaryDirectory() as folder, Lab(hosts) as lab:
@@ -113,7 +114,7 @@ def in_lab(
             Job(environments(lab, list(per_host)), command, stdout=file, stderr=subprocess.STDOUT) as job,
         ):
             codes = job.wait(timeout_s=arguments.limit_s)
-        if any(codes):
+        if not has_finished(codes, [written]):
             raise SystemExit(f"ranks ended with {codes}:\n{log.read_text()[-3000:]}")
         found: dict[str, list[Any]] = json.loads(written.read_text())
         return found

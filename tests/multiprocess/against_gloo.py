@@ -36,7 +36,10 @@ def both_backends(
     """
     place = (sys.modules[function.__module__].__file__, function.__qualname__)
     ours, theirs = (
-        run_ranks(call_on, size, backend, place, args, wire=wire, join=False, environment=environment)
+        run_ranks(
+            *(call_on, size, backend, place, args),
+            **{"wire": wire, "join": False, "environment": environment, "rival": backend == "gloo"},
+        )
         for backend in ("braid", "gloo")
     )
     return ours, theirs

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from braid._rivals import has_finished
 from slowness import limit, limit_now
 from waiting import eventually
 
@@ -46,7 +47,10 @@ PRELOADED = [
     "braid._links",
     "braid.strategies",
 ]
-LOG_BYTES = 4000
+LOG_BYTES = 8000
+# What a rank is sent when its limit has passed: it tells which operations are under way.
+TELL = signal.SIGUSR2
+TOLD_OPERATIONS = 20
 
 
 @dataclass
@@ -135,6 +139,7 @@ def run_ranks(
     timeout_s: float = 240.0,
     environment: Mapping[str, str] | None = None,
     killed: Collection[int] = (),
+    rival: bool = False,
 ) -> list[Any]:
     """Run ``function(rank, *args)`` on `size` ranks and return the results by rank.
 
@@ -147,6 +152,7 @@ def run_ranks(
         timeout_s: then whatever still runs is killed, and the test fails; more on a slow machine.
         environment: variables the ranks get.
         killed: ranks that are meant to die; all others must return.
+        rival: the ranks use another backend, which may abort once they have returned: see braid._rivals.
 
     Raises:
         RanksFailedError: with the tracebacks, and the output of ranks that died or hung.
@@ -167,7 +173,7 @@ def run_ranks(
         for process in processes:
             process.start()
         _wait(folder, processes, timeout_s)
-        return _collect(folder, processes, killed)
+        return _collect(folder, processes, killed, rival)
 
 
 def _wait(folder: Path, processes: list[ForkServerProcess], timeout_s: float) -> None:
@@ -176,13 +182,17 @@ def _wait(folder: Path, processes: list[ForkServerProcess], timeout_s: float) ->
         process.join(max(0.0, deadline - time.monotonic()))
     (folder / "others.over").touch()
     processes[0].join(max(0.0, deadline - time.monotonic()))
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-            process.join()
+    hanging = [process for process in processes if process.is_alive()]
+    for process in hanging:
+        os.kill(process.pid, TELL)
+    for process in hanging:
+        process.join(limit(1.0) / len(hanging))  # it does not end by this
+    for process in hanging:
+        process.kill()
+        process.join()
 
 
-def _collect(folder: Path, processes: list[ForkServerProcess], killed: Collection[int]) -> list[Any]:
+def _collect(folder: Path, processes: list[ForkServerProcess], killed: Collection[int], rival: bool) -> list[Any]:
     results: list[Any] = []
     complaints = []
     for rank, process in enumerate(processes):
@@ -192,7 +202,7 @@ def _collect(folder: Path, processes: list[ForkServerProcess], killed: Collectio
         if rank in killed:
             if process.exitcode != -signal.SIGKILL:
                 complaints.append(f"rank {rank} should have been killed, but ended with {process.exitcode}")
-        elif not good or process.exitcode != 0:
+        elif not good or not (process.exitcode == 0 or (rival and has_finished(process.exitcode, [path]))):
             log = (folder / f"log.{rank}").read_text(errors="replace")[-LOG_BYTES:]
             complaints.append(f"rank {rank} ended with status {process.exitcode}: {value}\n{log}")
     if complaints:
@@ -214,6 +224,7 @@ def _run_rank(
     faulthandler.enable()  # shows where it crashes
     # Shows where it hangs, just before it is killed for that.
     faulthandler.dump_traceback_later(timeout_s * 0.9)
+    signal.signal(TELL, _tell_operations)
     os.environ.update(variables)
     try:
         outcome = (True, _call(rank, _load(place), args, join))
@@ -228,6 +239,17 @@ def _run_rank(
             time.sleep(0.01)
     if not outcome[0]:
         sys.exit(1)
+
+
+def _tell_operations(*_: object) -> None:
+    """Write the operations that are not over to standard error, the newest last."""
+    import braid
+
+    waiting = [entry for entry in braid.flight_record()["entries"] if entry["state"] != "completed"]
+    print(f"operations that are not over: {len(waiting)}", file=sys.stderr)
+    for entry in waiting[-TOLD_OPERATIONS:]:
+        told = {key: entry.get(key) for key in ("profiling_name", "state", "collective_seq_id", "input_sizes")}
+        print(f"  group {entry.get('process_group')}: {told}", file=sys.stderr, flush=True)
 
 
 def _call(rank: Rank, function: Callable[..., Any], args: tuple[Any, ...], join: bool) -> Any:

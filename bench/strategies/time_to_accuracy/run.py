@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from braid._bench.machine import facts
+from braid._rivals import has_finished
 from braid.lab import Job, Lab, environments, unavailable
 from clusters import CLUSTERS, Cluster
 from methods import METHODS, RATES, Method
@@ -35,6 +36,7 @@ def train(cluster: Cluster, runs: list[Run]) -> list[Run]:
     """Do runs one after another on the hosts of a cluster."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        results = folder / "results.jsonl"
         folder.joinpath("plan.json").write_text(json.dumps({"runs": runs, "sample_ms": cluster.sample_ms}))
         for number in range(len(runs)):
             folder.joinpath(f"stop{number}").write_bytes(struct.pack("q", GOES_ON))
@@ -42,10 +44,10 @@ def train(cluster: Cluster, runs: list[Run]) -> list[Run]:
             command = [sys.executable, str(HERE / "train.py"), name]
             with Job(environments(lab, [1] * len(lab.hosts)), command, stderr=errors) as job:
                 codes = job.wait(MOST_S)
-            if any(codes):
+            if not has_finished(codes, [results]):
                 errors.seek(0)
                 sys.exit(f"workers ended with {codes}:\n{errors.read()[-4000:]}")
-        return [json.loads(line) for line in folder.joinpath("results.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in results.read_text().splitlines()]
 
 
 def seconds(run: Run) -> float:

@@ -164,8 +164,10 @@ def main() -> None:
         if rank == 0:
             found["samples_of_all"] = sum(each["samples"] for each in told)
             found["steps_of_each"] = [each["steps"] for each in told]
-            with (folder / "results.jsonl").open("a") as file:
+            with (folder / "results.part").open("a") as file:
                 file.write(json.dumps({**run, **found}) + "\n")
+    if rank == 0:
+        (folder / "results.part").rename(folder / "results.jsonl")
 
 
 if __name__ == "__main__":
