@@ -41,21 +41,24 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup adapter test check quick cpp-test pytest pytest-changed pytest-long lint types stubs format demo bench asan tsan fuzz \
+.PHONY: help setup adapter test check quick cpp-test pytest pytest-changed pytest-long timing lint types stubs format demo bench asan tsan fuzz \
   conformance conformance-update clean distclean
 
 help:
-	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | lint | types | stubs | format | demo'
+	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | timing | lint | types | stubs | format | demo'
 	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
-	@echo 'test: everything but what is long, twenty minutes; check: sanitizers, fuzzers and the long tests'
+	@echo 'test: everything but what is long, ten minutes; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.installed
 adapter: $(VENV)/.adapter
 
+# $(call stage,WHAT,HOW LONG): says what is done now, and how long that takes on two quiet cores.
+stage = @echo "=== $$(date +%T) $(1); about $(2)"
+
 # The venv with torch and all tools; made again when pyproject.toml changes.
 $(VENV)/.tools: pyproject.toml
 	@test -n "$(PYTHON)" || { echo 'braid needs Python 3.11 or newer (make PYTHON=/path/to/it setup)' >&2; exit 1; }
-	@echo 'making .venv with torch and the tools: some minutes, once; needs a network'
+	@echo "=== $$(date +%T) making .venv with torch and the tools; some minutes, once; needs a network"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet '$(TORCH)'
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], \
@@ -68,11 +71,11 @@ $(VENV)/.tools: pyproject.toml
 # that of the venv: what is built later in the same folder still finds it. The tests are configured, and built by cpp-test.
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	@mkdir -p build
-	@echo 'building braid: two to ten minutes, once, and again where C++ changes; build/setup.log shows how far it is'
+	@echo "=== $$(date +%T) building braid; two to ten minutes, once, and again where C++ changes; output in build/setup.log"
 	@gtest=$$(tools/get_gtest.sh $(VENV)/opt 2> /dev/null) && tests=ON || tests=OFF; \
-	$(BIN)/pip install --verbose --no-deps . -C build-dir=$(PACKAGE) -C cmake.define.BRAID_WITH_TESTS=$$tests \
-	  -C cmake.define.GTest_ROOT="$$gtest" -C cmake.define.pybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)" \
-	  > build/setup.log 2>&1 || { tail -n 60 build/setup.log >&2; exit 1; }
+	$(BIN)/python tools/with_progress.py 'building braid' build/setup.log \
+	  $(BIN)/pip install --verbose --no-deps . -C build-dir=$(PACKAGE) -C cmake.define.BRAID_WITH_TESTS=$$tests \
+	  -C cmake.define.GTest_ROOT="$$gtest" -C cmake.define.pybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)"
 	@touch $@
 
 # Compiled here, so that no test waits for it; half a minute of two cores, and at once if the cache has it.
@@ -80,13 +83,17 @@ $(VENV)/.adapter: $(VENV)/.installed
 	$(BIN)/braid build
 	@touch $@
 
-# For tests/device: the simulated device, and an adapter with faults that its tests must catch.
+# For tests/device: the simulated device.
 $(VENV)/.device: $(VENV)/.adapter tests/device/simulated.py $(wildcard tests/simulator/core/* tests/simulator/torch_device/*)
 	PYTHONPATH=tests/device $(BIN)/python -c 'import simulated; simulated.build()'
+	@touch $@
+
+# For its long tests: an adapter with faults that they must catch.
+$(VENV)/.faults: $(VENV)/.device
 	CXX="$${CXX:-g++} -DBRAID_TEST_MUTATIONS" $(BIN)/braid build
 	@touch $@
 
-# What a change needs, in some twenty minutes. Goes on after a failure; pytest's summary comes last.
+# What a change needs, in some ten minutes. Goes on after a failure; pytest's summary comes last.
 test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
 
@@ -103,18 +110,21 @@ quick: adapter
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
 pytest: adapter $(VENV)/.device
+	$(call stage,Python tests,six minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) -m 'not long' $(ARGS)
 
 # What the last commits add or edit, four times more, without a second try: a new test that is flaky fails here.
 pytest-changed: adapter $(VENV)/.device
 	@tests=$$($(BIN)/python tests/changed.py); test -n "$$tests" || exit 0; \
-	for round in 2 3 4 5; do \
-	  echo "round $$round of 5 of" $$tests; status=0; \
-	  $(BIN)/python -m pytest -q -n $(WORKERS) -m 'not long' $$tests || status=$$?; \
-	  test $$status -eq 0 -o $$status -eq 5 || exit $$status; \
-	done
+	echo 'four times more:' $$tests; \
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --count 4 -m 'not long' $$tests || test $$? -eq 5
 
-pytest-long: adapter $(VENV)/.device
+# How fast things are; on a quiet machine, one test after another. It gates nothing.
+timing: adapter
+	BRAID_TEST_TIMING=1 $(BIN)/python -m pytest -m timing $(ARGS)
+
+pytest-long: adapter $(VENV)/.faults
+	$(call stage,long Python tests,$(if $(PART),four,twelve) minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) $(IN_PART) -m long $(ARGS)
 
 # $(call ctest,CONFIGURE,FOLDER,OPTIONS): configures, builds and runs the C++ tests of one build folder. They wait for
@@ -129,20 +139,25 @@ $(BIN)/python tests/cpp/run.py $(2) $(3)
 endef
 
 cpp-test: setup
+	$(call stage,C++ tests,two minutes)
 	$(call ctest,$(PACKAGE),$(PACKAGE),--jobs $$((2 * $(JOBS))))
 
 asan: setup
+	$(call stage,C++ tests under AddressSanitizer,$(if $(PART),four,ten) minutes)
 	$(call ctest,--preset asan,build/asan,--jobs $(JOBS) $(IN_PART))
 
 # Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to. Some containers forbid to.
 tsan: setup
+	$(call stage,C++ tests under ThreadSanitizer,$(if $(PART),six,eighteen) minutes)
 	$(call ctest,--preset tsan,build/tsan,--jobs $(JOBS) $(IN_PART) $(shell setarch -R true 2> /dev/null && echo --wrapper '"setarch -R"'))
 
 # Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
 fuzz: setup
+	$(call stage,fuzzers,$(if $(PART),four,nine) minutes)
 	$(BIN)/python tests/fuzz/run.py $(IN_PART) $(ARGS)
 
 lint: setup
+	$(call stage,lint,10 s)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)  # not printed: it has a thousand names
@@ -154,6 +169,7 @@ lint: setup
 	$(BIN)/python tools/check_sleeps.py
 
 types: setup
+	$(call stage,types,10 s)
 	$(BIN)/python tools/make_stubs.py --check
 	$(BIN)/mypy
 

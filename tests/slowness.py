@@ -53,6 +53,14 @@ def limit_now(seconds: float) -> float:
     return seconds * min(MOST, max(factor(), load / OWN_LOAD))
 
 
+def asserts_speed() -> bool:
+    """Return whether tests also assert how fast something was. A busy machine changes that, so it gates nothing.
+
+    `make timing` sets BRAID_TEST_TIMING=1, and runs the tests that ask this. They are marked `timing`.
+    """
+    return os.environ.get("BRAID_TEST_TIMING") == "1"
+
+
 def _timed(call: Callable[[], object]) -> float:
     begun = time.perf_counter()
     call()

@@ -21,7 +21,9 @@ def agreed(rank: Rank, name: str, reason: str) -> bool:
     return any((rank.folder / f"wrong-{name}.{other}").exists() for other in range(rank.size))
 
 
-def found_by(rank: Rank, sim: Any, races: Sequence[Any], seeds: int, forming_s: float = 5) -> list[str]:
+def found_by(
+    rank: Rank, sim: Any, races: Sequence[Any], seeds: int, forming_s: float = 5, schedules: int | None = None
+) -> list[str]:
     """Return, for each seed, the schedule and the race that went wrong on this rank; "" if none did.
 
     Args:
@@ -30,13 +32,14 @@ def found_by(rank: Rank, sim: Any, races: Sequence[Any], seeds: int, forming_s: 
         races: functions of the rank, the number of ranks and the device.
         seeds: how many.
         forming_s: the longest time to form a group.
+        schedules: how many, of those in schedules.py; all unless given.
     """
     import torch.distributed as dist
     from schedules import SCHEDULES, delays
 
     reasons = []
     for seed in range(seeds):
-        for number, schedule in enumerate(SCHEDULES[1:]):
+        for number, schedule in enumerate(SCHEDULES[1:][:schedules]):
             name = f"{seed}-{number}"
             rank.join(prefix=name, timeout_s=limit(forming_s))
             rank.set_timeout(5)

@@ -12,7 +12,8 @@ import pytest
 from faults import each_seed_shows_it
 from ranks import Rank, run_ranks
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(900)]  # whoever is first builds an adapter
+# The limit is for whoever is first, and builds an adapter. That takes half a minute; so do all faults.
+pytestmark = [pytest.mark.long, pytest.mark.multiprocess, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent / "csrc" / "c10d" / "mutations.h"
@@ -92,14 +93,12 @@ def test_a_fault_is_caught(mutation: str) -> None:
     assert each_seed_shows_it(lambda: run(mutation, 1), 1)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mutation", MUTATIONS[1:])
 def test_a_fault_is_caught_with_every_seed(mutation: str) -> None:
     """Twenty of twenty seeds show it."""
     assert each_seed_shows_it(lambda: run(mutation, SEEDS), SEEDS)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("way", ["wait", "leg"])
 def test_no_seed_raises_a_false_alarm(way: str) -> None:
     """Without a fault."""

@@ -226,14 +226,12 @@ def processes_of(mark: str) -> list[str]:
     return found
 
 
-def folders() -> set[str]:
-    return {name for name in os.listdir(FOLDERS) if name.startswith("braid-bench-")}
+def folders_of(process: "subprocess.Popen[str]") -> list[str]:
+    return [name for name in os.listdir(FOLDERS) if name.startswith(f"braid-bench-{process.pid}-")]
 
 
-@pytest.mark.alone  # the folder in memory is that of all processes
 def test_as_a_user(tmp_path) -> None:
     (tmp_path / "mpi" / "bin").mkdir(parents=True)
-    before = folders()
     process = command(
         *("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--json", tmp_path / "r.json"),
         *("--against", f"gloo,nccl,openmpi={tmp_path}/mpi", "--csv", tmp_path / "r.csv"),
@@ -253,7 +251,7 @@ def test_as_a_user(tmp_path) -> None:
     assert report.command[:3] == ["braid", "bench", "all_reduce"]
     with (tmp_path / "r.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 4
-    assert folders() <= before
+    assert not folders_of(process)
 
     process = command("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--compare", tmp_path / "r.json")
     out, error = process.communicate(timeout=limit(200))
@@ -299,10 +297,12 @@ def test_wrong_arguments_get_one_line(arguments, line, capsys) -> None:
     assert line in error
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGKILL))],
+)
 def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
-    mark, before = uuid.uuid4().hex, folders()
+    mark = uuid.uuid4().hex
     process = command(
         *("all_reduce", "--sizes", "8,16,32M", "--time", "3", "--against", "gloo", "--json", tmp_path / "r.json"),
         mark=mark,
@@ -320,7 +320,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
     process.communicate(timeout=limit(100))
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     eventually(lambda: not processes_of(mark), "the end of its processes", 20)
-    eventually(lambda: folders() <= before, "the end of its folder", 20)
+    eventually(lambda: not folders_of(process), "the end of its folder", 20)
     if number == signal.SIGINT:
         report = json.loads((tmp_path / "r.json").read_text())
         assert [case["bytes"] for case in report["cases"]] == [8]
@@ -334,6 +334,7 @@ def test_explain_measures_nothing() -> None:
     assert "2(n-1)/n" in out
 
 
+@pytest.mark.long
 def test_gradients_of_a_model(tmp_path) -> None:
     process = command(
         *("ddp", "--model", "resnet50", "--compute", "1", "--batch", "16", "--time", "0.1"),

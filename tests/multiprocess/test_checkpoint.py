@@ -9,6 +9,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from against_gloo import both_backends
 from ranks import Rank
+from slowness import limit
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -69,7 +70,7 @@ def resume(rank: Rank) -> list[torch.Tensor]:
     saving = dist.new_group()
     future = dcp.async_save(state, checkpoint_id=rank.folder / "training", process_group=saving)
     after = take_steps(rank, model, optimizer, 2)
-    future.result(timeout=60)
+    future.result(timeout=limit(60))
 
     model, optimizer = make_model(rank, 1)
     state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))

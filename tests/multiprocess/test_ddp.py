@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Rank, run_ranks
+from slowness import limit
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
@@ -157,7 +158,7 @@ def destroy_while_a_callback_holds(rank: Rank, known: "weakref.ref[dist.ProcessG
 
     def answer(held: dist.ProcessGroup, done: torch.futures.Future) -> None:
         begun.set()
-        destroyed.wait(30)
+        destroyed.wait(limit(30))
         seen.append(held.size())
 
     # All ranks receive before any sends, so that the future is not done yet, and no callback runs on this thread.
@@ -165,7 +166,7 @@ def destroy_while_a_callback_holds(rank: Rank, known: "weakref.ref[dist.ProcessG
     future = work.get_future().then(functools.partial(answer, known()))
     dist.barrier(group=known())
     dist.send(torch.ones(3), (rank.rank + 1) % rank.size, group=known())
-    assert begun.wait(30)
+    assert begun.wait(limit(30))
     dist.destroy_process_group(known())
     assert not future.done()
     destroyed.set()

@@ -228,6 +228,7 @@ def train_digits(rank: Rank) -> dict[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_digits_are_learnt() -> None:
     for found in run_ranks(train_digits, 3):
         assert min(found.values()) > 0.85, found

@@ -58,6 +58,7 @@ def test_braid_run_tells_once_what_it_carries_and_how_to_stop(tmp_path: Path) ->
     assert start_lines(run(tmp_path, *BRAID_RUN, BRAID_QUIET="1").stderr) == []
 
 
+@pytest.mark.long
 def test_torchrun_says_it_in_words_of_the_variable(tmp_path: Path) -> None:
     done = run(tmp_path, *TORCHRUN, BRAID_TAKEOVER="gloo", BRAID_TRANSPORTS="tcp")
     assert done.returncode == 0, done.stderr
@@ -66,6 +67,7 @@ def test_torchrun_says_it_in_words_of_the_variable(tmp_path: Path) -> None:
     assert line.endswith(said), line
 
 
+@pytest.mark.long
 def test_a_script_that_names_braid_is_told_of_ranks_and_wires(tmp_path: Path) -> None:
     done = run(tmp_path, *TORCHRUN, name='"braid"', BRAID_COMPRESION="int8")
     assert done.returncode == 0, done.stderr
@@ -75,6 +77,7 @@ def test_a_script_that_names_braid_is_told_of_ranks_and_wires(tmp_path: Path) ->
     assert done.stderr.count(told) == 1
 
 
+@pytest.mark.long
 def test_a_misspelt_takeover_is_told_though_no_group_is_made(tmp_path: Path) -> None:
     done = run(tmp_path, *TORCHRUN, BRAID_TAKEOVR="gloo")
     assert done.returncode == 0, done.stderr
@@ -130,7 +133,8 @@ def test_settings_that_differ_are_named(name: str, values: list[str]) -> None:
 def listen(rank: Rank, first: int, last: int) -> list[str]:
     os.environ["BRAID_PORTS"] = f"{first}-{last}"
     if first == last:
-        return [error_of(rank.join)]
+        # The other rank hears nothing of it, and waits for as long.
+        return [error_of(lambda: rank.join(timeout_s=limit(6)))]
     rank.join()
     return braid.wires()
 

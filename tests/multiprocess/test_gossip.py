@@ -148,10 +148,8 @@ def train(rank: Rank, mode: str) -> Any:
     return [vector.numpy() for vector in vectors], found, slowest, stats
 
 
-@pytest.mark.parametrize(
-    ("mode", "over"), [("symmetric", "shm"), pytest.param("push_sum", "tcp", marks=pytest.mark.long)]
-)
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(("mode", "over"), [("symmetric", "shm"), ("push_sum", "tcp")])
 def test_the_curve_goes_on(mode: str, over: str) -> None:
     results = run_ranks(train, 5, mode, wire=over, join=False, killed=[2], timeout_s=240)
     for worker in (0, 1, 3, 4):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from braid.cli import main
 from braid.lab import Job, Lab, environments, unavailable
+from slowness import asserts_speed, limit
 from waiting import eventually
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.multiprocess,
     pytest.mark.slow,
     pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}"),
@@ -58,7 +58,7 @@ def run(
         await_all(folder, "ready", len(places))
         before = [lab.sent_bytes(host) for host in lab.hosts]
         (folder / "go").touch()
-        codes = job.wait(120)
+        codes = job.wait(limit(120))
         says = [rank.stderr.read().decode() for rank in job.ranks if rank.stderr]
         assert codes == [0] * len(places), says
     sent = [(lab.sent_bytes(host) - old) / (4 * count) for host, old in zip(lab.hosts, before, strict=True)]
@@ -67,6 +67,7 @@ def run(
     return sent, choices[0]
 
 
+@pytest.mark.alone
 def test_a_slow_host_owns_nothing(tmp_path: Path) -> None:
     # 5:1, so T* is the time in which the slow card sends and receives the vector once.
     with Lab("3x100mbit,1x20mbit") as lab:
@@ -80,6 +81,7 @@ def test_a_slow_host_owns_nothing(tmp_path: Path) -> None:
     assert sum(sent[:3]) == pytest.approx(5 * HEADERS, rel=0.05)
 
 
+@pytest.mark.alone
 def test_ranks_of_a_host_work_as_one(tmp_path: Path) -> None:
     with Lab("2x100mbit") as lab:
         sent, _ = run(lab, tmp_path, [2, 2], 2 * MIB, round_robin=True)
@@ -88,6 +90,7 @@ def test_ranks_of_a_host_work_as_one(tmp_path: Path) -> None:
         assert of_host == pytest.approx(HEADERS, rel=0.05)
 
 
+@pytest.mark.alone
 def test_hosts_may_have_different_numbers_of_ranks(tmp_path: Path) -> None:
     with Lab("3x100mbit") as lab:
         sent, _ = run(lab, tmp_path, [3, 1, 2], MIB)
@@ -95,6 +98,7 @@ def test_hosts_may_have_different_numbers_of_ranks(tmp_path: Path) -> None:
     assert max(sent) < 1.8 * HEADERS
 
 
+@pytest.mark.alone
 def test_links_that_are_equal_are_said_to_be(tmp_path: Path) -> None:
     with Lab("3x100mbit") as lab:
         sent, _ = run(lab, tmp_path, [1, 1, 1], MIB)
@@ -103,6 +107,7 @@ def test_links_that_are_equal_are_said_to_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
     command = ["bench", "all_reduce", "--lab", "2x1gbit", "--ranks-per-host", "1,2", "--sizes", "64,64K"]
@@ -116,6 +121,8 @@ def test_bench_runs_in_a_lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.long
+@pytest.mark.alone
+@pytest.mark.timing
 @pytest.mark.parametrize("api", ["array", "torch"])
 def test_bench_lends_hosts_to_aggregators(api: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
@@ -128,7 +135,7 @@ def test_bench_lends_hosts_to_aggregators(api: str, tmp_path: Path, capfd: pytes
     braid = found["cases"][0]["measurements"]["braid"]
     assert braid["wrong"] == 0
     # Three cards alone need as much at least. One call that is faster shows the aggregators.
-    assert braid["min_us"] < 0.95 * 4 / 3 * HEADERS * 2 * MIB * 8 / 100
+    assert not asserts_speed() or braid["min_us"] < 0.95 * 4 / 3 * HEADERS * 2 * MIB * 8 / 100
 
 
 @pytest.mark.parametrize(
@@ -152,6 +159,8 @@ def test_bench_refuses_a_lab_that_cannot_be(capfd: pytest.CaptureFixture[str]) -
     assert "--lab" in capfd.readouterr().err
 
 
+@pytest.mark.alone
+@pytest.mark.timing
 def test_topo_shows_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["topo", "--lab", "2x100mbit,1x100mbit/20mbit", "--ranks-per-host", "1,2,1"]) == 0
     shown = capfd.readouterr().out
@@ -161,9 +170,10 @@ def test_topo_shows_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None
     ]
     assert [row[1] for row in rows] == ["1", "2", "1"]
     # Short probes on a machine with other work may find less than there is, and never more.
+    least = 0.6 if asserts_speed() else 0.0
     for row, up, down in zip(rows, (100, 100, 100), (100, 100, 20), strict=True):
-        assert 0.6 * up < float(row[2]) < 1.05 * up, shown
-        assert 0.6 * down < float(row[4]) < 1.05 * down, shown
+        assert least * up < float(row[2]) < 1.05 * up, shown
+        assert least * down < float(row[4]) < 1.05 * down, shown
     told = " ".join(shown.rpartition("in GB/s of float32: ")[2].split()).replace("; codes ", ", ")
     work = dict(part.split(" ") for part in told.split(", "))
     assert {"sums", "int8", "top_k"} < set(work), shown

@@ -14,7 +14,8 @@ from serving import LIMIT_S, said_by, serving
 from torch import nn
 from torch.optim import SGD
 
-pytestmark = pytest.mark.multiprocess
+# test_serve.py has what is not long: servers alone under one other strategy.
+pytestmark = [pytest.mark.long, pytest.mark.multiprocess]
 
 STEPS = 6
 GROUPS = [[0, 2], [1]]

@@ -342,7 +342,10 @@ def start_pair(tmp_path: Path, what: str, **variables: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.long_over_tcp
-@pytest.mark.parametrize("what", ["raise", "again", "future", "destroy", "exit"])
+@pytest.mark.parametrize(
+    "what",
+    ["raise", *(pytest.param(what, marks=pytest.mark.long) for what in ("again", "future", "destroy", "exit"))],
+)
 def test_second_ctrl_c_ends_the_process(what: str, wire: str, tmp_path: Path) -> None:
     waits, stops = start_pair(tmp_path, what, BRAID_TRANSPORTS=wire)
     try:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from braid.lab import Job, Lab, LabError, environments, unavailable
+from slowness import asserts_speed, limit
 from waiting import eventually
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.multiprocess,
     pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}"),
 ]
@@ -129,14 +129,16 @@ def test_a_killed_host_takes_its_processes_along() -> None:
         victim = lab.hosts[1].start(["sleep", "100"])
         other = lab.hosts[0].start(["sleep", "100"])
         lab.kill(lab.hosts[1])
-        assert victim.wait(10) != 0
+        assert victim.wait(limit(10)) != 0
         assert not lab.hosts[1].alive
         assert other.poll() is None
         with pytest.raises(LabError, match="h1 was killed"):
             lab.hosts[1].start(["true"])
-    assert other.wait(10) != 0
+    assert other.wait(limit(10)) != 0
 
 
+@pytest.mark.alone
+@pytest.mark.timing
 def test_a_limited_processor_is_limited() -> None:
     busy = python("""
         import os, time
@@ -148,7 +150,8 @@ def test_a_limited_processor_is_limited() -> None:
         limited_s = float(lab.hosts[0].call(busy))
         lab.set_cpu(lab.hosts[0], 1)
         free_s = float(lab.hosts[0].call(busy))
-    assert limited_s < 0.7 * free_s
+    # Beside other work a host that is not limited gets no more either.
+    assert limited_s < 0.7 * free_s or not asserts_speed()
 
 
 def test_labs_do_not_meet_and_end_with_their_block() -> None:
@@ -159,7 +162,7 @@ def test_labs_do_not_meet_and_end_with_their_block() -> None:
             other.hosts[0].call(
                 python(f"import socket; socket.create_connection(({one.hosts[1].address!r}, 4711), 1)")
             )
-    assert server.wait(10) != 0
+    assert server.wait(limit(10)) != 0
 
 
 def test_a_killed_owner_leaves_nothing() -> None:
@@ -215,7 +218,7 @@ def test_a_job_ends_with_its_failures() -> None:
             with pytest.raises(TimeoutError, match="rank 0, 1 still runs"):
                 job.wait(0.2)
             job.signal(signal.SIGTERM)
-            assert all(code != 0 for code in job.wait(10))
+            assert all(code != 0 for code in job.wait(limit(10)))
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

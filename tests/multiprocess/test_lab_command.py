@@ -10,6 +10,7 @@ import pytest
 from braid.cli import main
 from braid.lab import unavailable
 from braid.lab.namespaces import children_of
+from slowness import limit
 
 pytestmark = [
     pytest.mark.multiprocess,
@@ -50,7 +51,9 @@ os._exit(0)  # Gloo's threads may abort a process at its end
 """
 
 
-@pytest.mark.parametrize(("options", "module"), [([], "torch"), (["--takeover", "gloo"], "braid")])
+@pytest.mark.parametrize(
+    ("options", "module"), [pytest.param([], "torch", marks=pytest.mark.long), (["--takeover", "gloo"], "braid")]
+)
 def test_takeover_carries_a_gloo_script(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -99,5 +102,5 @@ def test_an_interrupted_command_leaves_nothing() -> None:
     children = children_of(owner.pid)
     assert len(children) >= 5  # a switch, two hosts, two ranks
     owner.send_signal(signal.SIGINT)
-    assert owner.wait(30) == 130
+    assert owner.wait(limit(30)) == 130
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]

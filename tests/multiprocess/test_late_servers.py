@@ -74,9 +74,9 @@ def minimise(rank: Rank, where: str, servers: str, ends: str, options: dict[str,
 @pytest.mark.parametrize(
     ("servers", "ends", "options"),
     [
-        ("serve:1", "stays", {}),
+        pytest.param("serve:1", "stays", {}, marks=pytest.mark.long),
         ("serve:2", "is interrupted", {}),
-        ("serve:2", "is killed", {"replicas": 1}),
+        pytest.param("serve:2", "is killed", {"replicas": 1}, marks=pytest.mark.long),
     ],
     ids=["stays", "is interrupted", "is killed"],
 )

@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.optim import SGD
 
-pytestmark = pytest.mark.multiprocess
+# test_late_servers.py has what is not long.
+pytestmark = [pytest.mark.long, pytest.mark.multiprocess]
 
 WIDTH = 1024  # 4 MiB of weights; one server has several shards of 1 MiB
 LATE = 1  # its place
@@ -77,7 +78,6 @@ def train(rank: Rank, port: int, kind: str) -> dict[str, Any]:
     return {"losses": (first, half, last), "lost": lost, "said": said}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ParameterServer", "Hybrid", "ElasticAverage", "DiLoCo"])
 def test_a_late_server_takes_shards(kind: str) -> None:
     port = free_port()

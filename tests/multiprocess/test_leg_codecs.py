@@ -46,7 +46,14 @@ def same_on_all(mine: torch.Tensor) -> torch.Tensor:
     return first
 
 
-@pytest.mark.parametrize("hosts", [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1, 1, 1), (0, 0)])
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        (0, 0, 1, 1),
+        (0, 0),
+        *(pytest.param(of, marks=pytest.mark.long) for of in ((0, 1, 0, 1), (0, 0, 0, 1, 1, 1))),
+    ],
+)
 def test_codecs(hosts: tuple[int, ...]) -> None:
     """Messages between hosts are encoded."""
     calls = on_hosts(coded, hosts)

@@ -19,7 +19,7 @@ from braid.lab import Job, Lab, environments, unavailable
 from ranks import Rank, error_of, run_ranks
 from slowness import limit
 
-pytestmark = [pytest.mark.alone, pytest.mark.multiprocess]
+pytestmark = pytest.mark.multiprocess
 
 in_lab = pytest.mark.skipif(bool(unavailable()), reason=f"no lab here: {unavailable()}")
 BYTES = 16 << 20
@@ -85,7 +85,7 @@ def test_the_file_is_believed_and_not_the_wires(links: Path, script: Path, tmp_p
     with Lab("2x1gbit,1x200mbit") as lab:
         places = [(host, own | {"BRAID_LINKS": str(links)}) for host, own in environments(lab, [1, 1, 1])]
         with Job(places, [sys.executable, str(script), str(tmp_path / "told"), "braid"]) as job:
-            assert job.wait(120) == [0, 0, 0]
+            assert job.wait(limit(120)) == [0, 0, 0]
     sharers = max(3 / len(os.sched_getaffinity(0)), 1.0)  # three hosts, but their cores are this machine's
     within = f"within alpha_s={2e-6 * sharers!r} beta_s_per_byte={1.5e-10 * sharers!r}\n"
     check_told(tmp_path, f"topology hosts=0,1,2\n{within}{STATED}", 3)
@@ -112,6 +112,7 @@ def test_topo_shows_the_hosts_of_a_lab_as_the_file_has_them(
     }
 
 
+@pytest.mark.long
 def test_run_takes_a_file(script: Path, tmp_path: Path) -> None:
     path = tmp_path / "net.toml"
     path.write_text('[between]\nrate = "1gbit"\n[[host]]\nname = "host-1"\nrate = "100mbit"')
@@ -161,6 +162,8 @@ def work_over(rank: Rank, cache: str) -> tuple[str, str]:
         return before, comm.topology()
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_ranks_that_share_a_host_find_out_that_a_cache_is_wrong(tmp_path: Path) -> None:
     run_ranks(work_over, 4, str(tmp_path), wire="shm,tcp", join=False)
     file = tmp_path / "links"
@@ -182,6 +185,7 @@ def other_address() -> str:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_another_way_between_the_same_hosts_is_measured(tmp_path: Path) -> None:
     if not other_address():
         pytest.skip("this machine has one address")

@@ -200,6 +200,7 @@ def survive(rank: Rank) -> dict[str, Any]:
     return {"rounds": rounds, "errors": errors, "centre": centre}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("over", ["shm", "tcp"])
 def test_who_dies_or_is_slow_stops_nobody(over: str) -> None:
     results = run_ranks(survive, 4, wire=over, join=False, killed=[2], timeout_s=RUN_S)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from braid.lab import Lab, unavailable
+from slowness import asserts_speed
 from steps import Steps
 
 pytestmark = [
@@ -24,6 +25,7 @@ def share(steps: Steps) -> float:
 
 
 @pytest.mark.long
+@pytest.mark.timing
 def test_a_changed_card_is_noticed_and_planned_for(tmp_path: Path) -> None:
     with Lab("4x100mbit") as lab, Steps(lab, [1] * 4, tmp_path, 2 << 20) as steps:
         host = lab.hosts[SLOW]
@@ -40,7 +42,7 @@ def test_a_changed_card_is_noticed_and_planned_for(tmp_path: Path) -> None:
             measured = re.search(r"host 1: ([\d.]+)/([\d.]+) instead of", line)
             assert measured, line
             for direction in measured.groups():
-                assert 0.6 < float(direction) * 1e6 / rate < 1.05, line
+                assert (0.6 if asserts_speed() else 0.0) < float(direction) * 1e6 / rate < 1.05, line
             assert line.endswith("Mbit/s up/down; planned anew")
             steps.more(8)  # the new usual
         assert sum("host 1:" in line for line in steps.errors()) >= 2

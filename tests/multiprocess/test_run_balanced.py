@@ -128,17 +128,21 @@ def test_run(tmp_path: Path) -> None:
     assert done.stderr.count("shares by speed are") == 1, done.stderr
 
 
-@pytest.mark.slow
-def test_what_cannot_be_balanced(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_without_a_sampler_it_says_so(tmp_path: Path) -> None:
     done = run(WITHOUT, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("found no DataLoader with a DistributedSampler") == 1, done.stderr
+
+
+@pytest.mark.long
+def test_loaders_by_turns_cannot_be_balanced(tmp_path: Path) -> None:
     done = run(BY_TURNS, tmp_path)
     assert done.returncode != 0
     assert done.stderr.count("RuntimeError: two DataLoaders are read by turns") == 2, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_batches_of_accelerate_are_refused_at_the_start(tmp_path: Path) -> None:
     done = run(OF_ACCELERATE, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -86,6 +86,7 @@ def miss_the_stopped(rank: Rank, timeout_s: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long_over_tcp
 def test_a_stopped_rank_is_lost(wire: str) -> None:
     run_ranks(miss_the_stopped, 3, 3, wire=wire, join=False, environment={"BRAID_PEER_TIMEOUT": "3"})
 
@@ -103,6 +104,7 @@ def wait_for_the_stopped(rank: Rank, values: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long_over_tcp
 def test_a_longer_timeout_or_none_waits(wire: str) -> None:
     run_ranks(wait_for_the_stopped, 3, ["60", "never", "0"], wire=wire, join=False)
 
@@ -121,6 +123,7 @@ def work_meanwhile(rank: Rank, seconds: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long_over_tcp
 def test_a_rank_that_works_is_not_silent(wire: str) -> None:
     run_ranks(work_meanwhile, 3, 6.5, wire=wire, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})
 
@@ -143,7 +146,7 @@ def crowd(rank: Rank, seconds: float) -> None:
         stopped.set()
 
 
-@pytest.mark.long_over_tcp
+@pytest.mark.long
 def test_a_crowd_is_not_silent(wire: str) -> None:
     # Eight busy ranks, far more than there are cores, and the shortest timeout.
     run_ranks(crowd, 8, 8.0, wire=wire, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})

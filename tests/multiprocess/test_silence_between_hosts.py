@@ -120,4 +120,4 @@ def test_ranks_go_on_without_an_aggregator_that_hangs(tmp_path: Path) -> None:
         finally:
             send_signal(server, signal.SIGCONT)
             send_signal(server, signal.SIGTERM)
-            server.wait(30)
+            server.wait(limit(30))

@@ -48,6 +48,7 @@ def test_the_page_has_these_examples() -> None:
     assert len(lines) == len(CALLS), "an example of the page has no test"
 
 
+@pytest.mark.long
 def test_the_script_as_the_page_has_it(tmp_path: Path) -> None:
     ((ranks, name),) = re.findall(r"Start it with `braid run --nproc (\d+) (\S+)`", PAGE)
     assert f"Save as `{name}`" in PAGE
@@ -58,7 +59,10 @@ def test_the_script_as_the_page_has_it(tmp_path: Path) -> None:
     assert float(accuracy) > 0.9
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "DiLoCo" else pytest.param(name, marks=pytest.mark.long) for name in CALLS],
+)
 def test_the_page(name: str, tmp_path: Path) -> None:
     """Put the lines of each strategy into the page's script, as a reader does."""
     lines = [block for block in BLOCKS if block.startswith(CALLS[name])] or THEIR_LINE.findall(TEMPLATE)

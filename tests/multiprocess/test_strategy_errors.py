@@ -10,6 +10,8 @@ from slowness import limit
 
 pytestmark = [pytest.mark.multiprocess]
 
+RUNS = 3
+
 SCRIPT = """
 import sys, torch, torch.distributed as dist
 import braid.strategies as bs
@@ -24,16 +26,16 @@ with strategy:
 """
 
 
-@pytest.mark.slow
-# Three runs hardly miss the fault below, but start nine processes that import torch.
-@pytest.mark.parametrize("runs", [1, pytest.param(3, marks=pytest.mark.long)])
+# Three runs hardly miss the fault below, but start nine processes that import torch. test_end_of_python.py has
+# quick tests of its kind.
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["diloco:sync_every=20", "elastic:schedule=sync1,sync_every=1"])
-def test_an_error_ends_the_ranks_by_itself(tmp_path: Path, strategy: str, runs: int) -> None:
+def test_an_error_ends_the_ranks_by_itself(tmp_path: Path, strategy: str) -> None:
     """A thread of the strategy was inside torch when Python ended: C++ then aborted every second run."""
     script = tmp_path / "raises.py"
     script.write_text(SCRIPT)
     braid = str(Path(sys.executable).parent / "braid")
-    for _ in range(runs):
+    for _ in range(RUNS):
         done = subprocess.run(
             [braid, "run", "--nproc", "2", str(script), strategy],
             capture_output=True,

@@ -79,7 +79,7 @@ def run_out_of_descriptors(rank: Rank) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (top, before[1]))
             for fd in spare[:free]:
                 os.close(fd)
-        text = error_of(lambda name=name: rank.join(prefix=name, timeout_s=limit(8)))
+        text = error_of(lambda name=name: rank.join(prefix=name, timeout_s=limit(4)))
         if rank.rank == 1:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
             for fd in spare[free:]:
@@ -94,6 +94,7 @@ def run_out_of_descriptors(rank: Rank) -> None:
     assert total[-1].item() == rank.size
 
 
+@pytest.mark.long_over_tcp
 def test_descriptors_run_out_while_a_group_forms(wire: str) -> None:
     run_ranks(run_out_of_descriptors, 2, wire=wire, join=False)
 

@@ -57,6 +57,7 @@ def _read(parameters, values: np.ndarray, reads: int) -> list[int]:
     return [len(values) for values in seen]
 
 
+@pytest.mark.long_over_tcp
 def test_no_pull_is_torn(wire: str) -> None:
     seen, *_ = run_ranks(read_and_write, 3, READS, wire=wire, join=False)
     assert min(seen) > 1, "the reader saw updates come"

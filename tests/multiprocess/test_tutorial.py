@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from braid import _core
 from braid.lab import unavailable
-from slowness import limit
+from slowness import asserts_speed, limit
 
 pytestmark = [
     pytest.mark.long,
@@ -36,6 +36,10 @@ def is_compared(line: str) -> bool:
     return line not in ("", "...") and not re.match(r"[│ ]", line)  # tables show measurements
 
 
+def is_of_gloo(command: str) -> bool:
+    return "braid lab" in command and "train.py" in command and "--takeover" not in command
+
+
 def ms_a_step(said: str) -> float:
     return float(re.findall(r"(\d+) ms a step", said)[-1])
 
@@ -59,7 +63,8 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             check=False,
         )
         found[command] = done.stdout + done.stderr
-        assert (done.returncode != 0) == ("kill" in command), found[command]
+        aborted = is_of_gloo(command) and "step 20: loss" in done.stdout  # at its end: see braid._rivals
+        assert (done.returncode != 0 and not aborted) == ("kill" in command), found[command]
     return found
 
 
@@ -72,6 +77,7 @@ def test_every_command_says_what_the_page_shows(outputs: dict[str, str]) -> None
         assert not missing, (command, missing, outputs[command])
 
 
+@pytest.mark.timing
 @pytest.mark.timeout(900)
 def test_the_gains_are_those_that_the_page_tells_of(outputs: dict[str, str]) -> None:
     gloo, braid, int8, local = (
@@ -79,9 +85,7 @@ def test_the_gains_are_those_that_the_page_tells_of(outputs: dict[str, str]) -> 
         for command, said in outputs.items()
         if "lab" in command and "train.py" in command and "kill" not in command
     )
-    assert braid < 0.9 * gloo
-    assert int8 < 0.5 * braid
-    assert local < 0.5 * braid
+    assert not asserts_speed() or (braid < 0.9 * gloo and int8 < 0.5 * braid and local < 0.5 * braid)
     losses = [
         re.findall(r"step 20: loss ([\d.]+)", said)[0]
         for command, said in outputs.items()

@@ -218,8 +218,15 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("name", ["gloo", "braid"])
-@pytest.mark.parametrize("texts", [["", "elastic:sync_every=10"], ["local", ""], ["local", "gossip"]])
+@pytest.mark.parametrize("name", [pytest.param("gloo", marks=pytest.mark.long), "braid"])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(["", "elastic:sync_every=10"], marks=pytest.mark.long),
+        pytest.param(["local", ""], marks=pytest.mark.long),
+        ["local", "gossip"],
+    ],
+)
 def test_texts_that_differ_are_told_at_once(name: str, texts: list[str], tmp_path: Path) -> None:
     store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     ranks = [
@@ -261,7 +268,9 @@ sys.stdout.write("good\\n")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["elastic:sync_every=10", "local:sync_every=10"])
+@pytest.mark.parametrize(
+    "text", ["elastic:sync_every=10", pytest.param("local:sync_every=10", marks=pytest.mark.long)]
+)
 def test_run(text: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))

@@ -11,6 +11,7 @@ import torch
 from event_simulation import replay_elastic, replay_rounds, simulate
 from fake_cluster import Cluster, must_work
 from fake_service import FakeService
+from slowness import limit
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 
@@ -169,7 +170,7 @@ def test_it_follows_the_simulation(every: int, cluster: Cluster) -> None:
     workers = 3
     order = [event.worker for event in simulate((0.25, 0.27, 0.6), 40)]
     turn, changed = [0], threading.Condition()
-    begun = threading.Barrier(workers, timeout=30)  # all begin at the same values
+    begun = threading.Barrier(workers, timeout=limit(30))  # all begin at the same values
 
     def train(worker: int) -> tuple[np.ndarray, np.ndarray]:
         model = Point(*[1.0] * SIZE)
@@ -249,7 +250,7 @@ class Norm(nn.Module):
 
 
 def test_the_centre_is_shown_and_taken_away(cluster: Cluster) -> None:
-    together = threading.Barrier(3, timeout=30)
+    together = threading.Barrier(3, timeout=limit(30))
 
     def train(worker: int, buffers: str) -> list[float]:
         model = Norm(float(10 * worker))
@@ -331,7 +332,7 @@ def test_resume(cluster: Cluster) -> None:
             strategy.load_state_dict(saved[0] if worker == 0 else None)
             assert strategy.stats()["steps"] == 5
             np.testing.assert_array_equal(centre_of(strategy, model), saved[0]["centre"].double())
-            all_have_looked.wait(60)
+            all_have_looked.wait(limit(60))
             if worker == 0:
                 assert torch.equal(values(model), own)
                 run_steps(model, optimizer, 0, range(5, 10))

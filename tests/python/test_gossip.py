@@ -12,6 +12,7 @@ import torch
 from braid.strategies.gossip.engine import Engine
 from event_simulation import replay_gossip
 from fake_cluster import Cluster, must_work
+from slowness import limit
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -83,7 +84,7 @@ def lockstep(worker: int, workers: int, mode: str, rounds: int, gate: threading.
 @pytest.mark.parametrize("workers", SIZES)
 @pytest.mark.parametrize("mode", ["push_sum", "dissemination"])
 def test_the_exponential_graph_averages(mode: str, workers: int, cluster: Cluster) -> None:
-    rounds, gate = 12, threading.Barrier(workers, timeout=60)
+    rounds, gate = 12, threading.Barrier(workers, timeout=limit(60))
     results = must_work(cluster.run(lockstep, workers, workers, mode, rounds, gate))
     sums = np.array([[values for values, _ in worker] for worker in results])
     weights = np.array([[weight for _, weight in worker] for worker in results])
@@ -139,7 +140,7 @@ def exchange_for(worker: int, workers: int, mode: str, graph: Any, gate: threadi
     ],
 )
 def test_sums_stay(mode: str, graph: str, workers: int, cluster: Cluster) -> None:
-    gate = threading.Barrier(workers, timeout=60)
+    gate = threading.Barrier(workers, timeout=limit(60))
     results = must_work(cluster.run(exchange_for, workers, workers, mode, graph, gate))
     firsts, values, weights, stats, centres = zip(*results, strict=True)
     np.testing.assert_allclose(np.sum(values, 0), np.sum(firsts, 0), atol=2e-5)
@@ -165,7 +166,7 @@ def test_sums_stay(mode: str, graph: str, workers: int, cluster: Cluster) -> Non
 
 @pytest.mark.parametrize("mode", ["push_sum", "pull", "dissemination"])
 def test_two_workers_may_begin_with_each_other_at_once(mode: str, cluster: Cluster) -> None:
-    gate = threading.Barrier(2, timeout=60)
+    gate = threading.Barrier(2, timeout=limit(60))
 
     def work(worker: int) -> int:
         with begin(mode=mode, graph="ring")[2] as strategy:
@@ -183,7 +184,7 @@ def test_two_workers_may_begin_with_each_other_at_once(mode: str, cluster: Clust
 
 def test_an_atomic_average(cluster: Cluster) -> None:
     """Active workers and a passive one: each exchange leaves both with the mean of both at that moment."""
-    gate = threading.Barrier(3, timeout=60)
+    gate = threading.Barrier(3, timeout=limit(60))
 
     def work(worker: int) -> list[Any]:
         found: list[Any] = []
@@ -252,7 +253,7 @@ def train_and_record(worker: int, mode: str, gate: threading.Barrier) -> tuple[l
 
 @pytest.mark.parametrize("mode", ["symmetric", "dissemination", "pull"])
 def test_a_recorded_schedule_gives_the_same_values(mode: str, cluster: Cluster) -> None:
-    gate = threading.Barrier(3, timeout=60)
+    gate = threading.Barrier(3, timeout=limit(60))
     logs, values = zip(*must_work(cluster.run(train_and_record, 3, mode, gate)), strict=True)
     assert sum(event[0] == mode for log in logs for event in log) > 10
     expected = replay_gossip(logs, np.ones(ELEMENTS), gradient, rate=0.1)

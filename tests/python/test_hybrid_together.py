@@ -13,6 +13,7 @@ from braid.strategies.hybrid.places import Place
 from fake_cluster import Cluster, must_work
 from fake_members import Rooms
 from fake_service import FakeService
+from slowness import limit
 from torch import nn
 from torch.optim import SGD, AdamW, RMSprop
 
@@ -212,7 +213,7 @@ def test_settle_lets_members_meet(delay: int, cluster: Cluster, rooms: Rooms) ->
                     model.weight.grad = torch.ones(1, 1)
                     optimizer.step()
                 optimizer.settle()
-                barrier.wait(20)  # members that still stepped would wait for those that are here
+                barrier.wait(limit(20))  # members that still stepped would wait for those that are here
             assert optimizer.stats()["steps"] == 2 * (1 + worker)
             return model.weight.item()
 

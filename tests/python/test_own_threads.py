@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from braid.cli import lab
 from braid.cli.own_servers import AGGREGATORS, OwnServers
+from slowness import limit
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +22,7 @@ def test_an_event_that_fails_keeps_no_other_from_happening(capfd: pytest.Capture
 
     events = [lab.Event(0.0, 0, "first", fail), lab.Event(0.0, 0, "second", lambda _: happened.set())]
     with lab._happening(None, events):  # type: ignore[arg-type]
-        assert happened.wait(10)
+        assert happened.wait(limit(10))
     assert capfd.readouterr().err == "braid: 0 s: first: ValueError: no good\nbraid: 0 s: second\n"
 
 

@@ -208,7 +208,7 @@ def test_more_clients_than_connections_get_on() -> None:
         store = client_of(server, 30)
         store.set("late", b"here")
         for thread in threads:
-            thread.join(100)
+            thread.join(limit(100))
         store.close()
     assert found == [b"here"] * 10
 
@@ -306,7 +306,7 @@ def answering(answers: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(limit(10))
 
 
 @pytest.mark.parametrize("reply", [REPLY.pack(VALUE, 0xFFFFFFFF), struct.pack("!BI", 7, 1)])

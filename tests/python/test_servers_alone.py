@@ -30,6 +30,7 @@ from braid.cli.errors import CommandError
 from braid.cli.serve import memory_of
 from braid.strategies.text import read
 from fake_service import FakeStore
+from slowness import limit
 from waiting import eventually
 
 pytestmark = pytest.mark.unit
@@ -142,7 +143,7 @@ class Held(threading.Thread):
         Held.made.append(self)
 
     def run(self) -> None:
-        self.over.wait(20)
+        self.over.wait(limit(20))
 
 
 @contextmanager
@@ -163,7 +164,7 @@ def server(store: FakeStore, name: str, memory: int = 1 << 20) -> Iterator[list[
         yield said
     finally:
         end.set()
-        thread.join(10)
+        thread.join(limit(10))
 
 
 @pytest.fixture(autouse=True)

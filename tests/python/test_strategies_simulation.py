@@ -11,6 +11,7 @@ import torch
 from event_simulation import Event, replay, simulate, staleness
 from fake_cluster import Cluster
 from fake_service import FakeService
+from slowness import limit
 from torch.optim import SGD
 
 pytestmark = pytest.mark.unit
@@ -68,7 +69,8 @@ def test_a_parameter_server_follows_the_simulation(options: dict[str, Any], rule
     log = simulate(TIMES, 60)
     turn = {"place": 0}
     changed = threading.Condition()
-    begun = threading.Barrier(len(TIMES), timeout=30)  # the first gradients are all computed from the same values
+    # The first gradients are all computed from the same values.
+    begun = threading.Barrier(len(TIMES), timeout=limit(30))
 
     def work(worker: int) -> list[float]:
         model = torch.nn.Module()

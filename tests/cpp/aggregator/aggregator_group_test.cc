@@ -7,13 +7,14 @@
 
 #include "aggregator/measured_group.h"
 #include "aggregator/two_ranks.h"
+#include "support/slowness.h"
 
 namespace braid::testing {
 namespace {
 
 Options options_with(std::shared_ptr<Store> store) {
   Options options;
-  options.timeout = milliseconds(40'000);
+  options.timeout = limit(milliseconds(40'000));
   options.servers = std::move(store);
   options.await_servers = 0;
   options.algorithm = "";
@@ -118,7 +119,7 @@ TEST_F(AggregatorGroupTest, FormsWithinAQuarterOfTheTimeoutThenHasAllOfIt) {
   EXPECT_EQ(asked.aggregators, 3);
   EXPECT_EQ(asked.servers, nullptr);
   EXPECT_EQ(asked.await_servers, -1);
-  EXPECT_EQ(sides_[0]->fake->timeout, milliseconds(40'000));
+  EXPECT_EQ(sides_[0]->fake->timeout, limit(milliseconds(40'000)));
   EXPECT_EQ(first().counters().sums.algorithm, "direct with 3 aggregators");
 }
 

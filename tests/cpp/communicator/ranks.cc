@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "support/slowness.h"
+
 namespace braid::testing {
 
 const std::vector<Wire>& wires() {
@@ -17,7 +19,7 @@ std::string wire_name(const ::testing::TestParamInfo<Wire>& info) { return info.
 
 Options options_for(const Wire& wire) {
   Options options;
-  options.timeout = milliseconds(30'000);
+  options.timeout = limit(milliseconds(30'000));
   options.transports = wire.transports;
   options.single_copy = wire.single_copy;
   options.interface = "127.0.0.1";

@@ -5,13 +5,14 @@
 #include "aggregator/measured_group.h"
 #include "aggregator/two_ranks.h"
 #include "group/replan.h"
+#include "support/slowness.h"
 
 namespace braid::testing {
 namespace {
 
 Options assumed_links(std::shared_ptr<Store> servers) {
   Options options;
-  options.timeout = milliseconds(40'000);
+  options.timeout = limit(milliseconds(40'000));
   options.links = "assume";
   options.servers = std::move(servers);
   options.await_servers = options.servers ? 0 : -1;

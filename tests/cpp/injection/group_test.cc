@@ -21,6 +21,7 @@
 #include "communicator/ranks.h"
 #include "injection/faults.h"
 #include "injection/outcome.h"
+#include "support/slowness.h"
 
 namespace braid::testing {
 namespace {
@@ -29,8 +30,8 @@ enum class Phase { kForm, kCollect, kSend, kLeave };
 constexpr Phase kPhases[] = {Phase::kForm, Phase::kCollect, Phase::kSend, Phase::kLeave};
 const char* const kPhaseNames[] = {"forming", "collectives", "messages", "leaving"};
 
-constexpr milliseconds kTimeout{20'000};  // of the groups; nobody may ever need it
-constexpr milliseconds kSoon{10'000};     // within which an attempt is over, on a busy machine
+const milliseconds kTimeout = limit(milliseconds(20'000));  // of the groups; nobody may ever need it
+const milliseconds kSoon = limit(milliseconds(10'000));     // within which an attempt is over, on a busy machine
 
 // The store of the rendezvous. When one has given up, as when its launcher sees it end, the others need not wait for it.
 class RendezvousStore final : public Store {

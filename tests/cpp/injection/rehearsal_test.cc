@@ -9,6 +9,7 @@
 #include "base/caught.h"
 #include "injection/faults.h"
 #include "support/every_algorithm.h"
+#include "support/slowness.h"
 
 namespace braid::testing {
 namespace {
@@ -23,7 +24,7 @@ Status rehearse_a_ring() {
     operands.push_back({DType::kFloat32, ReduceOp::kSum, {bytes}, {bytes}, bytes.size()});
   }
   RehearsalOptions options;
-  options.timeout = milliseconds(10'000);
+  options.timeout = limit(milliseconds(10'000));
   return rehearse(planned(*find_algorithm(collective.kind, "ring"), collective), operands, options);
 }
 

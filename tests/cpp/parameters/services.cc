@@ -4,6 +4,8 @@
 #include <random>
 #include <utility>
 
+#include "support/slowness.h"
+
 namespace braid::testing {
 
 ServiceSetup setup_of(const Place& place, size_t elements, const std::string& rule) {
@@ -32,12 +34,12 @@ void on_all_members(int members, const Options& options, const std::function<Ser
     const auto service = must_create(setup(place));
     if (!service) return;
     body(place, *service);
-    service->close(milliseconds(20'000), {});
+    service->close(limit(milliseconds(20'000)), {});
   });
 }
 
 Status outcome(ParameterService& service, const ParameterService::Request& request) {
-  if (service.wait(*request, Clock::now() + milliseconds(30'000), {}) != Waited::kDone) {
+  if (service.wait(*request, Clock::now() + limit(milliseconds(30'000)), {}) != Waited::kDone) {
     return {Code::kTimeout, "the request is not done"};
   }
   return request->status();

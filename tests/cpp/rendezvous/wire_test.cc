@@ -11,6 +11,7 @@
 #include "engine/wires.h"
 #include "rendezvous/rendezvous.h"
 #include "support/memory_store.h"
+#include "support/slowness.h"
 #include "transport/loopback/loopback.h"
 
 namespace braid::testing {
@@ -75,7 +76,7 @@ class WireTest : public ::testing::Test {
   // each other rank.
   void form(bool twine_first) {
     Options options;
-    options.timeout = milliseconds(20'000);
+    options.timeout = limit(milliseconds(20'000));
     options.transports = transports_;
     options.interface = "127.0.0.1";
     std::vector<std::thread> threads;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <thread>
 
+#include "support/slowness.h"
+
 namespace braid::testing {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportContract);
@@ -20,7 +22,7 @@ std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
 }
 
 Status wait(TestGroup& group, Node rank, Request& request) {
-  const Deadline deadline = deadline_after(milliseconds(20'000));
+  const Deadline deadline = deadline_after(limit(milliseconds(20'000)));
   Waiter waiter(group.bell(rank));
   while (!request.done()) {
     if (group.mailbox(rank).poll() || request.done()) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "support/slowness.h"
 #include "transport/mailbox.h"
 #include "transport/shm/shm.h"
 
@@ -27,7 +28,7 @@ struct ShmSide {
 
   // Polls until the request is done or 20 s have passed; its outcome.
   Status wait(Request& request) {
-    const Deadline deadline = deadline_after(milliseconds(20'000));
+    const Deadline deadline = deadline_after(limit(milliseconds(20'000)));
     Waiter waiter(bell->word());
     while (!request.done()) {
       if (mailbox->poll() || request.done()) {

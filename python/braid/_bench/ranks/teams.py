@@ -65,7 +65,7 @@ def workplace() -> Iterator[Path]:
         raise SystemExit(128 + number)
 
     parent = _SHARED if os.access(_SHARED, os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="braid-bench-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=f"braid-bench-{os.getpid()}-", dir=parent))
     segments = _segments()
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
