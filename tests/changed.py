@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the tests that recent commits add or edit: they must pass five times, without a second try.
 
-`python tests/changed.py` prints them as pytest takes them, one a line; nothing where there is no history. A change
-of very many tests, such as a merge, names none: to run them all five times would take hours.
+`python tests/changed.py` prints them as pytest takes them, one a line; nothing where there is no history. New
+tests are named before edited ones. Of very many it names the first: to run them all five times would take hours.
 """
 
 import ast
@@ -42,35 +42,34 @@ def changed_lines(diff: str) -> dict[str, set[int]]:
     return found
 
 
-def tests_at(source: str, lines: set[int]) -> Iterator[str]:
-    """Yield the test functions of a file that have one of these lines, with their decorators."""
+def tests_at(source: str, lines: set[int]) -> Iterator[tuple[str, bool]]:
+    """Yield the test functions of a file that have one of these lines, and whether they are new."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if lines & set(range(first, (node.end_lineno or first) + 1)):
-                yield node.name
+                yield node.name, node.lineno in lines
 
 
 def changed_tests(root: Path) -> list[str]:
-    """Return the names of the tests that the change adds or edits, as "file::function"."""
+    """Return the names of the tests that the change adds, then those that it edits, as "file::function"."""
     commits = recent_commits(root)
     if not commits:
         return []
     command = ["git", "diff", "-U0", f"{commits[-1]}^", "HEAD", "--", "tests"]
     diff = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
-    found = changed_lines(diff)
-    return [
-        f"{file}::{name}"
-        for file, lines in sorted(found.items())
+    found = [
+        (not is_new, f"{file}::{name}")
+        for file, lines in changed_lines(diff).items()
         if (root / file).exists()
-        for name in tests_at((root / file).read_text(), lines)
+        for name, is_new in tests_at((root / file).read_text(), lines)
     ]
+    return [name for _, name in sorted(found)]
 
 
 def tests_to_repeat(root: Path) -> list[str]:
-    """Return changed_tests(), unless they are too many."""
-    names = changed_tests(root)
-    return names if len(names) <= MOST else []
+    """Return the first of changed_tests()."""
+    return changed_tests(root)[:MOST]
 
 
 if __name__ == "__main__":

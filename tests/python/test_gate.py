@@ -303,7 +303,9 @@ def test_three():
 def test_tests_that_a_change_edits_are_named() -> None:
     found = changed.changed_lines(DIFF)
     assert found == {"tests/python/test_a.py": {4, 5, 11}}
-    assert list(changed.tests_at(SOURCE, found["tests/python/test_a.py"])) == ["test_one", "test_three"]
+    edited = [("test_one", False), ("test_three", False)]
+    assert list(changed.tests_at(SOURCE, found["tests/python/test_a.py"])) == edited
+    assert list(changed.tests_at(SOURCE, {3, 4, 5})) == [("test_one", True)]
     for name in changed.changed_tests(ROOT):
         assert (ROOT / name.partition("::")[0]).exists()
 
