@@ -47,7 +47,7 @@ CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -
 help:
 	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | timing | lint | types | stubs | format | demo'
 	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
-	@echo 'test: everything but what is long, ten minutes; check: sanitizers, fuzzers and the long tests'
+	@echo 'test: everything but what is long, thirteen minutes; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.installed
 adapter: $(VENV)/.adapter
@@ -93,7 +93,7 @@ $(VENV)/.faults: $(VENV)/.device
 	CXX="$${CXX:-g++} -DBRAID_TEST_MUTATIONS" $(BIN)/braid build
 	@touch $@
 
-# What a change needs, in some ten minutes. Goes on after a failure; pytest's summary comes last.
+# What a change needs, in some thirteen minutes. Goes on after a failure; pytest's summary comes last.
 test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
 
@@ -110,7 +110,7 @@ quick: adapter
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
 pytest: adapter $(VENV)/.device
-	$(call stage,Python tests,six minutes)
+	$(call stage,Python tests,seven minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) -m 'not long' $(ARGS)
 
 # What the last commits add or edit, four times more, without a second try: a new test that is flaky fails here.
@@ -121,10 +121,11 @@ pytest-changed: adapter $(VENV)/.device
 
 # How fast things are; on a quiet machine, one test after another. It gates nothing.
 timing: adapter
+	$(call stage,tests of speed,four minutes)
 	BRAID_TEST_TIMING=1 $(BIN)/python -m pytest -m timing $(ARGS)
 
 pytest-long: adapter $(VENV)/.faults
-	$(call stage,long Python tests,$(if $(PART),four,twelve) minutes)
+	$(call stage,long Python tests,$(if $(PART),five,fourteen) minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) $(IN_PART) -m long $(ARGS)
 
 # $(call ctest,CONFIGURE,FOLDER,OPTIONS): configures, builds and runs the C++ tests of one build folder. They wait for
@@ -139,21 +140,21 @@ $(BIN)/python tests/cpp/run.py $(2) $(3)
 endef
 
 cpp-test: setup
-	$(call stage,C++ tests,two minutes)
+	$(call stage,C++ tests,three minutes)
 	$(call ctest,$(PACKAGE),$(PACKAGE),--jobs $$((2 * $(JOBS))))
 
 asan: setup
-	$(call stage,C++ tests under AddressSanitizer,$(if $(PART),four,ten) minutes)
+	$(call stage,C++ tests under AddressSanitizer,$(if $(PART),five,ten) minutes)
 	$(call ctest,--preset asan,build/asan,--jobs $(JOBS) $(IN_PART))
 
 # Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to. Some containers forbid to.
 tsan: setup
-	$(call stage,C++ tests under ThreadSanitizer,$(if $(PART),six,eighteen) minutes)
+	$(call stage,C++ tests under ThreadSanitizer,$(if $(PART),seven,eighteen) minutes)
 	$(call ctest,--preset tsan,build/tsan,--jobs $(JOBS) $(IN_PART) $(shell setarch -R true 2> /dev/null && echo --wrapper '"setarch -R"'))
 
 # Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
 fuzz: setup
-	$(call stage,fuzzers,$(if $(PART),four,nine) minutes)
+	$(call stage,fuzzers,$(if $(PART),three,nine) minutes)
 	$(BIN)/python tests/fuzz/run.py $(IN_PART) $(ARGS)
 
 lint: setup

@@ -14,7 +14,7 @@ LATE = re.compile(
     | \b[Tt]imed\ out\b | Timeout\ \(?> | \bTimeout\b.*\bfrom\ pytest-timeout\b | \bFailed:\ Timeout\b
     | \b[Ww]ait\ timeout\ after\b | \bTimeout\ waiting\ for\ key\b | \b(?:Socket|Connect)\ [Tt]imeout\b
     | has\ not\ answered | did\ not\ come | \bha(?:s|ve)\ not\ come\b | noticed\ only\ after | Ctrl-C\ took
-    | status\ -9:\ no\ result
+    | status\ -(?:9|12):\ no\ result
     | [Aa]ddress\ already\ in\ use
     | STOOD\ STILL | \*\*\*Timeout""",
     re.VERBOSE,

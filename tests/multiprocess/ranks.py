@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
@@ -184,7 +185,8 @@ def _wait(folder: Path, processes: list[ForkServerProcess], timeout_s: float) ->
     processes[0].join(max(0.0, deadline - time.monotonic()))
     hanging = [process for process in processes if process.is_alive()]
     for process in hanging:
-        os.kill(process.pid, TELL)
+        with suppress(ProcessLookupError):  # it has ended meanwhile, and the server that forked it knows
+            os.kill(process.pid, TELL)
     for process in hanging:
         process.join(limit(1.0) / len(hanging))  # it does not end by this
     for process in hanging:
