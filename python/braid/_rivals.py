@@ -3,7 +3,8 @@
 
 Processes of torch's Gloo abort now and then at their end ("terminate called without an active exception"). On a
 busy machine 4 of 50 runs of a plain script with 4 ranks did, also where braid was not loaded. By then all has been
-computed and written. A run of braid never counts in this way: that its processes end well is a part of its result.
+computed and written. A run of braid alone never counts in this way: that its processes end well is a part of its
+result.
 """
 
 from collections.abc import Iterable
