@@ -184,14 +184,20 @@ def _wait(folder: Path, processes: list[ForkServerProcess], timeout_s: float) ->
     (folder / "others.over").touch()
     processes[0].join(max(0.0, deadline - time.monotonic()))
     hanging = [process for process in processes if process.is_alive()]
-    for process in hanging:
-        with suppress(ProcessLookupError):  # it has ended meanwhile, and the server that forked it knows
-            os.kill(process.pid, TELL)
+    _send(hanging, TELL)
     for process in hanging:
         process.join(limit(1.0) / len(hanging))  # it does not end by this
+    # A rank that went on would hear of the first one's death, and show that as its error.
+    _send(hanging, signal.SIGSTOP)
+    _send(hanging, signal.SIGKILL)
     for process in hanging:
-        process.kill()
         process.join()
+
+
+def _send(processes: list[ForkServerProcess], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):  # it has ended meanwhile, and the server that forked it knows
+            os.kill(process.pid, number)
 
 
 def _collect(folder: Path, processes: list[ForkServerProcess], killed: Collection[int], rival: bool) -> list[Any]:
