@@ -45,6 +45,15 @@ def split(rank: Rank) -> None:
         world.split_group([rank.size], timeout=timedelta(seconds=20), opts=options)
 
 
+def has_its_timeout_to_the_millisecond(rank: Rank) -> None:
+    rank.join(timeout_s=142.2)
+    assert dist.group.WORLD._get_backend(CPU).options._timeout == timedelta(seconds=142.2)
+
+
+def test_a_timeout_is_kept_to_the_millisecond() -> None:
+    run_ranks(has_its_timeout_to_the_millisecond, 1, join=False)
+
+
 def merge(rank: Rank) -> None:
     backend = dist.group.WORLD._get_backend(CPU)
     store = dist.PrefixStore("merged", dist.distributed_c10d._get_default_store())

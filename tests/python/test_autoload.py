@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,11 +111,11 @@ def test_hands_the_groups_facts_to_the_adapter(monkeypatch, given: list[int], ex
         store="store",
         group_rank=1,
         group_size=3,
-        timeout="timeout",
+        timeout=timedelta(seconds=142.199997),  # torch keeps 142.2 as a 32-bit float
         group_id="7",
         global_ranks_in_group=given,
     )
     names = ("BALANCE", "COMPRESSION", "LOCAL_LEG", "PARAMETER_SERVERS", "STRATEGY")
     equal = "" if given else "".join(f"BRAID_{name}=\t" for name in names)
     made = autoload._create(options, pg_options=object())  # type: ignore[arg-type]
-    assert made == ("store", 1, 3, "timeout", "7", expected, "braid", None, None, equal)
+    assert made == ("store", 1, 3, timedelta(seconds=142.2), "7", expected, "braid", None, None, equal)

@@ -3,6 +3,7 @@
 
 import os
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from braid import _settings
@@ -55,7 +56,7 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
         options.store,
         options.group_rank,
         options.group_size,
-        options.timeout,
+        timedelta(milliseconds=round(options.timeout / timedelta(milliseconds=1))),  # torch has a 32-bit float
         options.group_id,
         members,
         names.name_in_profiles(),
