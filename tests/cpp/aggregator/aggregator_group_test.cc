@@ -115,7 +115,7 @@ TEST_F(AggregatorGroupTest, TakesInWhoWaitsAndPartsForMore) {
 TEST_F(AggregatorGroupTest, FormsWithinAQuarterOfTheTimeoutThenHasAllOfIt) {
   form();
   const Options& asked = sides_[0]->options;
-  EXPECT_EQ(asked.timeout, milliseconds(10'000));
+  EXPECT_EQ(asked.timeout, limit(milliseconds(40'000)) / 4);
   EXPECT_EQ(asked.aggregators, 3);
   EXPECT_EQ(asked.servers, nullptr);
   EXPECT_EQ(asked.await_servers, -1);
