@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
   $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 # Pinned and installed before anything else asks for torch: another build may be gigabytes.
 TORCH ?= torch==2.13.0
-# Python tests side by side: half of their time they wait.
+# Tests side by side: half of their time they wait.
 WORKERS ?= $(shell echo $$((2 * $(JOBS))))
 ARGS ?=
 # Tests with ranks for `make quick`: collectives, arrays, DistributedDataParallel, deaths, the service, strategies.
@@ -41,13 +41,13 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup adapter test check quick cpp-test pytest pytest-changed pytest-long timing lint types stubs format demo bench asan tsan fuzz \
+.PHONY: help setup adapter test check quick cpp-test cpp-test-and-builds pytest pytest-changed pytest-long timing lint types stubs format demo bench asan tsan fuzz \
   conformance conformance-update clean distclean
 
 help:
 	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | timing | lint | types | stubs | format | demo'
 	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
-	@echo 'test: everything but what is long, thirteen minutes; check: sanitizers, fuzzers and the long tests'
+	@echo 'test: everything but what is long, eleven minutes; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.installed
 adapter: $(VENV)/.adapter
@@ -93,9 +93,13 @@ $(VENV)/.faults: $(VENV)/.device
 	CXX="$${CXX:-g++} -DBRAID_TEST_MUTATIONS" $(BIN)/braid build
 	@touch $@
 
-# What a change needs, in some thirteen minutes. Goes on after a failure; pytest's summary comes last.
+# What a change needs, in some eleven minutes. Goes on after a failure; pytest's summary comes last.
 test: setup
-	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test pytest
+	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test-and-builds pytest
+
+# C++ tests leave room: meanwhile the Python tests' extensions are compiled.
+cpp-test-and-builds:
+	@$(MAKE) --no-print-directory --keep-going -j2 cpp-test $(VENV)/.device
 
 # What takes longer: the C++ tests again under sanitizers, every fuzzer for a minute, and the long Python tests, which
 # `make test` leaves out. PART=2/3 runs a part, and the sanitizers on what the last commits changed.
@@ -110,7 +114,7 @@ quick: adapter
 
 # ARGS="-m long -k lab" and the like run long ones as well: the last -m counts.
 pytest: adapter $(VENV)/.device
-	$(call stage,Python tests,seven minutes)
+	$(call stage,Python tests,six minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) -m 'not long' $(ARGS)
 
 # What the last commits add or edit, four times more, without a second try: a new test that is flaky fails here.
@@ -128,29 +132,28 @@ pytest-long: adapter $(VENV)/.faults
 	$(call stage,long Python tests,$(if $(PART),five,fourteen) minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) $(IN_PART) -m long $(ARGS)
 
-# $(call ctest,CONFIGURE,FOLDER,OPTIONS): configures, builds and runs the C++ tests of one build folder. They wait for
-# half of their time; under sanitizers they compute.
+# $(call ctest,CONFIGURE,FOLDER,OPTIONS): configures, builds and runs the C++ tests of one build folder.
 define ctest
 @if ! prefix=$$(tools/get_gtest.sh $(VENV)/opt); then \
   echo '*** THE C++ TESTS WERE SKIPPED: there is no GoogleTest, see above ***' >&2; \
   test "$${CI:-}" != true; exit; \
 fi; \
 cmake $(1) -DBRAID_WITH_TESTS=ON "-DGTest_ROOT=$$prefix" > /dev/null; \
-$(BIN)/python tests/cpp/run.py $(2) $(3)
+$(BIN)/python tests/cpp/run.py $(2) --jobs $(WORKERS) $(3)
 endef
 
 cpp-test: setup
 	$(call stage,C++ tests,three minutes)
-	$(call ctest,$(PACKAGE),$(PACKAGE),--jobs $$((2 * $(JOBS))))
+	$(call ctest,$(PACKAGE),$(PACKAGE))
 
 asan: setup
 	$(call stage,C++ tests under AddressSanitizer,$(if $(PART),five,ten) minutes)
-	$(call ctest,--preset asan,build/asan,--jobs $(JOBS) $(IN_PART))
+	$(call ctest,--preset asan,build/asan,$(IN_PART))
 
 # Newer kernels place memory where ThreadSanitizer does not expect it, unless told not to. Some containers forbid to.
 tsan: setup
 	$(call stage,C++ tests under ThreadSanitizer,$(if $(PART),seven,eighteen) minutes)
-	$(call ctest,--preset tsan,build/tsan,--jobs $(JOBS) $(IN_PART) $(shell setarch -R true 2> /dev/null && echo --wrapper '"setarch -R"'))
+	$(call ctest,--preset tsan,build/tsan,$(IN_PART) $(shell setarch -R true 2> /dev/null && echo --wrapper '"setarch -R"'))
 
 # Every fuzzer for a minute; ARGS="mailbox --seconds 600" and the like for others. tests/fuzz/README.md has more.
 fuzz: setup

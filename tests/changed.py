@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # A change is what was committed since then: longer than a change is worked on.
 CHANGE_S = 4 * 3600
-MOST = 60
+MOST = 30
 _FILE = re.compile(r"^\+\+\+ b/(tests/.*/test_\w+\.py)$")
 _OTHER_FILE = re.compile(r"^\+\+\+ ")
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")

@@ -11,7 +11,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -19,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from changed import recent_commits  # noqa: E402
 from late import may_try_again  # noqa: E402
-from parts import is_in_part  # noqa: E402
+from parts import dealt  # noqa: E402
 from slowness import VARIABLE, factor  # noqa: E402
 
 FAILED = re.compile(r"^\s*\d+ - (\S+) \((.*?)\)", re.MULTILINE)
@@ -46,9 +47,12 @@ def folder_of(name: str) -> str:
     return name.split(".")[0]
 
 
-def wanted(names: Iterable[str], part: str, changed: set[str]) -> list[str]:
+def wanted(names: Sequence[str], part: str, changed: set[str]) -> list[str]:
     """Return those of a part, and of the folders that changed."""
-    return [name for name in names if folder_of(name) in changed or is_in_part(folder_of(name), part)]
+    tests_of = Counter(map(folder_of, names))
+    folders = sorted(tests_of, key=lambda folder: (-tests_of[folder], folder))  # many tests: it takes long
+    kept = {*dealt(folders, part), *changed}
+    return [name for name in names if folder_of(name) in kept]
 
 
 def ctest(options: argparse.Namespace, names: list[str], jobs: int) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from parts import is_in_part  # noqa: E402
+from parts import dealt  # noqa: E402
 
 HERE = ROOT / "tests" / "fuzz"
 BUILD = ROOT / "build" / "fuzz"
@@ -162,9 +162,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run what was asked for; 0 when nothing was found."""
     options = parse(arguments)
-    wanted = options.targets or [
-        name for name in sorted(LONGEST) if not options.part or is_in_part(name, options.part)
-    ]
+    wanted = options.targets or dealt(sorted(LONGEST), options.part or "1/1")
     missing = 0
     fuzzers = get_python_fuzzers(wanted)
     native = [name for name in wanted if name != "rendezvous"]

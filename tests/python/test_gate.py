@@ -154,8 +154,8 @@ def test_a_late_test_runs_again_alone_and_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("most", "variables", "counted"),
     [
-        ("0", {}, "6 passed, 1 flaky"),
-        ("3", {"ALWAYS": "1"}, "1 failed, 6 passed"),
+        pytest.param("0", {}, "6 passed, 1 flaky", marks=pytest.mark.long),
+        pytest.param("3", {"ALWAYS": "1"}, "1 failed, 6 passed", marks=pytest.mark.long),
         ("3", {"WRONG": "1"}, "1 failed, 5 passed, 1 flaky"),
         ("3", {"CRASH": "1"}, "1 failed, 6 passed"),
     ],
@@ -214,18 +214,23 @@ def test_parts_cover_everything_once() -> None:
     assert sorted(itertools.chain(*each)) == sorted(names)
     assert min(map(len, each)) > 70
     assert {parts.part_of(f"{number:040x}", 3) for number in range(9)} == {"1/3", "2/3", "3/3"}
+    assert parts.dealt("abcdefgh", "1/3") == ["a", "f", "g"]
+    assert parts.dealt("abcdefgh", "2/3") == ["b", "e", "h"]
+    assert parts.dealt("abcdefgh", "3/3") == ["c", "d"]
     for wrong in ("0/3", "4/3", "1", "a/b", ""):
         with pytest.raises(ValueError, match="K/N"):
             parts.is_in_part("x", wrong)
+        with pytest.raises(ValueError, match="K/N"):
+            parts.dealt("x", wrong)
 
 
 def test_the_programs_of_a_part_and_of_a_change() -> None:
     run = runpy.run_path(str(ROOT / "tests" / "cpp" / "run.py"))
     names = ["group.0", "group.1", "communicator/process", "base"]
-    third = next(part for part in ("1/3", "2/3", "3/3") if not parts.is_in_part("group", part))
-    kept = [name for name in names if parts.is_in_part(name.split(".")[0], third)]
-    assert run["wanted"](names, third, set()) == kept
-    assert run["wanted"](names, third, {"group"}) == [name for name in names if name in kept or "group" in name]
+    assert run["wanted"](names, "1/3", set()) == ["group.0", "group.1"]
+    assert run["wanted"](names, "2/3", set()) == ["base"]
+    assert run["wanted"](names, "3/3", set()) == ["communicator/process"]
+    assert run["wanted"](names, "2/3", {"group"}) == ["group.0", "group.1", "base"]
     log = "1/2 Test #1: base ...***Failed 1 s\nsaid by base\n2/2 Test #2: group.0 ... Passed 1 s\n50% tests passed"
     assert run["part_of_log"](log, "base").splitlines()[1:] == ["said by base"]
     assert "Passed" in run["part_of_log"](log, "group.0")
