@@ -119,7 +119,8 @@ def equals_the_cpu(rank: Rank) -> None:
     sim.synchronize()
 
 
-@pytest.mark.parametrize("wire", [pytest.param("shm", marks=pytest.mark.long), "tcp"])
+@pytest.mark.long
+@pytest.mark.parametrize("wire", ["shm", "tcp"])
 def test_results_have_the_bits_of_the_cpu(wire: str) -> None:
     """All operations, in pieces where they are large enough."""
     run_ranks(equals_the_cpu, 2, wire=wire, join=False, environment=SMALL, timeout_s=200)

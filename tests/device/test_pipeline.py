@@ -45,7 +45,7 @@ def equals_the_cpu(rank: Rank, hosts: bool, seeds: int) -> None:
     sim.synchronize()
 
 
-@pytest.mark.parametrize(("ranks", "hosts"), [(2, False), (3, True)])
+@pytest.mark.parametrize(("ranks", "hosts"), [(2, False), pytest.param(3, True, marks=pytest.mark.long)])
 def test_pieces_have_the_bits_of_the_cpu(ranks: int, hosts: bool) -> None:
     """Over shared memory, and between hosts."""
     from pipelined import SETTINGS

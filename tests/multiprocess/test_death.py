@@ -166,8 +166,7 @@ def test_errors_name_global_ranks(wire: str) -> None:
     run_ranks(name_global_ranks, 3, wire=wire, killed=[2])
 
 
-@pytest.mark.slow
-@pytest.mark.long_over_tcp
+@pytest.mark.long
 def test_torchrun_starts_again_after_a_death(wire: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

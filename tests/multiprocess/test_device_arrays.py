@@ -51,7 +51,7 @@ def every_dtype(rank: Rank) -> None:
         assert same(large.get(), reduced("product", n, 1_000_003, FLOAT))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2, 3])
 def test_all_dtypes(ranks: int) -> None:
     """All dtypes, operators, and sizes with none, one and many elements."""
     run_ranks(every_dtype, ranks, join=False)

@@ -47,6 +47,7 @@ BRAID_RUN = (sys.executable, "-m", "braid.cli", "run", "--nproc", "2")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
+@pytest.mark.long
 def test_braid_run_tells_once_what_it_carries_and_how_to_stop(tmp_path: Path) -> None:
     done = run(tmp_path, *BRAID_RUN)
     assert done.returncode == 0, done.stderr

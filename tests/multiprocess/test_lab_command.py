@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_the_command_passes_output_and_exit_codes_on(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", "--hosts", "2x1gbit", "--", "sh", "-c", "echo rank $RANK on $(hostname)"]) == 0
     assert sorted(capfd.readouterr().out.split("\n")) == ["", "rank 0 on h0", "rank 1 on h1"]

@@ -80,6 +80,7 @@ def check_told(folder: Path, text: str, ranks: int) -> None:
     assert expected["shares"][1] < min(expected["shares"][0], expected["shares"][2])
 
 
+@pytest.mark.long
 @in_lab
 def test_the_file_is_believed_and_not_the_wires(links: Path, script: Path, tmp_path: Path) -> None:
     with Lab("2x1gbit,1x200mbit") as lab:

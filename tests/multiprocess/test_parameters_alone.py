@@ -255,6 +255,7 @@ def late(rank: Rank, where: str) -> float:
         return float(values[0])
 
 
+@pytest.mark.long
 def test_a_worker_may_come_late() -> None:
     where = f"tcp://127.0.0.1:{free_port()}"
     with serving(where, 1):

@@ -120,7 +120,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run(tmp_path: Path) -> None:
     done = run(SCRIPT, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -76,6 +76,7 @@ def compare_places(rank: Rank, port: int) -> list[list[float]]:
     return [*found, values]
 
 
+@pytest.mark.long
 def test_servers_alone_compute_what_servers_in_ranks_do() -> None:
     port = free_port()
     with serving(here(port), 2) as processes:

@@ -212,6 +212,7 @@ def test_gradients_of_torch_go_through_one(tmp_path: Path) -> None:
             assert "aggregator 1 of 1" in server.stderr.read()
 
 
+@pytest.mark.long
 @in_lab
 def test_the_job_starts_without_those_who_do_not_come(tmp_path: Path) -> None:
     code = """

@@ -267,10 +267,8 @@ sys.stdout.write("good\\n")
 """  # it ends without destroy_process_group(), and nobody has the model any more
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "text", ["elastic:sync_every=10", pytest.param("local:sync_every=10", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("text", ["elastic:sync_every=10", "local:sync_every=10"])
 def test_run(text: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))

@@ -288,6 +288,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_a_process_may_end_while_receives_wait(tmp_path: Path) -> None:
     command = [sys.executable, "-c", UNMATCHED]
     ranks = [

@@ -389,6 +389,7 @@ for _ in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.long
 def test_a_script_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, out = tmp_path / "train.py", tmp_path / "advice.json"
     script.write_text(SCRIPT)
