@@ -246,38 +246,6 @@ def test_a_group_skips_together(mode: str, cluster: Cluster, rooms: Rooms) -> No
         assert FakeService.hubs[f"{cluster.name}/groups.0/parameters"].values[0] == -8.0
 
 
-class Norm(nn.Module):
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-        self.register_buffer("mean", torch.full((2,), value))
-        self.register_buffer("count", torch.tensor(int(value)))
-
-
-@pytest.mark.parametrize("delay", [0, 1])
-def test_buffers_move_with_the_mean_of_all(delay: int, cluster: Cluster, rooms: Rooms) -> None:
-    def train(worker: int, buffers: str) -> tuple[float, float]:
-        model = Norm(float(10 * worker))
-        options = {"mode": "sync", "buffers": buffers, "delay": delay, "groups": [[0, 1], [2, 3]]}
-        with bs.Hybrid(model, SGD, lr=0.0, **options) as optimizer:
-            for _ in range(60):
-                with torch.no_grad():  # as BatchNorm does, with a batch whose mean is the worker's number
-                    model.mean.lerp_(torch.full((2,), float(worker)), 0.1)
-                model.weight.grad = torch.ones(1)
-                optimizer.step()
-            with optimizer.centre():
-                return model.mean[0].item(), model.count.item()
-
-    results = must_work(cluster.run(train, 4, "average"))
-    assert results[0] == results[1]
-    for mean, count in results:
-        assert mean == pytest.approx(1.5, abs=0.2)
-        assert count == 0
-    for worker, (mean, count) in enumerate(must_work(cluster.run(train, 4, "local"))):
-        assert mean == pytest.approx(worker, abs=0.1)
-        assert count == 10 * worker
-
-
 def test_measured_groups(cluster: Cluster, rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
     times = [0.25, 0.5, 0.26]
 

@@ -130,36 +130,6 @@ def test_implicit_momentum_is_taken_from_the_explicit_one(cluster: Cluster) -> N
     assert must_work(cluster.run(numbers, 2, AdamW, {"betas": (0.9, 0.99)}))[0]["beta1"] == pytest.approx(0.4)
 
 
-class Norm(nn.Module):
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-        self.register_buffer("mean", torch.full((2,), value))
-        self.register_buffer("count", torch.tensor(int(value)))
-        self.register_buffer("table", torch.full((1,), value), persistent=False)
-
-
-@pytest.mark.parametrize("delay", [0, 1])
-def test_float_buffers_move_with_the_mean_of_all(delay: int, cluster: Cluster) -> None:
-    def train(worker: int, buffers: str) -> list[float]:
-        model = Norm(float(10 * worker))
-        with bs.ParameterServer(model, SGD, lr=0.0, mode="sync", buffers=buffers, delay=delay) as optimizer:
-            for _ in range(60):
-                with torch.no_grad():  # as BatchNorm does, with a batch whose mean is the worker's number
-                    model.mean.lerp_(torch.full((2,), float(worker)), 0.1)
-                model.weight.grad = torch.ones(1)
-                optimizer.step()
-            with optimizer.centre():
-                return [model.mean[0].item(), model.count.item(), model.table.item()]
-
-    for worker, (mean, count, table) in enumerate(must_work(cluster.run(train, WORKERS, "average"))):
-        assert mean == pytest.approx(1.0, abs=0.15)  # the mean of 0, 1 and 2
-        assert (count, table) == (0, 10 * worker)
-    for worker, (mean, count, _) in enumerate(must_work(cluster.run(train, WORKERS, "local"))):
-        assert mean == pytest.approx(worker, abs=0.1)
-        assert count == 10 * worker
-
-
 def test_one_worker_keeps_its_own_batch_norm(cluster: Cluster) -> None:
     def model() -> nn.Module:
         torch.manual_seed(0)

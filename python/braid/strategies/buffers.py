@@ -5,6 +5,10 @@ Workers do not meet, so nobody can take a mean of their buffers at one moment. B
 adds what its buffers have changed since it last took the servers'. The push moves the servers' buffers towards the
 sum: with n workers by 1/n of the way. So the servers' statistics move with the mean of all workers' batches.
 
+A push that lands between another worker's pull and push counts less: that worker moves a part of it back. Each
+other worker can do so once. So a push counts at least (1 - 1/n)^(n - 1) of its part, which is above 1/e. An added
+difference would count in full, but could leave the range of values that workers had.
+
 Or they are broadcast: only the first worker pushes, and the servers take its buffers as they are.
 """
 
@@ -90,6 +94,11 @@ class Buffers:
         # Buffers of 16 bits were rounded. What rounding took away is no change of this worker.
         torch._foreach_copy_(self._updates, self.packing.tensors)
         torch.where(is_old, now, values, out=self._base)
+
+    @property
+    def arrived(self) -> list[Tensor]:
+        """What the last exchange brought, without this worker\'s changes: float32, in the order of the packing."""
+        return self._outs
 
     def pull(self) -> None:
         """Take the servers' newest values. What has changed since the last push is dropped."""

@@ -212,7 +212,7 @@ class GroupExchange:
                 call()
             except Exception as failed:
                 error = failed
-            self.vector.write_values(is_good=error is None)
+            self.vector.write_values(is_good=error is None, merges=merges)
         begun = time.perf_counter()
         members.take(self.vector.whole)
         waited_us = 1e6 * (time.perf_counter() - begun)
@@ -220,7 +220,7 @@ class GroupExchange:
             self._group_us += waited_us
         else:
             self._exposed_us += waited_us
-        if self.vector.take_values(merges=merges):
+        if self.vector.take_values(merges=merges, has_merged=merges and members.is_speaker):
             return
         why = members.hear("" if error is None else str(error))
         if error is not None:

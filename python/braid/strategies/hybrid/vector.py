@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from braid.strategies.averages import merged
 from braid.strategies.preparation import Prepared
@@ -82,25 +83,35 @@ class GroupVector:
             entry.tensor.grad.copy_(mean)
         self._prepared.rule.write(self._gradients, 1.0, groups)
 
-    def write_values(self, *, is_good: bool) -> None:
-        """Write the speaker's values, and whether they are good."""
+    def write_values(self, *, is_good: bool, merges: bool = False) -> None:
+        """Write the speaker's values, and whether they are good.
+
+        `merges`: write buffers as the servers have sent them, without the speaker's own changes.
+        """
         torch._foreach_copy_(self._gradients, self._prepared.packing.tensors)
         if self._floats:
-            torch._foreach_copy_(self._buffers, self._floats)
+            torch._foreach_copy_(self._buffers, self._arrived() if merges and is_good else self._floats)
         self._signs[0] = float(is_good)
 
-    def take_values(self, *, merges: bool = False) -> bool:
+    def take_values(self, *, merges: bool = False, has_merged: bool = False) -> bool:
         """Take the speaker's values. Return whether they are good.
 
         `merges`: this member keeps what it has changed of its buffers since the last mean.
+        `has_merged`: it is the speaker, whose buffers have both already.
         """
         if not self._signs[0]:
             return False
         torch._foreach_copy_(self._prepared.packing.tensors, self._gradients)
+        if has_merged:
+            return True
         for buffer, base, value in zip(self._floats, self._bases, self._buffers, strict=True):
             buffer.copy_(merged(buffer.float(), base, value) if merges and not self._is_broadcast else value)
             base.copy_(buffer)
         return True
+
+    def _arrived(self) -> list[Tensor]:
+        assert self._prepared.buffers is not None
+        return self._floats if self._is_broadcast else self._prepared.buffers.arrived
 
     def _write_signs(self, signs: Signs) -> None:
         self._signs.copy_(torch.tensor([float(value) for value in vars(signs).values()]))
