@@ -62,12 +62,17 @@ class Part:
         else:
             self.shift(self.move_centre)
 
-    def shift(self, change: Callable[[], None]) -> None:
+    def shift(self, change: Callable[[], None], before: Tensor | None = None) -> None:
         """Let `change` move the centre, and this worker with it: it keeps its distance from the centre.
 
         Buffers do so within their range: see averages.py.
+
+        Args:
+            change: moves the centre.
+            before: from where the distance is measured; shape (elements,). By default it is the centre as it was.
         """
-        before = self.fragment.shown(self.centre).clone() if self.is_dirty else None
+        if before is None and self.is_dirty:
+            before = self.fragment.shown(self.centre).clone()
         change()
         if before is None:
             self.show()

@@ -91,11 +91,7 @@ class InTwoLevels(LocalInRounds):
                 each.is_dirty = True
             return
         if self._answers:
-            base = self._base_of(part)
-            own, before = torch.empty_like(base), part.fragment.shown(base).clone()
-            part.move_centre()
-            part.fragment.read(own)
-            part.fragment.write(own.sub_(before).add_(part.centre))
+            part.shift(part.move_centre, part.fragment.shown(self._base_of(part)).clone())
             part.is_dirty = self._inner is not None and self._inner.is_dirty
         else:
             super()._move(part, took_part=took_part, keep=keep)
