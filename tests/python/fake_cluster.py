@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from braid.strategies import parameter_server
+from braid.strategies.buffers import Buffers
 from braid.strategies.elastic import elastic_average
 from braid.strategies.gossip import gossip
 from braid.strategies.local import local_steps
@@ -77,3 +78,15 @@ def must_work(results: list[Any]) -> list[Any]:
         if isinstance(result, Exception):
             raise result
     return results
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each worker's exchange end before the next one's begins."""
+    turn, begin = threading.Lock(), Buffers.begin
+
+    def alone(self: Buffers) -> None:
+        with turn:
+            begin(self)
+            self.finish()
+
+    monkeypatch.setattr(Buffers, "begin", alone)

@@ -9,7 +9,7 @@ import braid.strategies as bs
 import pytest
 import torch
 from braid.strategies.buffers import Buffers
-from fake_cluster import Cluster, must_work
+from fake_cluster import Cluster, must_work, one_by_one
 from fake_members import Rooms
 from slowness import limit
 from torch import nn
@@ -17,7 +17,7 @@ from torch.optim import SGD
 
 pytestmark = pytest.mark.unit
 
-# More than it takes to forget the beginning: it counts 0.9 ** STEPS, or 1 / 500, of what it did.
+# More than it takes to forget the beginning: it counts 1 / 500 of what it did, or 1 / 100 where pushes meet.
 STEPS = 60
 
 
@@ -41,18 +41,6 @@ def trained(worker: int, make: Callable[..., Any], options: dict[str, Any]) -> t
             optimizer.step()
         with optimizer.centre():
             return model.mean[0].item(), int(model.count.item()), model.table.item()
-
-
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each worker's exchange end before the next one's begins."""
-    turn, begin = threading.Lock(), Buffers.begin
-
-    def alone(self: Buffers) -> None:
-        with turn:
-            begin(self)
-            self.finish()
-
-    monkeypatch.setattr(Buffers, "begin", alone)
 
 
 def all_before_the_first_push(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
@@ -130,6 +118,43 @@ def test_all_members_of_a_group_count_alike(
 
 
 @pytest.mark.parametrize("delay", [0, 1])
+def test_a_group_counts_as_its_part_of_all_workers(
+    delay: int, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rooms(cluster, monkeypatch)
+    one_by_one(monkeypatch)
+    options = {"buffers": "average", "delay": delay, "groups": [[0, 1, 2], [3]]}
+    for mean, _, _ in must_work(cluster.run(trained, 4, bs.Hybrid, options)):
+        assert mean == pytest.approx(2.5, abs=0.15)  # of 1, 2, 3 and 4; of two groups that count alike it is 3
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_where_a_scaler_skips_members_count_alike(
+    mode: str, delay: int, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rooms(cluster, monkeypatch)
+
+    def train(worker: int) -> float:
+        model = Norm(10.0)
+        with bs.Hybrid(model, SGD, lr=0.0, mode=mode, delay=delay, groups=[[0, 1, 2]]) as optimizer:
+            scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+            for step in range(STEPS):
+                with torch.no_grad():
+                    model.mean.lerp_(torch.full((2,), float(worker + 1)), 0.1)
+                is_bad = worker == 1 and step % 3 > 0
+                model.weight.grad = torch.full((1,), float("inf") if is_bad else 1.0)
+                scaler.scale(torch.ones(()))
+                scaler.step(optimizer)
+                scaler.update()
+            with optimizer.centre():
+                return model.mean[0].item()
+
+    for mean in must_work(cluster.run(train, 3)):
+        assert mean == pytest.approx(2.0, abs=0.05)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
 @pytest.mark.parametrize("workers", [2, 3, 5])
 def test_pushes_that_meet_count_less_within_the_bound(
     workers: int, delay: int, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -161,7 +186,8 @@ def test_pushes_that_come_as_they_like_stay_within_the_bound(
     Rooms(cluster, monkeypatch)
     low, high = furthest_means(numbers)
     for mean, _, _ in must_work(cluster.run(trained, workers, make, {"delay": delay, **options})):
-        assert low - 0.05 < mean < high + 0.05  # what the last steps move is not yet at the servers
+        # Beyond the bound: the last steps, a base from before another's push, the beginning. Together up to 0.11.
+        assert low - 0.12 < mean < high + 0.12
 
 
 @pytest.mark.parametrize("delay", [0, 1])

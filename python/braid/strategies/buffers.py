@@ -3,11 +3,12 @@
 
 Workers do not meet, so nobody can take a mean of their buffers at one moment. Before each push a worker pulls, and
 adds what its buffers have changed since it last took the servers'. The push moves the servers' buffers towards the
-sum: with n workers by 1/n of the way. So the servers' statistics move with the mean of all workers' batches.
+sum: with n workers by 1/n of the way, for a group by its part of all workers. So the servers' statistics move with
+the mean of all workers' batches.
 
 A push that lands between another worker's pull and push counts less: that worker moves a part of it back. Each
-other worker can do so once. So a push counts at least (1 - 1/n)^(n - 1) of its part, which is above 1/e. An added
-difference would count in full, but could leave the range of values that workers had.
+other worker can do so once. So of n workers that count alike a push counts at least (1 - 1/n)^(n - 1) of its part,
+which is above 1/e. An added difference would count in full, but could leave the range of values that workers had.
 
 Or they are broadcast: only the first worker pushes, and the servers take its buffers as they are.
 """
@@ -45,9 +46,16 @@ class Buffers:
         self._weight = 1.0
         self.vector: SharedVector | None = None
 
-    def start(self, meeting: Meeting, servers: list[int], settings: str, timeout_s: float) -> None:
-        """Give all workers the buffers of worker 0; a late one gets those of the servers."""
-        self._weight = float(meeting.member == 0) if self.is_broadcast else 1.0 / meeting.workers
+    def start(
+        self, meeting: Meeting, servers: list[int], settings: str, timeout_s: float, part: float | None = None
+    ) -> None:
+        """Give all workers the buffers of worker 0; a late one gets those of the servers.
+
+        `part`: how much this worker's buffers count, from 0 to 1; with n workers 1/n by default.
+        """
+        self._weight = part or 1.0 / meeting.workers
+        if self.is_broadcast:
+            self._weight = float(meeting.member == 0)
         self.share_integers(meeting, timeout_s)
         if not self.packing.elements:
             return

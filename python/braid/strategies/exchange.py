@@ -60,11 +60,16 @@ class Exchange:
     """
 
     def __init__(
-        self, agreed: Agreement[Prepared], options: Options, timeout_s: float, update: Tensor | None = None
+        self,
+        agreed: Agreement[Prepared],
+        options: Options,
+        timeout_s: float,
+        update: Tensor | None = None,
+        part: float | None = None,
     ) -> None:
         """Connect to the servers. Parameters and buffers become worker 0's. Raises as SharedVector does.
 
-        `update` is memory for the packed update; new memory by default.
+        `update` is memory for the packed update; new memory by default. `part`: as Buffers.start().
         """
         self.steps = self.skipped = 0  # pushed updates; steps that a GradScaler skipped
         self._options = options
@@ -89,7 +94,7 @@ class Exchange:
         self._vector.start()
         self._take()
         if self._buffers is not None:
-            self._buffers.start(self.meeting, self.servers, settings, timeout_s)
+            self._buffers.start(self.meeting, self.servers, settings, timeout_s, part)
 
     def advance(self, groups: Groups, *, skips: bool, scale: float) -> None:
         """Take a step: push the update of the gradients of now, times `scale`, and pull.
@@ -115,9 +120,9 @@ class Exchange:
         self._rule.write(self._updates, scale, groups)
         self._push(numbers)
 
-    def begin_written(self, numbers: Numbers, scale: float) -> None:
+    def begin_written(self, numbers: Numbers, scale: float, *, with_buffers: bool) -> None:
         """Start to push what the memory of the update has, times `scale`, and to pull the values after it."""
-        self._push(numbers, scale)
+        self._push(numbers, scale, with_buffers=with_buffers)
 
     def begin_without_update(self, groups: Groups) -> None:
         """Take part in a round with an update of zeros."""
@@ -149,10 +154,17 @@ class Exchange:
         if self._buffers is not None:
             self._buffers.pull()
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the servers' values and state, of parameters and of buffers."""
-        self.finish()
+    def snapshot(self, *, keeps_model: bool = False) -> dict[str, Any]:
+        """Return the servers' values and state, of parameters and of buffers.
+
+        They have the update under way. With `keeps_model` the model takes it when it would have done so anyhow.
+        """
         shared = self._buffers.vector if self._buffers else None
+        if keeps_model:
+            for vector in (self._vector, *([shared] if shared else [])):
+                vector.wait()
+        else:
+            self.finish()
         return {"parameters": self._vector.snapshot(), "buffers": shared.snapshot() if shared else None}
 
     def present(self) -> Collection[int]:
@@ -181,9 +193,9 @@ class Exchange:
         if self._buffers is not None:
             self._buffers.close(wait=wait)
 
-    def _push(self, numbers: Numbers, scale: float = 1.0) -> None:
+    def _push(self, numbers: Numbers, scale: float = 1.0, *, with_buffers: bool = True) -> None:
         self._vector.push_pull(numbers, scale)
-        if self._buffers is not None:
+        if self._buffers is not None and with_buffers:
             self._buffers.begin()
 
     def _take(self) -> None:

@@ -138,16 +138,24 @@ class SharedVector:
         """Start to pull into `out`."""
         self._request = self._core.pull(self._out)
 
-    def finish(self) -> bool:
-        """Wait for the request under way. Return whether there was one."""
-        request, self._request = self._request, None
-        if request is None:
-            return False
+    def wait(self) -> None:
+        """Wait for the request under way, if there is one. It still has to be finished."""
+        if self._request is None:
+            return
         begun = time.perf_counter()
         try:
-            request.wait()
+            self._request.wait()
         finally:
             self.exposed_us += 1e6 * (time.perf_counter() - begun)
+
+    def finish(self) -> bool:
+        """Wait for the request under way. Return whether there was one."""
+        if self._request is None:
+            return False
+        try:
+            self.wait()
+        finally:
+            request, self._request = self._request, None
         self.versions, self.staleness = list(request.versions), int(request.staleness)
         self._newest = request
         return True

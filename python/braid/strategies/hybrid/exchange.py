@@ -20,7 +20,7 @@ from braid.strategies.exchange import Exchange
 from braid.strategies.hybrid.members import Members, group_name, speaker_name
 from braid.strategies.hybrid.rates import Rates
 from braid.strategies.hybrid.step_times import StepTimes
-from braid.strategies.hybrid.vector import GroupVector, Signs
+from braid.strategies.hybrid.vector import GroupVector, Signs, Taking
 from braid.strategies.options import Options
 from braid.strategies.preparation import Prepared
 from braid.strategies.rules import Groups
@@ -52,6 +52,7 @@ class GroupExchange:
         self.steps = self.skipped = self.rounds = 0
         self._group_us = self._exposed_us = 0.0
         self._is_under_way = self._has_finished = False
+        self._taking = Taking.REPLACE  # what follows the exchange under way
         self._begin_error: Exception | None = None
 
     def enter(self, members: Members, index: int, groups: int, servers: list[int]) -> None:
@@ -79,7 +80,8 @@ class GroupExchange:
             made = Agreement(meeting, servers, self.prepared)
             # While there is one server, as while "auto" measures, no other one can have a copy.
             options = self._options if len(servers) > 1 else replace(self._options, replicas=0)
-            self._exchange = Exchange(made, options, self._timeout_s, self.vector.update)
+            part = len(members.ranks) / self.meeting.workers
+            self._exchange = Exchange(made, options, self._timeout_s, self.vector.update, part)
             if self._entered > 1:
                 self._pass_state(self._exchange, saved)
 
@@ -189,20 +191,24 @@ class GroupExchange:
             self.vector.take_mean(signs.steps, self._groups)
         self.steps += not self._has_finished
         self._is_under_way = True
+        # A skipped step has no mean of the group's buffers: what members have changed counts in the next one.
+        self._taking = Taking.KEEP if signs.skips else Taking.MERGE
         if self._exchange is not None:
             try:
-                self._exchange.begin_written(*self._rates.of(self._groups, signs.steps))
+                numbers, scale = self._rates.of(self._groups, signs.steps)
+                self._exchange.begin_written(numbers, scale, with_buffers=not signs.skips)
             except Exception as error:  # the members wait: they hear of it with the values
                 self._begin_error = error
+        self._rates.updates += 1  # members count, too: one of them can speak for a later group
 
     def _finish_last(self, *, begins: bool = False) -> None:
         if begins and self._exchange is not None:
             self._exchange.begin_step()
         if self._is_under_way:
             self._is_under_way = False
-            self._share(lambda: self._spoken().finish(), merges=True)
+            self._share(lambda: self._spoken().finish(), self._taking)
 
-    def _share(self, call: Callable[[], None], *, merges: bool = False) -> None:
+    def _share(self, call: Callable[[], None], taking: Taking = Taking.REPLACE) -> None:
         """Let the speaker do something, and all members take its values, or hear why it failed."""
         members, error = self._joined, self._begin_error
         if members.is_speaker:
@@ -212,7 +218,7 @@ class GroupExchange:
                 call()
             except Exception as failed:
                 error = failed
-            self.vector.write_values(is_good=error is None, merges=merges)
+            self.vector.write_values(taking, is_good=error is None)
         begun = time.perf_counter()
         members.take(self.vector.whole)
         waited_us = 1e6 * (time.perf_counter() - begun)
@@ -220,7 +226,8 @@ class GroupExchange:
             self._group_us += waited_us
         else:
             self._exposed_us += waited_us
-        if self.vector.take_values(merges=merges, has_merged=merges and members.is_speaker):
+        has_merged = members.is_speaker and taking is Taking.MERGE
+        if self.vector.take_values(Taking.KEEP if has_merged else taking):
             return
         why = members.hear("" if error is None else str(error))
         if error is not None:
@@ -231,7 +238,7 @@ class GroupExchange:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the servers' values and state; RuntimeError on a worker that speaks for no group."""
-        return self._spoken().snapshot()
+        return self._spoken().snapshot(keeps_model=True)  # the members' models know nothing of it
 
     def present(self) -> Collection[int]:
         """Return all workers: nobody knows of a death in another group."""

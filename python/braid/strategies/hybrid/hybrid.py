@@ -125,6 +125,16 @@ class Hybrid(ParameterServer):
         """
         return {**super().stats(), "strategy": KIND, "groups": self.groups}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what ParameterServer.state_dict() does, and how far the warm-up of the rate is."""
+        state = super().state_dict()
+        return {**state, "braid": {**state["braid"], "updates": self._rates.updates}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what state_dict() returned; ValueError says why it does not fit."""
+        super().load_state_dict(state_dict)
+        self._rates.updates = int(state_dict["braid"].get("updates", 0))
+
     def _describe(self, prepared: Prepared, meeting: Meeting) -> list[str]:
         if self._is_joining:
             self._refuse_joining()

@@ -15,6 +15,7 @@ class Rates:
 
     Attributes:
         groups: how many groups there are now; they decide the implicit momentum.
+        updates: how many updates of this group there were; they decide how far the warm-up is.
     """
 
     def __init__(self, rule: Rule, options: Options, group_options: GroupOptions) -> None:
@@ -22,7 +23,7 @@ class Rates:
         self._rule, self._is_sync, self._options = rule, options.mode == "sync", group_options
         self.groups = 1
         self._sizes: list[int] = []
-        self._step = 0
+        self.updates = 0
 
     def begin(self, grouping: Grouping) -> None:
         """Note which groups there are."""
@@ -31,9 +32,8 @@ class Rates:
     def of(self, groups: Groups, workers: int) -> tuple[Numbers, float]:
         """Return the servers' numbers and the scale for the next update, of `workers` of a group."""
         numbers = self._rule.numbers(groups, self.groups)
-        factor = self._options.factor(workers, self._step)
-        common = sum(self._options.factor(size, self._step) for size in self._sizes) / self.groups
-        self._step += 1
+        factor = self._options.factor(workers, self.updates)
+        common = sum(self._options.factor(size, self.updates) for size in self._sizes) / self.groups
         if isinstance(self._rule, LocalRule):
             return numbers, factor
         at_servers = common if self._is_sync else factor

@@ -2,6 +2,7 @@
 """The vector that a group adds up in each round: gradient, float buffers, and how many members do what."""
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
@@ -19,6 +20,14 @@ class Signs:
     skips: int = 0
     looks: int = 0
     done: int = 0
+
+
+class Taking(Enum):
+    """What a member does with float buffers that are not broadcast when the speaker's values come."""
+
+    REPLACE = auto()  # it takes the speaker's
+    MERGE = auto()  # it takes the servers', and what it has changed since the last mean; see averages.py
+    KEEP = auto()  # it has the right ones
 
 
 class GroupVector:
@@ -83,29 +92,25 @@ class GroupVector:
             entry.tensor.grad.copy_(mean)
         self._prepared.rule.write(self._gradients, 1.0, groups)
 
-    def write_values(self, *, is_good: bool, merges: bool = False) -> None:
-        """Write the speaker's values, and whether they are good.
-
-        `merges`: write buffers as the servers have sent them, without the speaker's own changes.
-        """
+    def write_values(self, taking: Taking, *, is_good: bool) -> None:
+        """Write the speaker's values, and whether they are good. `taking`: what members do with the buffers."""
         torch._foreach_copy_(self._gradients, self._prepared.packing.tensors)
         if self._floats:
-            torch._foreach_copy_(self._buffers, self._arrived() if merges and is_good else self._floats)
+            is_merged = taking is Taking.MERGE and is_good
+            torch._foreach_copy_(self._buffers, self._arrived() if is_merged else self._floats)
         self._signs[0] = float(is_good)
 
-    def take_values(self, *, merges: bool = False, has_merged: bool = False) -> bool:
-        """Take the speaker's values. Return whether they are good.
-
-        `merges`: this member keeps what it has changed of its buffers since the last mean.
-        `has_merged`: it is the speaker, whose buffers have both already.
-        """
+    def take_values(self, taking: Taking) -> bool:
+        """Take the speaker's values. Return whether they are good."""
         if not self._signs[0]:
             return False
         torch._foreach_copy_(self._prepared.packing.tensors, self._gradients)
-        if has_merged:
+        if self._is_broadcast:
+            taking = Taking.REPLACE
+        if taking is Taking.KEEP:
             return True
         for buffer, base, value in zip(self._floats, self._bases, self._buffers, strict=True):
-            buffer.copy_(merged(buffer.float(), base, value) if merges and not self._is_broadcast else value)
+            buffer.copy_(merged(buffer.float(), base, value) if taking is Taking.MERGE else value)
             base.copy_(buffer)
         return True
 
