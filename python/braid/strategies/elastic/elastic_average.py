@@ -190,13 +190,14 @@ class ElasticAverage(Attached):
         """
         exchange, key = self._opened(), f"loaded/{self._loads}"
         self._loads += 1
-        own: list[Tensor] = [tensor.clone() for tensor in self._prepared.packing.tensors]
+        tensors = self._prepared.tensors
+        own: list[Tensor] = [tensor.clone() for tensor in tensors]  # what is under way must not change them
         with torch.no_grad():
             steps = elastic_state.load(exchange, key, state_dict, self._prepared, self._timeout_s)
             parameters, buffers = exchange.centre()
-            torch._foreach_copy_(self._prepared.packing.tensors, own if state_dict is not None else parameters)
-            if state_dict is None and buffers:
-                torch._foreach_copy_(self._prepared.buffer_packing.tensors, buffers)
+            torch._foreach_copy_(tensors, own)
+            if state_dict is None:
+                torch._foreach_copy_(tensors, [*parameters, *(buffers or self._prepared.buffer_packing.tensors)])
         self._clock, self._steps = steps
         self._begin_if_due()
 

@@ -101,7 +101,7 @@ class LocalAtServers:
         self._end(keep=self._options.fragment_update_alpha)
 
     def settle(self) -> None:
-        """Push what has not been pushed. Nobody waits for this worker until its next push."""
+        """Push what has not been pushed, and take the centre. Nobody waits for this worker until its next push."""
         self.finish()
         if dirty := [part for part in self.parts if part.is_dirty]:
             self._begin(dirty, None)
@@ -110,8 +110,9 @@ class LocalAtServers:
             for part in self.parts:
                 part.vector.rest()
             for part in self.parts:
-                part.vector.pull()
-                part.take(part.vector.out)
+                part.vector.pull(part.centre)
+        for part in self.parts:
+            part.take(part.centre)
 
     def centre(self) -> list[Tensor]:
         """Return the centre's newest parameters and float buffers, in the order of the packings.

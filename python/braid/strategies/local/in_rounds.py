@@ -44,7 +44,7 @@ class LocalInRounds:
         `ranks`: only these workers meet; by default all.
         """
         self.meeting, prepared, options = terms.agreed.meeting, terms.agreed.prepared, terms.options
-        self._options, self._prepared = options, prepared
+        self._options = options
         self._entries = [*prepared.packing.entries, *prepared.buffer_packing.entries]
         self._parameters = prepared.packing.elements
         self._rounds = Rounds(terms.process_group, NAME, terms.timeout_s, ranks)
@@ -124,10 +124,6 @@ class LocalInRounds:
     def centre(self) -> list[Tensor]:
         """Return the centre after the last finished round."""
         return self._all.views(self.vector)
-
-    def own_values(self) -> list[Tensor]:
-        """Return the model's parameters and float buffers."""
-        return self._prepared.tensors
 
     def share_centre(self) -> None:
         """Give all workers the centre of worker 0, and its values to the model. No round is under way."""

@@ -81,6 +81,7 @@ class Piece:
             self.centre.copy_(centre)
         if not keep:
             self._fragment.write(self.centre)
+            self.is_dirty = False
             return
         own = torch.empty_like(self.centre)
         self._fragment.read(own)
@@ -91,7 +92,6 @@ class Piece:
         self.vector.pull(self.centre)
         if takes_values:
             self.take(self.centre)
-            self.is_dirty = False
             return
         own = torch.empty_like(self.centre)
         self._fragment.read(own)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is saved of local steps, and how all workers load it."""
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -21,10 +22,10 @@ def saved(exchange: LocalInRounds | LocalAtServers, prepared: LocalPrepared, ste
     own = {**_about(exchange, prepared), "steps": steps}
     if isinstance(exchange, LocalAtServers):
         return {**own, "clock": exchange.clock, "servers": exchange.snapshot()}
+    # Copies: the next round changes the optimizer's own tensors.
+    outers = [deepcopy(part.outer.optimizer.state_dict()) if part.outer else None for part in exchange.parts]
     if isinstance(exchange, InGroups):
-        outers = [part.outer.optimizer.state_dict() if part.outer else None for part in exchange.parts]
         return {**own, "clock": 0, "servers": exchange.snapshot(), "outer": outers}
-    outers = [part.outer.optimizer.state_dict() if part.outer else None for part in exchange.parts]
     counters = {"clock": exchange.clock, "turn": exchange.began_turns(), "warm_left": exchange.warm_left}
     residuals = [[vector.clone() for vector in part.message.residuals()] for part in exchange.parts]
     return {**own, **counters, "centre": exchange.vector.clone(), "outer": outers, "residuals": residuals}
@@ -48,20 +49,24 @@ def load(
             exchange.restore(fitting["servers"])
         return {"clock": fitting["clock"], "steps": fitting["steps"]}
 
+    own = [tensor.clone() for tensor in prepared.tensors]  # what is under way must not change them
     exchange.end_requests()
     said = restore_first(exchange.meeting, key, timeout_s, restore, exchange.present)
     if isinstance(exchange, LocalAtServers):
+        torch._foreach_copy_(prepared.tensors, own)
         exchange.pull(takes_values=state is None)
     elif isinstance(exchange, InGroups):
         exchange.begin_at_centre(state["outer"] if state else None)
     else:
         _take_in_rounds(exchange, state)
+        if state is not None:
+            torch._foreach_copy_(prepared.tensors, own)
+            exchange.note_distance()
     exchange.clock = int(said["clock"])
     return int(said["steps"])
 
 
 def _take_in_rounds(exchange: LocalInRounds, state: dict[str, Any] | None) -> None:
-    own = [view.clone() for view in exchange.own_values()]
     if exchange.meeting.member == 0:
         assert state is not None
         exchange.vector.copy_(state["centre"])
@@ -73,8 +78,6 @@ def _take_in_rounds(exchange: LocalInRounds, state: dict[str, Any] | None) -> No
     exchange.share_centre()
     if state is None:
         return
-    torch._foreach_copy_(exchange.own_values(), own)
-    exchange.note_distance()
     for part, lacking in zip(exchange.parts, state["residuals"], strict=False):
         for mine, theirs in zip(part.message.residuals(), lacking, strict=False):
             if mine.shape == theirs.shape:  # else there are other workers now, and what messages lacked is lost
