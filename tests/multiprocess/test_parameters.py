@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from ranks import SOON_S, Rank, run_ranks
+from slowness import limit
 from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
@@ -35,6 +36,9 @@ def quadratic(rank: Rank, mode: str, rule: str, numbers: dict) -> float:
         assert np.all(values == 0.0)  # rank 0's, for nobody has pushed yet
         for _ in range(60):
             parameters.push_pull(values - target, values, **numbers).wait()
+        rank.mark("pushed")  # else the last pull could come before another worker's first pushes
+        for other in range(rank.size):
+            rank.wait_for("pushed", other)
         parameters.pull(values).wait()
     return float(np.abs(values - target).max())
 
@@ -326,16 +330,16 @@ def stopped(rank: Rank) -> str:
         if rank.rank == 0:
             victim = next(int(p.name.split("-")[1].split(".")[0]) for p in wait_for(rank, "pid-*.2"))
             os.kill(victim, signal.SIGSTOP)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + limit(60)
             while parameters.stats()["homes"] != [0, 1, 0] and time.monotonic() < deadline:
                 parameters.push_pull(update, values, rate=1.0).wait()
             os.kill(victim, signal.SIGCONT)
         elif rank.rank == 1:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + limit(60)
             while parameters.stats()["homes"] != [0, 1, 0] and time.monotonic() < deadline:
                 parameters.push_pull(update, values, rate=1.0).wait()
         else:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + limit(60)
             while time.monotonic() < deadline:
                 parameters.push_pull(update, values, rate=1.0).wait()
                 time.sleep(0.01)
@@ -351,6 +355,6 @@ def wait_for(rank: Rank, pattern: str):
 
 
 def test_a_member_that_stood_still_is_told_and_trains_no_more():
-    results = run_ranks(stopped, 3, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})
+    results = run_ranks(stopped, 3, join=False, environment={"BRAID_PEER_TIMEOUT": str(round(limit(6)))})
     assert results[:2] == ["[0, 1, 0]", "[0, 1, 0]"]
     assert "stood still" in results[2]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.multiprocess
 
 ELEMENTS = 1003
 STEPS = 20
-STOPPED_S = 5.0  # less than BRAID_PEER_TIMEOUT
+STOPPED_S = min(limit(5.0), 12.0)  # less than three quarters of BRAID_PEER_TIMEOUT, 20 s
 
 
 def join(rank: Rank, where: str, servers, **options):

@@ -146,7 +146,7 @@ def test_adam_goes_on_with_its_moments(wire: str, boundary: str) -> None:
             assert each["values"][shard] == pytest.approx(-ADAM["rate"] * each["steps"][shard], rel=0.02)
 
 
-PEER_TIMEOUT_S = 3.0
+PEER_TIMEOUT_S = float(round(limit(3)))
 
 
 def stand_still(rank: Rank) -> dict[str, Any]:

@@ -240,7 +240,7 @@ def test_braid_run_starts_them(tmp_path: Path) -> None:
 
 
 def test_a_wait_for_the_store_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(rendezvous, "_TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(rendezvous, "_TOLD_AFTER_S", -1.0)  # at the first look
     assert cli.main(["serve", "--rendezvous", "127.0.0.1:9", "--timeout", "1"]) == 1
     first, last = capsys.readouterr().err.splitlines()
     assert first == "braid: waiting for the job's store at 127.0.0.1:9 (Connection refused), for 1 s in all"

@@ -90,7 +90,7 @@ def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
 def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) -> None:
     links = stated(tmp_path)
     with Lab(f"{RANKS + 1}x50mbit") as lab:
-        with Steps(lab, [1] * RANKS + [0], tmp_path, NBYTES, BRAID_SERVERS="1", BRAID_LINKS=links) as steps:
+        with Steps(lab, [1] * RANKS + [0], tmp_path, 2 * NBYTES, BRAID_SERVERS="1", BRAID_LINKS=links) as steps:
             with servers(lab, steps.store, links=links) as (server,):
                 steps.until(lambda: is_helped(steps))
                 steps.hold()
@@ -113,7 +113,7 @@ def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int
     ranks, links = 3, stated(tmp_path)
     with (
         Lab(f"{ranks + 1}x50mbit") as lab,
-        Steps(lab, [1] * ranks + [0], tmp_path, NBYTES, BRAID_SERVERS="1", BRAID_LINKS=links) as steps,
+        Steps(lab, [1] * ranks + [0], tmp_path, 2 * NBYTES, BRAID_SERVERS="1", BRAID_LINKS=links) as steps,
     ):
         with servers(lab, steps.store, slice(ranks, None), links) as (server,):
             steps.until(lambda: is_helped(steps, ranks))

@@ -125,7 +125,9 @@ def work_meanwhile(rank: Rank, seconds: float) -> None:
 @pytest.mark.slow
 @pytest.mark.long_over_tcp
 def test_a_rank_that_works_is_not_silent(wire: str) -> None:
-    run_ranks(work_meanwhile, 3, 6.5, wire=wire, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})
+    peer_timeout_s = round(limit(2))
+    environment = {"BRAID_PEER_TIMEOUT": str(peer_timeout_s)}
+    run_ranks(work_meanwhile, 3, 3.25 * peer_timeout_s, wire=wire, join=False, environment=environment)
 
 
 def crowd(rank: Rank, seconds: float) -> None:
@@ -148,8 +150,10 @@ def crowd(rank: Rank, seconds: float) -> None:
 
 @pytest.mark.long
 def test_a_crowd_is_not_silent(wire: str) -> None:
-    # Eight busy ranks, far more than there are cores, and the shortest timeout.
-    run_ranks(crowd, 8, 8.0, wire=wire, join=False, environment={"BRAID_PEER_TIMEOUT": "2"})
+    # Eight busy ranks, far more than there are cores, and the shortest timeout that holds on this machine.
+    peer_timeout_s = round(limit(2))
+    environment = {"BRAID_PEER_TIMEOUT": str(peer_timeout_s)}
+    run_ranks(crowd, 8, 4.0 * peer_timeout_s, wire=wire, join=False, environment=environment)
 
 
 @pytest.mark.parametrize("value", ["1", "-3", "1.5", "soon", "1000001"])

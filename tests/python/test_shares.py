@@ -11,6 +11,7 @@ from braid._array.servers import shares
 from braid._array.servers.shares import Host, agreed_shares, best_shares
 from braid._errors import CommunicatorTimeoutError
 from fake_service import FakeStore
+from slowness import limit
 
 
 def slowest(hosts: list[Host], found: list[float]) -> float:
@@ -66,7 +67,9 @@ def test_two_hosts_and_one_host() -> None:
     assert best_shares([Host(1, 4, 4)]) == [1.0]
 
 
-def agree(monkeypatch: pytest.MonkeyPatch, rates: list[float], servers: list[int]) -> list[Any]:
+def agree(
+    monkeypatch: pytest.MonkeyPatch, rates: list[float], servers: list[int], timeout_s: float = limit(20)
+) -> list[Any]:
     """Return what members with cards of these rates agree on, each on a host of its own; rate 0: no file."""
     here = threading.local()
 
@@ -88,7 +91,8 @@ def agree(monkeypatch: pytest.MonkeyPatch, rates: list[float], servers: list[int
     def work(member: int) -> None:
         here.member = member
         try:
-            found[member] = agreed_shares(store, "test", member, len(rates), servers, 0.5)  # type: ignore[arg-type]
+            place: tuple[Any, ...] = (store, "test", member, len(rates))
+            found[member] = agreed_shares(*place, servers, timeout_s)
         except CommunicatorTimeoutError as error:
             found[member] = str(error)
 
@@ -136,7 +140,7 @@ def test_who_joins_late_is_told_that_shares_are_equal() -> None:
 
 
 def test_a_file_on_some_members_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = agree(monkeypatch, [1.0, 0.0, 1.0], [0, 1, 2])
+    found = agree(monkeypatch, [1.0, 0.0, 1.0], [0, 1, 2], timeout_s=0.5)
     assert "member 1 has not said how fast its network card is within 0.5 s: set BRAID_LINKS" in found[0]
     assert found[1] is None
 

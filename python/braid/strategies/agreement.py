@@ -85,7 +85,8 @@ def agree(
         verdict = _judge(meeting, placement, asked, timeout_s)
         meeting.store.set("verdict", _pack(verdict))
     else:
-        verdict = _hear(meeting, lines, timeout_s)
+        # Worker 0 waits for the opinions of all, and then for processes that serve.
+        verdict = _hear(meeting, lines, timeout_s, answer_s=timeout_s * (2 if placement.alone else 1))
     raise_if_bad(verdict)
     return Agreement(meeting, members, prepared)
 
@@ -170,10 +171,10 @@ def raise_if_bad(verdict: dict[str, Any]) -> None:
         raise ValueError(verdict["why"])
 
 
-def _hear(meeting: Meeting, lines: list[str], timeout_s: float) -> dict[str, Any]:
+def _hear(meeting: Meeting, lines: list[str], timeout_s: float, answer_s: float) -> dict[str, Any]:
     difference = _difference(meeting.member, lines, _said_by_first(meeting, timeout_s)["lines"])
     meeting.store.set(f"opinion/{meeting.member}", (difference or _EQUAL).encode())
-    return _heard(meeting, "verdict", timeout_s + _GRACE_S, f"did not answer within {timeout_s:g} s")
+    return _heard(meeting, "verdict", answer_s + _GRACE_S, f"did not answer within {answer_s:g} s")
 
 
 def _heard(meeting: Meeting, key: str, timeout_s: float, failure: str) -> dict[str, Any]:
