@@ -105,7 +105,7 @@ class Buffers:
 
     @property
     def arrived(self) -> list[Tensor]:
-        """What the last exchange brought, without this worker\'s changes: float32, in the order of the packing."""
+        """What the last exchange brought, without this worker's changes: float32, in the order of the packing."""
         return self._outs
 
     def pull(self) -> None:
