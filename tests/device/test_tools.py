@@ -32,7 +32,10 @@ def appear_in_profiles(rank: Rank) -> None:
     size = rank.size
     sim.set_delays(on_pool=20_000)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        dist.all_reduce(torch.ones(5, device="sim"))
+        sim.hold(on_pool=True)  # until the event has begun: the copy down is enqueued before
+        reduction = dist.all_reduce(torch.ones(5, device="sim"), async_op=True)
+        sim.hold()
+        reduction.wait()
         whole = torch.zeros(2 * size, device="sim")
         dist.all_gather_into_tensor(whole, torch.ones(2, device="sim"), async_op=True).wait()
         dist.broadcast(torch.ones(3, device="sim"), 0)
@@ -51,9 +54,9 @@ def appear_in_profiles(rank: Rank) -> None:
     profiler.export_chrome_trace(str(path))
     told = json.loads(path.read_text())["traceEvents"]
     facts = [event["args"] for event in told if event.get("name") == "record_param_comms"]
-    reduction = next(each for each in facts if each["Collective name"] == "allreduce")
-    assert reduction["In msg nelems"] == reduction["Out msg nelems"] == 5
-    assert reduction["Group size"] == size
+    fact = next(each for each in facts if each["Collective name"] == "allreduce")
+    assert fact["In msg nelems"] == fact["Out msg nelems"] == 5
+    assert fact["Group size"] == size
 
 
 def test_the_profiler_shows_operations_on_the_device() -> None:
