@@ -13,7 +13,7 @@ mkdir -p "$out"
 export PYTHONUNBUFFERED=1 PYTHONPATH=$site BRAID_CACHE_DIR=${TMPDIR:-/tmp}/braid-gpu-cache
 
 echo '--- build'
-timeout 180 "$python" -m pip install -q --no-deps --no-build-isolation --no-index --upgrade --target "$site" \
+timeout 120 "$python" -m pip install -q --no-deps --no-build-isolation --no-index --upgrade --target "$site" \
   --config-settings=build-dir=build/gpu-wheel --config-settings=cmake.define.BRAID_WITH_CUDA=ON . \
   > "$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; exit 1; }
 "$python" -c 'import braid.cuda; print("kernels:", braid.cuda.image())' || exit 1
@@ -21,7 +21,7 @@ timeout 60 "$python" -m braid.cli build && "$python" -m braid.cli info | tee "$o
 
 echo '--- tests'
 # In several processes: one that a kernel hangs or kills is replaced, and told by the test's name.
-timeout -k 10 120 "$python" -m pytest tests/gpu -m gpu -v -n 4 --maxfail=20 -p no:cacheprovider \
+timeout -k 10 150 "$python" -m pytest tests/gpu -m gpu -v -n 6 --maxfail=20 -p no:cacheprovider \
   --timeout=60 --timeout-method=thread \
   2>&1 | tee "$out/tests.log" | tail -n 30
 tests=${PIPESTATUS[0]}

@@ -281,7 +281,8 @@ BRAID_FORMULA float signed_scale(float scale, bool negative) {
 
 template <class Float>
 BRAID_FORMULA Float sent_of(Float value) {
-  return below<Float>(magnitude_bits(value), kInfinityBits + 1u) ? value : Float{} + float_of(kNanBits);
+  const BitsOf<Float> nan = BitsOf<Float>{} + kNanBits;  // as bits: a sum would be the processor's own NaN
+  return float_of<Float>(below<Float>(magnitude_bits(value), kInfinityBits + 1u) ? bits_of(value) : nan);
 }
 // What an element leaves behind that is not sent.
 template <class Float>

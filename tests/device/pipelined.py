@@ -15,9 +15,9 @@ def vectors(rank: int, size: int, put: Put) -> list[Tensor]:
     results = []
     for dtype in (torch.float32, torch.bfloat16, torch.int8, torch.complex64):
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)[: 1 if dtype == torch.int8 else 2]:
-            tensor = values(put, rank, COUNT, dtype=dtype).div_(
-                3, rounding_mode=None if dtype != torch.int8 else "floor"
-            )
+            # Not a division: a GPU multiplies by the reciprocal.
+            tensor = values(put, rank, COUNT, dtype=dtype)
+            tensor = tensor.div_(3, rounding_mode="floor") if dtype == torch.int8 else tensor.mul_(1 / 3)
             dist.all_reduce(tensor, op=op)
             results += used(tensor)
     for factor in (0.3, put(torch.tensor(0.7))):
@@ -38,9 +38,9 @@ def blocks(rank: int, size: int, put: Put) -> list[Tensor]:
     whole = values(put, 9, size * COUNT)
     dist.all_gather_into_tensor(whole, values(put, rank, COUNT))
     part = values(put, 9, COUNT)
-    dist.reduce_scatter(part, [values(put, rank + each, COUNT).div_(3) for each in range(size)])
+    dist.reduce_scatter(part, [values(put, rank + each, COUNT).mul_(1 / 3) for each in range(size)])
     other = values(put, 9, COUNT)
-    dist.reduce_scatter_tensor(other, values(put, rank, size * COUNT).div_(3), op=dist.ReduceOp.AVG)
+    dist.reduce_scatter_tensor(other, values(put, rank, size * COUNT).mul_(1 / 3), op=dist.ReduceOp.AVG)
     single = values(put, 9, size * 600, 2)
     dist.all_to_all_single(single, values(put, rank, size * 600, 2))
     gathered = [values(put, 9, COUNT) for _ in range(size)] if rank == 0 else None

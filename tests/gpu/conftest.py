@@ -4,10 +4,18 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import braid.cuda
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "multiprocess"))  # ranks.py, arrays.py
+
+import ranks
+
+# What else it imports may use the GPU. A process that was forked after that cannot.
+ranks.PRELOADED[:] = ["numpy", "pytest", "torch"]
 
 _WHY_NOT = braid.cuda.why_unavailable()
 

@@ -11,10 +11,12 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 from braid import _core, _machine, _settings, cli
 from braid.cli import build, errors, ranks_watch, run
+from braid.cli.program import app
 from ports import free_port
 from slowness import limit
 from waiting import eventually
@@ -261,6 +263,23 @@ def test_help_lists_the_commands(capsys) -> None:
 
 
 @pytest.mark.unit
+def test_options_are_named_where_their_metavar_looks_like_their_name() -> None:
+    """Typer 0.27 makes --SIZES of an option `sizes` with the metavar SIZES."""
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    commands = [command.callback for group in groups if group for command in group.registered_commands]
+    unnamed, seen = [], 0
+    for command in commands:
+        assert command is not None
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            for option in getattr(hint, "__metadata__", ()):
+                seen += 1
+                named = option.param_decls or isinstance(option.default, str)  # typer's first argument
+                if (option.metavar or "").lower() == name and not named:
+                    unnamed.append((command.__name__, name))
+    assert seen > 40
+    assert not unnamed
+
+
 def test_words_for_what_was_taken_over() -> None:
     assert run._list(["gloo", "mpi", "none"]) == "gloo, mpi and the default backend"
     assert run._list(["nccl"]) == "nccl"

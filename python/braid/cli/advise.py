@@ -124,7 +124,9 @@ def advise(
     ] = Assumptions.drift_loss,
     hosts: Annotated[
         str,
-        typer.Option(help="Hosts with stated links, nothing is started: 3x1gbit,1x200mbit@50%.", metavar="HOSTS"),
+        typer.Option(
+            "--hosts", help="Hosts with stated links, nothing is started: 3x1gbit,1x200mbit@50%.", metavar="HOSTS"
+        ),
     ] = "",
     lab: LabHosts = "",
     ranks_per_host: RanksPerHost = "1",

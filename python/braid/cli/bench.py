@@ -32,7 +32,8 @@ def collective(
     context: typer.Context,
     ranks: Annotated[int, typer.Option(help="Processes, all on this machine.")] = 2,
     sizes: Annotated[
-        str, typer.Option(help="Bytes: 8:64M doubles, 8:64M:4 quadruples, 8,4K,1M lists.", metavar="SIZES")
+        str,
+        typer.Option("--sizes", help="Bytes: 8:64M doubles, 8:64M:4 quadruples, 8,4K,1M lists.", metavar="SIZES"),
     ] = "8:64M",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, int64, ...")] = "float32",
     op: Annotated[str, typer.Option(help="sum, avg, product, min, max, band, bor, bxor.")] = "sum",
@@ -50,6 +51,7 @@ def collective(
     device: Annotated[
         str,
         typer.Option(
+            "--device",
             help="Where torch's tensors are: cpu, cuda (ranks may share a GPU), or NAME=MODULE:FUNCTION for a "
             "device that the function loads.",
             metavar="DEVICE",

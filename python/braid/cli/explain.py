@@ -49,6 +49,7 @@ def explain(
     sizes: Annotated[
         str,
         typer.Option(
+            "--sizes",
             help=f"Bytes of the vector, or of all blocks together: 8:64M doubles, 8:64M:4 quadruples, 64,4K,1M "
             f"lists. Unless given {SIZES}.",
             metavar="SIZES",

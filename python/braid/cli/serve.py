@@ -49,7 +49,10 @@ def serve(
         float, typer.Option(help="How long to try to reach the store.", metavar="SECONDS", min=0.1)
     ] = 60.0,
     name: Annotated[
-        str, typer.Option(help="What messages call this server; by default its host and process.", metavar="NAME")
+        str,
+        typer.Option(
+            "--name", help="What messages call this server; by default its host and process.", metavar="NAME"
+        ),
     ] = "",
 ) -> int:
     """Hold parameters for a job's strategies, on a machine that has no rank of it.
