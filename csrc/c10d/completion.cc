@@ -76,6 +76,7 @@ void Completion::settle(const Status& status) {
   }
   // Two jobs: a callback of one future may wait for the operation, and so for the other future.
   const auto self = shared_from_this();
+  if (is_gated()) run_soon([tensors = std::make_shared<Tensors>(std::move(done))] {});  // see staging.h
   if (given.values) run_soon([self, given] { self->complete(*given.values); });
   if (given.result) run_soon([self, given] { self->complete_result(*given.result); });
 }

@@ -10,15 +10,22 @@
 namespace braid::adapter {
 namespace {
 
-using WaitFunction = decltype(Flags::wait);
-
 bool wait_on_cuda(int64_t, void* native, const uint32_t* word, uint32_t value) {
   return native != nullptr && cuda::wait_for_flag(native, word, value);
 }
 
-std::atomic<WaitFunction>& wait_of(c10::DeviceType type) {
-  static std::array<std::atomic<WaitFunction>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> waits{};
-  return waits.at(static_cast<size_t>(type));
+bool write_on_cuda(int64_t, void* native, uint32_t* word, uint32_t value) {
+  return native != nullptr && cuda::write_flag(native, word, value);
+}
+
+struct Offered {
+  std::atomic<decltype(Flags::wait)> wait;
+  std::atomic<decltype(Flags::write)> write;
+};
+
+Offered& offered_by(c10::DeviceType type) {
+  static std::array<Offered, c10::COMPILE_TIME_MAX_DEVICE_TYPES> all{};
+  return all.at(static_cast<size_t>(type));
 }
 
 // Older releases of torch cannot tell.
@@ -38,16 +45,24 @@ bool is_wanted() {
 
 }  // namespace
 
-void offer_flags(c10::DeviceType type, Flags flags) { wait_of(type) = flags.wait; }
+void offer_flags(c10::DeviceType type, Flags flags) {
+  offered_by(type).write = flags.write;
+  offered_by(type).wait = flags.wait;
+}
 
 bool has_flags(c10::DeviceType type) {
   if (!is_wanted()) return false;
-  if (type == c10::kCUDA && wait_of(type) == nullptr && cuda::has_flags()) offer_flags(type, {&wait_on_cuda});
-  return wait_of(type) != nullptr;
+  if (type == c10::kCUDA && offered_by(type).wait == nullptr && cuda::has_flags())
+    offer_flags(type, {&wait_on_cuda, &write_on_cuda});
+  return offered_by(type).wait != nullptr;
 }
 
 bool wait_for_flag(const c10::Stream& stream, const uint32_t* word, uint32_t value) {
-  return wait_of(stream.device_type()).load()(stream.id(), native_handle(stream), word, value);
+  return offered_by(stream.device_type()).wait.load()(stream.id(), native_handle(stream), word, value);
+}
+
+bool write_flag(const c10::Stream& stream, uint32_t* word, uint32_t value) {
+  return offered_by(stream.device_type()).write.load()(stream.id(), native_handle(stream), word, value);
 }
 
 }  // namespace braid::adapter

@@ -204,14 +204,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "timeout, "
       "name and global ranks.");
 
-  // For plug-ins of devices: the address of a function like Flags::wait.
+  // For plug-ins of devices: the addresses of functions like Flags::wait and Flags::write.
   m.def(
       "offer_flags",
-      [](const std::string& device, uintptr_t wait) {
+      [](const std::string& device, uintptr_t wait, uintptr_t write) {
         using Wait = decltype(braid::adapter::Flags::wait);
-        braid::adapter::offer_flags(c10::Device(device).type(), {reinterpret_cast<Wait>(wait)});
+        using Write = decltype(braid::adapter::Flags::write);
+        braid::adapter::offer_flags(c10::Device(device).type(),
+                                    {reinterpret_cast<Wait>(wait), reinterpret_cast<Write>(write)});
       },
-      py::arg("device"), py::arg("wait"));
+      py::arg("device"), py::arg("wait"), py::arg("write"));
 
 #ifdef BRAID_TEST_MUTATIONS
   m.def("mutate",

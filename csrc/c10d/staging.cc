@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <utility>
 
+#include "base/caught.h"
+#include "c10d/callbacks.h"
+#include "c10d/flags.h"
 #include "c10d/mutations.h"
 #include "c10d/tensors.h"
 
@@ -27,6 +31,16 @@ Bytes standing_bytes(size_t bytes) {
 }
 
 }  // namespace
+
+std::shared_ptr<Staging> Staging::make(c10::Device device) {
+  if (!has_flags(device.type())) return std::make_shared<Staging>(device);
+  const auto end = [](Staging* staging) {
+    const Status queued = caught("queueing the end of an operation's copies",
+                                 [staging] { run_callback([staging] { delete staging; }); });
+    if (!queued.ok()) delete staging;
+  };
+  return {new Staging(device), end};
+}
 
 Staging::Copy& Staging::add(const at::Tensor& tensor) {
   copies_.push_back({tensor, standing_bytes(tensor.nbytes()), {}});
@@ -71,7 +85,7 @@ Bytes Staging::change(const at::Tensor& tensor) {
 }
 
 size_t Staging::bytes() const {
-  size_t bytes = kStagingAlignment;  // for the flag
+  size_t bytes = kStagingAlignment;  // for the words
   for (const Copy& copy : copies_) bytes += aligned(copy.standing.size());
   return bytes;
 }
@@ -89,7 +103,7 @@ void Staging::hold(size_t counted, const at::Tensor& memory) {
                         .view(copy.tensor.sizes());
     offset += aligned(copy.standing.size());
   }
-  flag_memory_ = memory;
+  words_memory_ = memory;
   if (factor_is_staged_) factor_ = copies_.front().stand_in;
   counted_ = counted;
   holds_ = true;
@@ -143,6 +157,7 @@ void Staging::start(std::shared_ptr<const CopyStreams> streams, const char* oper
   writers_ = std::move(writers);
   ready_.emplace(device_.type());
   ready_->record(callers);
+  if (gated) words_ = new (words_memory_.mutable_data_ptr()) Words{};
   static_cast<void>(enqueue_if_possible());
   if (gated) enqueue_gated_copies_up();
 }
@@ -186,12 +201,14 @@ void Staging::enqueue_copies_down() {
   // Without inputs the operation need not wait for the caller's stream; the copies up do.
   if (sources.empty() && !copies_.empty()) return;
   const size_t pieces = feed_ ? std::max<size_t>((longest_input_ + step_ - 1) / step_, 1) : 1;
+  written_down_ = is_gated();
   for (size_t piece = 0; piece < pieces; ++piece) {
     const size_t end = piece + 1 == pieces ? Feed::kAll : (piece + 1) * step_;
     for (const auto& [copy, source] : sources) {
       copy_range(copy->stand_in, source, copy->blocks, piece * step_, end);
     }
     copied_.emplace_back(device_.type()).record(streams_->down);
+    written_down_ = written_down_ && write_flag(streams_->down, &words_->down, static_cast<uint32_t>(piece + 1));
   }
   for (Copy& copy : copies_) {
     if (mutated(Mutation::kInputsNotKept) && copy.is_input && !copy.is_output) copy.tensor.reset();
@@ -225,6 +242,12 @@ void Staging::drop_inputs() {
   for (Copy& copy : copies_) {
     if (copy.is_input && !copy.is_output) released.push_back(std::move(copy.tensor));
   }
+  if (is_gated()) run_callback([tensors = std::move(released)] {});
+}
+
+bool Staging::is_piece_down(size_t piece) const {
+  if (!written_down_) return copied_[piece].query();
+  return std::atomic_ref<uint32_t>(words_->down).load(std::memory_order_acquire) > piece;
 }
 
 bool Staging::take_in() {
@@ -233,7 +256,7 @@ bool Staging::take_in() {
   const size_t before = taken_;
   const auto is_there = [&] {
     if (mutated(Mutation::kHostDoesNotAwait) || (taken_ > 0 && mutated(Mutation::kPieceNotAwaited))) return true;
-    return copied_[taken_].query();
+    return is_piece_down(taken_);
   };
   while (taken_ < copied_.size() && is_there()) {
     const size_t begin = taken_ * step_;

@@ -11,7 +11,9 @@
 //   caller's thread   join(): its current stream waits for `done`
 //
 // A gated operation has all its copies up enqueued by start(), each behind a wait for a flag. send_up() and finish()
-// set the flag, and join() may be called at once.
+// set the flag, and join() may be called at once. A thread that reads results from the device may hold the driver's
+// lock until the gates are open. So the courier must not ask the device about this operation: streams write numbers
+// for it. Nor may it release what the device knows: a callback thread does.
 //
 // A collective may read a tensor that an earlier one writes, and that nobody has waited for. Then the courier enqueues
 // its copies down, after the earlier copies up.
@@ -41,6 +43,8 @@ inline constexpr size_t kStagingAlignment = 64;
 
 class Staging {
  public:
+  // On a device with flags the last owner, whoever it is, leaves the end of this object to a callback thread.
+  static std::shared_ptr<Staging> make(c10::Device device);
   explicit Staging(c10::Device device) : device_(with_index(device)) {}
   ~Staging();
   Staging(const Staging&) = delete;
@@ -85,7 +89,7 @@ class Staging {
   // True if start() may gate the operation: it has outputs, and none has gaps, for which memory would be allocated.
   bool can_be_gated() const;
   bool has_outputs() const;
-  bool is_gated() const { return flag_ != nullptr; }
+  bool is_gated() const { return words_ != nullptr; }
   // Enqueues the copies down, or lets take_in() do so when there is memory and these earlier operations have ended.
   // `operation` is named if the stream is capturing a graph. `gated`: see above. REQUIRES then: can_be_gated(), it
   // holds memory, has_flags(), and earlier operations have enqueued their copies up.
@@ -114,7 +118,7 @@ class Staging {
   void block(c10::Stream stream) const;
   // The calling thread's current stream waits for the copies up. Releases the outputs.
   void join();
-  // Releases everything; the operation may have failed. REQUIRES: landed().
+  // Releases everything but events; the operation may have failed. REQUIRES: landed().
   void release();
   // The stream of the copies up. REQUIRES: start().
   c10::Stream up() const { return streams_->up; }
@@ -131,6 +135,7 @@ class Staging {
   };
   Copy& add(const at::Tensor& tensor);
   void drop_inputs();
+  bool is_piece_down(size_t piece) const;
   bool enqueue_if_possible();
   void enqueue_copies_down();
   void enqueue_gated_copies_up();
@@ -140,8 +145,17 @@ class Staging {
   void drop_outputs();
 
   const c10::Device device_;
-  at::Tensor flag_memory_;
-  uint32_t* flag_ = nullptr;  // of a gated operation: how many pieces may be copied up
+  // Of a gated operation, at the start of its pinned memory.
+  struct Words {
+    uint32_t gate;  // how many pieces may be copied up
+    uint32_t down;  // how many pieces are down; written by a stream
+    uint32_t up;    // 1 when all copies are over; written by a stream
+  };
+  static_assert(sizeof(Words) <= kStagingAlignment);
+  at::Tensor words_memory_;
+  Words* words_ = nullptr;
+  bool written_down_ = false;  // the streams write words_->down and words_->up
+  bool written_up_ = false;
   std::shared_ptr<const CopyStreams> streams_;
   std::vector<std::shared_ptr<const Staging>> writers_;  // to wait for before the copies down
   std::vector<Copy> copies_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/caught.h"
+#include "c10d/callbacks.h"
 #include "c10d/flags.h"
 #include "c10d/mutations.h"
 #include "c10d/staging.h"
@@ -26,10 +27,10 @@ constexpr uint32_t kOpen = std::numeric_limits<int32_t>::max();  // all gates; C
 
 // An operation that was never started cannot open its gates. Streams still read the flag, so it is never freed.
 Staging::~Staging() {
-  if (!is_gated() || !flag_memory_.defined()) return;
-  std::atomic_ref<uint32_t>(*flag_).store(kOpen, std::memory_order_release);
+  if (!is_gated() || !words_memory_.defined()) return;
+  std::atomic_ref<uint32_t>(words_->gate).store(kOpen, std::memory_order_release);
   static_cast<void>(new std::vector<Copy>(std::move(copies_)));
-  static_cast<void>(new at::Tensor(std::move(flag_memory_)));
+  static_cast<void>(new at::Tensor(std::move(words_memory_)));
 }
 
 void Staging::begin_copies_up() {
@@ -64,17 +65,18 @@ bool Staging::can_be_gated() const {
 void Staging::enqueue_gated_copies_up() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::StreamGuard guard(streams_->up);
-  auto* flag = static_cast<uint32_t*>(flag_memory_.mutable_data_ptr());
-  std::atomic_ref<uint32_t>(*flag).store(0);
   const size_t pieces = feed_ ? std::max<size_t>((longest_output_ + step_ - 1) / step_, 1) : 1;
   begin_copies_up();
   for (size_t piece = 0; piece < pieces; ++piece) {
     if (!mutated(Mutation::kGateIgnored)) {
-      const bool waits = wait_for_flag(streams_->up, flag, static_cast<uint32_t>(piece + 1));
-      if (!waits && piece == 0) return;  // the courier enqueues the copies
+      const bool waits = wait_for_flag(streams_->up, &words_->gate, static_cast<uint32_t>(piece + 1));
+      if (!waits && piece == 0) {
+        written_down_ = false;
+        words_ = nullptr;  // the courier enqueues the copies
+        return;
+      }
       TORCH_CHECK(waits, "braid: ", device_, " has refused to wait for a flag");
     }
-    flag_ = flag;
     const size_t end = piece + 1 == pieces ? Feed::kAll : (piece + 1) * step_;
     for (const Copy& copy : copies_) {
       if (copy.is_output) copy_up(copy, piece * step_, end);
@@ -83,18 +85,19 @@ void Staging::enqueue_gated_copies_up() {
   const std::lock_guard<std::mutex> lock(mutex_);
   done_.emplace(device_.type());
   done_->record(streams_->up);
+  written_up_ = write_flag(streams_->up, &words_->up, 1);
   ended_ = true;
 }
 
 void Staging::open_gates(size_t pieces) {
   const size_t opened = mutated(Mutation::kGateOpenedEarly) ? pieces + 1 : pieces;
-  std::atomic_ref<uint32_t>(*flag_).store(static_cast<uint32_t>(opened), std::memory_order_release);
+  std::atomic_ref<uint32_t>(words_->gate).store(static_cast<uint32_t>(opened), std::memory_order_release);
 }
 
 bool Staging::is_down() const {
   bool is_down = true;  // an event that fails will not come
-  static_cast<void>(
-      caught("asking for the end of a copy", [&] { is_down = copied_.empty() || copied_.back().query(); }));
+  static_cast<void>(caught("asking for the end of a copy",
+                           [&] { is_down = copied_.empty() || is_piece_down(copied_.size() - 1); }));
   return is_down;
 }
 
@@ -109,7 +112,7 @@ void Staging::give_up() {
       std::memset(all.data() + block.offset + begin, 0xff, block.bytes - begin);
     }
   }
-  std::atomic_ref<uint32_t>(*flag_).store(kOpen, std::memory_order_release);
+  std::atomic_ref<uint32_t>(words_->gate).store(kOpen, std::memory_order_release);
 }
 
 bool Staging::send_up() {
@@ -153,8 +156,9 @@ void Staging::finish() {
 }
 
 bool Staging::landed() const {
-  if (!copied_.empty() && !copied_.back().query()) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!copied_.empty() && !is_piece_down(copied_.size() - 1)) return false;
+  if (written_up_) return std::atomic_ref<uint32_t>(words_->up).load(std::memory_order_acquire) == 1;
   if (up_ && !up_->query()) return false;
   return !done_ || done_->query();
 }
@@ -180,12 +184,18 @@ void Staging::drop_outputs() {
 }
 
 void Staging::release() {
+  std::vector<at::Tensor> on_device;  // released without the lock: it may take the GIL
   std::vector<Copy> released;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  released.swap(copies_);
-  ended_ = true;
-  factor_.reset();
-  flag_memory_.reset();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    released.swap(copies_);
+    ended_ = true;
+    factor_.reset();
+    words_memory_.reset();
+    written_down_ = written_up_ = false;
+  }
+  for (Copy& copy : released) on_device.push_back(std::move(copy.tensor));
+  if (is_gated()) run_callback([tensors = std::move(on_device)] {});
 }
 
 }  // namespace braid::adapter

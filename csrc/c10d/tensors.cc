@@ -164,7 +164,7 @@ bool Tensors::staged(const at::Tensor& tensor) {
   return true;
 }
 
-void Tensors::follow(c10::Device device) { staging_ = std::make_shared<Staging>(device); }
+void Tensors::follow(c10::Device device) { staging_ = Staging::make(device); }
 
 at::Tensor Tensors::copy_of(const at::Tensor& tensor) const {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;

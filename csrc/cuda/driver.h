@@ -64,8 +64,9 @@ inline constexpr unsigned kPortable = 1, kNonBlocking = 1, kWithoutTiming = 2;
   X(end_event, "cuEventDestroy_v2", CuEvent)
 
 // The same for entry points that an older library may lack. Their members are null then.
-#define BRAID_CUDA_OPTIONAL_ENTRY_POINTS(X)                                        \
-  X(wait_value, "cuStreamWaitValue32_v2", CuStream, CuAddress, unsigned, unsigned) \
+#define BRAID_CUDA_OPTIONAL_ENTRY_POINTS(X)                                          \
+  X(wait_value, "cuStreamWaitValue32_v2", CuStream, CuAddress, unsigned, unsigned)   \
+  X(write_value, "cuStreamWriteValue32_v2", CuStream, CuAddress, unsigned, unsigned) \
   X(host_address, "cuMemHostGetDevicePointer_v2", CuAddress*, void*, unsigned)
 
 class Driver {

@@ -61,7 +61,8 @@ def offer_flags() -> None:
     """Tell the adapter that streams of the device can wait for flags."""
     from braid._torch.adapter import load_adapter
 
-    load_adapter().offer_flags(NAME, sys.modules["braid_tests._c10d"].flag_wait())
+    extension = sys.modules["braid_tests._c10d"]
+    load_adapter().offer_flags(NAME, extension.flag_wait(), extension.flag_write())
 
 
 def _device_module(extension: ModuleType) -> ModuleType:
@@ -78,8 +79,8 @@ def _device_module(extension: ModuleType) -> ModuleType:
 
     module = ModuleType(f"torch.{NAME}")
     for name in (
-        "set_delays", "set_rates", "hold", "take_trace", "copies_done", "set_capturing", "synchronize",
-        "device_bytes", "pinned_bytes", "take_peak_pinned_bytes",
+        "set_delays", "set_rates", "hold", "lock_driver", "take_trace", "copies_done", "set_capturing",
+        "synchronize", "device_bytes", "pinned_bytes", "take_peak_pinned_bytes",
     ):  # fmt: skip
         setattr(module, name, getattr(extension, name))
     found: dict[str, Any] = {

@@ -65,6 +65,33 @@ def test_wait_returns_while_the_peer_is_late() -> None:
     print(run_ranks(returns_at_once, 2, join=False, environment=ON))
 
 
+def reads_at_once(rank: Rank) -> None:
+    """Copy results to memory that is not pinned, right after wait(), while the copies down are late."""
+    sim = start(rank)
+    sim.lock_driver(True)
+    import torch
+    import torch.distributed as dist
+
+    calls = {
+        "broadcast": lambda tensor: dist.broadcast(tensor, 1, async_op=True),
+        "all_reduce": lambda tensor: dist.all_reduce(tensor, op=dist.ReduceOp.MAX, async_op=True),
+        "reduce_scatter": lambda tensor: dist.reduce_scatter_tensor(
+            tensor[:1000], tensor, op=dist.ReduceOp.MAX, async_op=True
+        ),
+    }
+    for name, call in calls.items():
+        for delay in (0, 200, 20_000):
+            sim.set_delays(on_pool=delay)
+            tensor = torch.full((1000 * rank.size,), float(rank.rank), device="sim")
+            call(tensor).wait()
+            assert tensor[:1000].cpu().eq(1).all(), (name, delay)
+
+
+def test_results_may_be_read_at_once() -> None:
+    """Such a copy holds the driver's lock until the values are there, so nobody may ask the driver meanwhile."""
+    run_ranks(reads_at_once, 2, join=False, environment=SMALL)
+
+
 def issues_ahead(rank: Rank) -> None:
     """FSDP2's forward issues all its all-gathers while the first waits for the other rank."""
     start(rank)

@@ -21,12 +21,13 @@ class FakeDriver : public testing::Test {
  protected:
   FakeDriver() {
     library_ = ::dlopen(BRAID_FAKE_CUDA, RTLD_NOW);
-    reinterpret_cast<void (*)()>(::dlsym(library_, "fake_forget"))();
+    forget();
   }
   ~FakeDriver() override {
     ::unsetenv("FAKE_CUDA_FAILS");
     ::unsetenv("FAKE_CUDA_NONE");
   }
+  void forget() { reinterpret_cast<void (*)()>(::dlsym(library_, "fake_forget"))(); }
   std::string calls() { return reinterpret_cast<const char* (*)()>(::dlsym(library_, "fake_calls"))(); }
 
   void* library_;
@@ -51,16 +52,24 @@ TEST(Driver, GivesTheProcessesOwnOrAlwaysTheSameError) {
   EXPECT_TRUE(driver.ok() || driver.status().message().find("no CUDA driver: ") == 0u);
 }
 
-TEST_F(FakeDriver, AStreamWaitsForANumber) {
+TEST_F(FakeDriver, AStreamWaitsForANumberAndWritesOne) {
   const auto driver = Driver::open(BRAID_FAKE_CUDA);
   ASSERT_TRUE(driver.ok());
-  const auto* word = reinterpret_cast<const uint32_t*>(uintptr_t{4096});
+  auto* word = reinterpret_cast<uint32_t*>(uintptr_t{4096});
   const auto stream = reinterpret_cast<CuStream>(uintptr_t{7});
   EXPECT_TRUE(wait_for_flag(driver.value(), stream, word, 3));
   EXPECT_EQ(calls(), "cuStreamWaitValue32 7 5096 3 0\n");
   for (const char* call : {"cuMemHostGetDevicePointer", "cuStreamWaitValue32"}) {
     ::setenv("FAKE_CUDA_FAILS", call, 1);
     EXPECT_FALSE(wait_for_flag(driver.value(), stream, word, 3)) << call;
+  }
+  ::unsetenv("FAKE_CUDA_FAILS");
+  forget();
+  EXPECT_TRUE(write_flag(driver.value(), stream, word, 4));
+  EXPECT_EQ(calls(), "cuStreamWriteValue32 7 5096 4 0\n");
+  for (const char* call : {"cuMemHostGetDevicePointer", "cuStreamWriteValue32"}) {
+    ::setenv("FAKE_CUDA_FAILS", call, 1);
+    EXPECT_FALSE(write_flag(driver.value(), stream, word, 4)) << call;
   }
 }
 

@@ -80,6 +80,11 @@ int cuStreamWaitValue32_v2(void* stream, unsigned long long at, unsigned value, 
                                          std::to_string(at) + " " + std::to_string(value) + " " +
                                          std::to_string(flags));
 }
+int cuStreamWriteValue32_v2(void* stream, unsigned long long at, unsigned value, unsigned flags) {
+  return note("cuStreamWriteValue32", " " + std::to_string(reinterpret_cast<uint64_t>(stream)) + " " +
+                                          std::to_string(at) + " " + std::to_string(value) + " " +
+                                          std::to_string(flags));
+}
 
 // The loader asks for these. The executing driver has them.
 #define BRAID_FAKE_UNUSED(name) \

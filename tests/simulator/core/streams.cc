@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::chrono::microseconds kAskAgainAfter{50};
 
+std::atomic<bool> driver_is_locked{false};
+std::mutex& driver_mutex = *new std::mutex;
 std::mutex delays_mutex;
 Delays delays;
 std::mutex gates_mutex;
@@ -46,6 +48,12 @@ Stream& make_stream(bool is_default) {
   const std::lock_guard<std::mutex> lock(known.mutex);
   known.all.push_back(new Stream(is_default, static_cast<uint32_t>(known.all.size())));
   return *known.all.back();
+}
+
+void lock_driver(bool on) { driver_is_locked = on; }
+
+std::unique_lock<std::mutex> driver_lock() {
+  return driver_is_locked ? std::unique_lock(driver_mutex) : std::unique_lock<std::mutex>();
 }
 
 void drain_all() {

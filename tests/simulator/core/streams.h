@@ -65,6 +65,11 @@ class Stream {
   uint32_t seeded_with_ = 0;
 };
 
+// A driver's lock, once it is switched on. Who copies to memory that is not pinned holds it until the copy has ended.
+// Meanwhile other threads cannot ask for events, or end them. Most likely the driver of an H100 has such a lock.
+void lock_driver(bool on);
+std::unique_lock<std::mutex> driver_lock();
+
 // Streams are never destroyed, and their threads never end. Default streams do not wait for others, although CUDA's do:
 // a missing wait shows sooner.
 Stream& make_stream(bool is_default);

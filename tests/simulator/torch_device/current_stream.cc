@@ -67,6 +67,12 @@ bool wait_for_flag(int64_t id, void*, const uint32_t* word, uint32_t value) {
   return true;
 }
 
+bool write_flag(int64_t id, void*, uint32_t* word, uint32_t value) {
+  stream(id).push([word, value] { std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_release); },
+                  false);
+  return true;
+}
+
 c10::StreamId current_id() { return current; }
 c10::StreamId exchange_current_id(c10::StreamId id) { return std::exchange(current, id); }
 simulator::Stream& current_stream() { return stream(current); }

@@ -16,6 +16,7 @@ c10::StreamId stream_from_pool();  // the streams of the pool, in turn
 c10::StreamId new_stream();
 // The streams of this device can wait for a number in pinned memory: Flags::wait of the adapter.
 bool wait_for_flag(int64_t stream, void* native, const uint32_t* word, uint32_t value);
+bool write_flag(int64_t stream, void* native, uint32_t* word, uint32_t value);
 
 // Of this thread.
 c10::StreamId current_id();

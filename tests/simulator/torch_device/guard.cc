@@ -33,7 +33,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(c10::DeviceIndex) const override { simulator::drain_all(); }
   bool isStreamCapturing(const c10::Stream& asked) const override { return stream(asked.id()).capturing; }
 
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    const auto lock = simulator::driver_lock();
+    delete static_cast<Event*>(event);
+  }
   void record(void** event, const c10::Stream& on, c10::DeviceIndex, c10::EventFlag) const override {
     if (*event == nullptr) *event = new Event;
     static_cast<Event*>(*event)->record(stream(on.id()));
@@ -42,6 +45,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) static_cast<Event*>(event)->block(stream(blocked.id()));
   }
   bool queryEvent(void* event) const override {
+    const auto lock = simulator::driver_lock();
     return event == nullptr || static_cast<Event*>(event)->is_reached();
   }
   void synchronizeEvent(void* event) const override {

@@ -23,10 +23,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def(
       "set_rates", [](double down, double up) { simulated::set_rates({down, up}); }, py::arg("down") = 0,
       py::arg("up") = 0);
+  m.def("lock_driver", &simulator::lock_driver, py::arg("on"));
   m.def("take_trace", &simulated::take_trace);
   m.def("copies_done", &simulated::copies_done);
   m.def("take_peak_pinned_bytes", [] { return simulated::pinned_blocks().take_peak_bytes(); });
   m.def("flag_wait", [] { return reinterpret_cast<uintptr_t>(&simulated::wait_for_flag); });
+  m.def("flag_write", [] { return reinterpret_cast<uintptr_t>(&simulated::write_flag); });
   m.def("set_capturing", [](bool capturing) { simulated::current_stream().capturing = capturing; });
   m.def("synchronize", &simulator::drain_all, py::call_guard<py::gil_scoped_release>());
   m.def("device_bytes", [] { return simulated::device_blocks().live_bytes(); });

@@ -111,6 +111,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     simulator::poison(to.mutable_data_ptr(), to.nbytes());
     stream.push([source = on_host(from), target = raw(to)] { copy_down(target, source); });
   } else {
+    const auto lock = simulator::driver_lock();
     stream.push([source = on_host(from), target = to] { target.copy_(source); });
     stream.drain();
   }
