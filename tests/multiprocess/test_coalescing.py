@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several operations as one: the coalescing manager, batches of messages, and the coalesced collectives."""
 
+from collections.abc import Callable
+from itertools import product
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -58,6 +61,50 @@ def drop_what_an_error_left_open(rank: Rank) -> None:
         dist.all_reduce(tensor)
     manager.wait()
     assert tensor[0].item() == rank.size**2
+
+
+def leave_a_block(rank: Rank, call: Callable[[], object], device: torch.device | None, async_ops: bool) -> None:
+    with dist._coalescing_manager(device=device, async_ops=async_ops):
+        if rank.size > 1:  # these are started, and go on
+            dist.irecv(torch.zeros(2), (rank.rank - 1) % rank.size)
+            dist.isend(full(2, 1), (rank.rank + 1) % rank.size)
+        dist.all_reduce(full(2, 1))
+        call()
+
+
+def go_on_after_what_is_refused(rank: Rank) -> None:
+    """An exception leaves a block, whoever raised it. The next operations compute what they should."""
+    n, me = rank.size, rank.rank
+    refused = {
+        "a message to itself": lambda: dist.isend(full(3, 1), me),
+        "a sparse tensor": lambda: dist.irecv(torch.eye(3).to_sparse(), (me + 1) % n),
+        "a rank that is not there": lambda: dist.isend(full(3, 1), n + 5),
+        "another kind of operation": lambda: dist.all_gather_into_tensor(torch.zeros(n * 3), full(3, 1)),
+        "an error of the script": lambda: {}["missing"],
+    }
+    for (name, call), device, async_ops in product(refused.items(), (CPU, None), (False, True)):
+        with pytest.raises((RuntimeError, ValueError, KeyError)):
+            leave_a_block(rank, call, device, async_ops)
+        total = full(1, me + 1)
+        dist.all_reduce(total)
+        assert total.item() == n * (n + 1) / 2, (name, device, async_ops)
+        gathered = torch.zeros(n)
+        dist.all_gather_into_tensor(gathered, full(1, me))
+        assert gathered.tolist() == list(range(n))
+    with pytest.raises(ValueError, match="another rank"):
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, full(3, 1), me)])
+    use_the_manager(rank)
+    send_batches(rank)
+
+
+def a_block_inside_a_block(rank: Rank) -> None:
+    """The inner one is refused; the outer one stays."""
+    tensor = full(3, 1)
+    with dist._coalescing_manager(device=CPU):
+        dist.all_reduce(tensor)
+        with pytest.raises(ValueError, match="non-empty op list"), dist._coalescing_manager():
+            pass
+    assert tensor[0].item() == rank.size
 
 
 def send_batches(rank: Rank) -> None:
@@ -234,6 +281,8 @@ def group_calls(collective: str = "all_reduce") -> int:
         use_the_manager,
         end_without_operations,
         drop_what_an_error_left_open,
+        go_on_after_what_is_refused,
+        a_block_inside_a_block,
         send_batches,
         gather_lists,
         have_futures,

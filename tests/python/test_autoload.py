@@ -39,6 +39,7 @@ print(sorted(name for name in sys.modules if name.startswith("braid")))
         "braid._torch",
         "braid._torch.autoload",
         "braid._torch.backend_name",
+        "braid._torch.coalescing",
         "braid._torch.devices",
     ]
     assert run_python(code).strip() == repr(loaded)

@@ -4,7 +4,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from braid._torch import devices
+from braid._torch import coalescing, devices
 from braid._torch.backend_name import BACKEND_NAME
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def _register() -> None:
     if BACKEND_NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=list(devices.ALWAYS))
     devices.offer()
+    coalescing.install()
     # A misspelt BRAID_TAKEOVER makes no group that could tell of it. Processes without a rank say nothing.
     is_first = "0" in (os.environ.get("RANK"), os.environ.get("LOCAL_RANK"))
     if is_first and any(name.startswith("BRAID_") for name in os.environ):
