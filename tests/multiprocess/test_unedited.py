@@ -54,6 +54,34 @@ def are_equal_on_all_ranks(tensors: list[torch.Tensor]) -> bool:
     return torch.equal(low, high)
 
 
+def one_job_after_another(rank: Rank, text: str) -> list[list[float]]:
+    """A job without a step, one that trains, two that train on, wrapped again; return the values after each."""
+    begin(rank, text)
+    dist.destroy_process_group()
+    model, after = nn.Linear(1, 1, bias=False), []
+    nn.init.zeros_(model.weight)
+    for job in range(3):
+        rank.join(f"job {job}")
+        wrapped = DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            (wrapped(torch.ones(1, 1)) * (rank.rank + 1)).sum().backward()
+            optimizer.step()
+        dist.destroy_process_group()
+        after.append(model.weight.detach().flatten().tolist())
+    return after
+
+
+@pytest.mark.parametrize("text", ["local:sync_every=10", "elastic:sync_every=10,schedule=sync3,root=0"])
+def test_every_job_of_a_process_settles(text: str) -> None:
+    """All ranks have the same values after each job."""
+    of_rank = run_ranks(one_job_after_another, 2, text, join=False)
+    assert of_rank[0] == of_rank[1]
+    if text.startswith("local"):  # the mean of four steps of 0.1 and four of 0.2
+        assert [value for (value,) in of_rank[0]] == pytest.approx([-0.6, -1.2, -1.8])
+
+
 def elastic(rank: Rank, script: str) -> str:
     begin(rank, "elastic:sync_every=5,schedule=sync3,root=0")
     found = getattr(scripts, script)()

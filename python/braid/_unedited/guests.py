@@ -28,6 +28,7 @@ class Guest:
     Attributes:
         optimizer: the script's, once it has stepped.
         has_trained: whether there were gradients so far.
+        is_closed: whether the job that it belongs to has ended.
     """
 
     def __init__(self, text: str, module: nn.Module, group: Any) -> None:
@@ -36,7 +37,7 @@ class Guest:
         self.optimizer: torch.optim.Optimizer | None = None
         self.has_trained = False
         self._strategy: Any = None
-        self._is_closed = self._has_gradients_of_centre = self._has_loaded = False
+        self.is_closed = self._has_gradients_of_centre = self._has_loaded = False
         self._shown: contextlib.ExitStack | None = None
         self._probe = min(
             (each for each in module.parameters() if each.requires_grad and each.numel()), key=Tensor.numel
@@ -74,7 +75,7 @@ class Guest:
                 f"this script trains a model in eval mode, where {VARIABLE} shows the centre: call model.train()"
             )
         self._show_own()
-        if self._is_closed:
+        if self.is_closed:
             raise RuntimeError(f"{VARIABLE}: the process group is destroyed, and the strategy is closed")
         if self._has_loaded and self._is_optimizer:
             raise RuntimeError(
@@ -97,7 +98,7 @@ class Guest:
         """See to the values that a call of the module must have: its own in training, else the centre's."""
         is_training, has_gradients = self.module.training, torch.is_grad_enabled()
         if self._strategy is None:
-            if is_training and has_gradients and not self._is_closed:
+            if is_training and has_gradients and not self.is_closed:
                 self._refuse_unknown_optimizer()
             return
         if is_training:
@@ -124,7 +125,8 @@ class Guest:
 
     def close(self, *, wait: bool) -> None:
         """Settle and close the strategy. Afterwards the module has the centre's values. Idempotent."""
-        if self._strategy is None or self._is_closed:
+        if self._strategy is None or self.is_closed:
+            self.is_closed = True
             return
         self._show_own()
         module = self.module  # the script may have left it: it lives until the end of this call
@@ -137,7 +139,7 @@ class Guest:
                 with self._strategy.centre():
                     values = [each.detach().clone() for each in self._tensors()]
         finally:
-            self._is_closed = True
+            self.is_closed = True
             strategy, self._strategy = self._strategy, None
             _held.discard(module)
             strategy.close(wait=wait and sys.exc_info()[0] is None)
@@ -153,7 +155,7 @@ class Guest:
     def _has_centre(self) -> bool:
         # Scripts evaluate and save on one rank only. Where all of a group must come, its own values have to do:
         # they are what the last step has brought.
-        is_hidden = self._is_closed or self._has_loaded
+        is_hidden = self.is_closed or self._has_loaded
         return not is_hidden and not getattr(self._strategy, "CENTRE_NEEDS_OTHERS", False)
 
     def _tensors(self) -> list[Tensor]:

@@ -50,9 +50,12 @@ def install(text: str) -> None:
         _be_silent(self, None)
         self._static_graph_delay_allreduce_enqueued = True  # else it averages once in spite of all
         self.register_forward_pre_hook(_be_silent)
-        if self.module in guests:  # wrapped a second time
+        former = guests.get(self.module)
+        if former is not None and not former.is_closed:  # wrapped a second time
             return
         guests[self.module] = Guest(text, self.module, self.process_group)
+        if former is not None:  # of an earlier job; the module has the hooks
+            return
         self.module.register_forward_pre_hook(_look, prepend=True)
         self.module.register_state_dict_post_hook(_save)
         self.module.register_load_state_dict_pre_hook(_load)
@@ -74,7 +77,9 @@ def _wrap_init(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
+        global _has_finished
         read(text)  # the same on all ranks, so all get the same error
+        _has_finished = False  # a process may have one job after another
         # Python runs what was registered last first. The backend has just registered that it leaves its groups,
         # and a strategy needs them to settle.
         atexit.unregister(_finish)
@@ -187,10 +192,11 @@ def _finish() -> None:
         return
     failed = sys.exc_info()[0] is not None or getattr(sys, "last_type", None) is not None
     is_found = False
-    for guest in list(guests.values()):
+    of_this_job = [guest for guest in guests.values() if not guest.is_closed]
+    for guest in of_this_job:
         is_found = is_found or guest.optimizer is not None
         guest.close(wait=not failed)
     _has_finished = True
     if not is_found and not failed and dist.get_rank() == 0:
-        kind = "step of an optimizer" if guests else "module in DistributedDataParallel"
+        kind = "step of an optimizer" if of_this_job else "module in DistributedDataParallel"
         tell(f"{VARIABLE}: there was no {kind} in this script, so no strategy trained it")
