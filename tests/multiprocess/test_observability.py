@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ranks import Rank, error_of, run_ranks
 from slowness import limit
 from torch.profiler import ProfilerActivity, profile
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -101,6 +102,8 @@ def record_a_failure(rank: Rank) -> str:
     else:
         rank.wait_for("late", 0)
     rank.mark("late")
+    if rank.rank != 2:  # the thread that ends an operation wakes its waiter, and then records the end
+        eventually(lambda: braid.flight_record()["entries"][-1]["failed"], "the record of the failure")
     entries = braid.flight_record()["entries"]
     first, last = entries[0], entries[-1]
     assert first["profiling_name"] == "gloo:all_reduce"
