@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # On a machine with a GPU, without a network: builds braid with that machine's Python, runs the tests that need a GPU,
-# then the benchmarks: all_reduces of the GPU's tensors, and the kernels. Everything worth keeping goes to $OUT (build/gpu without one). Takes under ten minutes.
+# then the benchmarks: all_reduces of the GPU's tensors, and the kernels. Everything worth keeping goes to $OUT
+# (build/gpu without one). Takes under ten minutes.
 #
 #   bash bench/gpu/all.sh [PYTHON]
 set -uo pipefail
@@ -21,7 +22,7 @@ timeout 60 "$python" -m braid.cli build && "$python" -m braid.cli info | tee "$o
 
 echo '--- tests'
 # In several processes: one that a kernel hangs or kills is replaced, and told by the test's name.
-timeout -k 10 150 "$python" -m pytest tests/gpu -m gpu -v -n 6 --maxfail=20 -p no:cacheprovider \
+timeout -k 10 300 "$python" -m pytest tests/gpu -m gpu -v -n 6 --maxfail=20 -p no:cacheprovider \
   --timeout=60 --timeout-method=thread \
   2>&1 | tee "$out/tests.log" | tail -n 30
 tests=${PIPESTATUS[0]}

@@ -34,7 +34,7 @@ def ops_for(dtype: np.dtype[Any]) -> list[str]:
     """Return the operators that are defined for the dtype."""
     if dtype.kind == "c":
         return ["sum", "avg"]
-    bitwise = {"band", "bor", "bxor"} if dtype.kind == "f" else set()
+    bitwise = {"band", "bor", "bxor"} if dtype.kind in "fV" else set()  # V: NumPy's kind of bfloat16
     return [op for op in _core.reduce_ops() if op not in bitwise]
 
 

@@ -57,6 +57,27 @@ def test_all_dtypes(ranks: int) -> None:
     run_ranks(every_dtype, ranks, join=False)
 
 
+def of_ml_dtypes(rank: Rank) -> None:
+    """The interface calls these dtypes by names that NumPy reads as plain bytes; the arrays know better."""
+    ml_dtypes: Any = pytest.importorskip("ml_dtypes")
+    n, r, gpu = rank.size, rank.rank, FakeGpu()
+    with join(rank) as comm:
+        for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+            dtype = np.dtype(kind)
+            for op in ops_for(dtype):
+                x = FakeArray(gpu, contribution(r, 1003, dtype))
+                assert comm.all_reduce(x, op) is x
+                assert same(x.get(), reduced(op, n, 1003, dtype)), (dtype, op)
+            whole = comm.all_gather(FakeArray(gpu, contribution(r, 77, dtype)))
+            assert isinstance(whole, FakeArray)
+            assert same(whole.get(), np.stack([contribution(each, 77, dtype) for each in range(n)])), dtype
+
+
+def test_ml_dtypes() -> None:
+    """bfloat16 and float8."""
+    run_ranks(of_ml_dtypes, 2, join=False)
+
+
 def every_call(rank: Rank) -> None:
     """Every call, under streams that are late; results are read without a wait of the caller's."""
     n, r, gpu = rank.size, rank.rank, FakeGpu()

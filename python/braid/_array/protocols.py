@@ -126,7 +126,7 @@ def _of_device(given: Any, device: int, what: str, up: bool) -> Remote:
 def _of_interface(given: Any, interface: Any, what: str, up: bool) -> Remote:
     try:
         shape, (address, read_only) = tuple(interface["shape"]), interface["data"]
-        dtype = np.dtype(interface["typestr"])
+        dtype = _dtype_named(interface["typestr"], given)
     except (KeyError, TypeError, ValueError) as error:
         why = f"has no {error}" if isinstance(error, KeyError) else str(error)
         raise TypeError(f"{what} is on a GPU, but its __cuda_array_interface__ cannot be used: {why}") from None
@@ -153,6 +153,14 @@ def _of_interface(given: Any, interface: Any, what: str, up: bool) -> Remote:
     except RuntimeError as error:
         raise RuntimeError(f"{what}, on stream {stream}: {error}") from None
     return remote
+
+
+def _dtype_named(typestr: Any, given: Any) -> np.dtype[Any]:
+    """Return the array's own dtype where it goes by this name: NumPy reads ml_dtypes' names as plain bytes."""
+    own: np.dtype[Any] | None = getattr(given, "dtype", None)
+    if isinstance(own, np.dtype) and own.str.lstrip("<|") == str(typestr).lstrip("<|"):
+        return own
+    return np.dtype(typestr)
 
 
 def _check_stream(stream: Any, what: str) -> None:
