@@ -171,6 +171,7 @@ lint: setup
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/check_sleeps.py
+	$(BIN)/python tools/check_dtypes.py
 
 types: setup
 	$(call stage,types,10 s)

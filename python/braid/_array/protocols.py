@@ -157,10 +157,9 @@ def _of_interface(given: Any, interface: Any, what: str, up: bool) -> Remote:
 
 def _dtype_named(typestr: Any, given: Any) -> np.dtype[Any]:
     """Return the array's own dtype where it goes by this name: NumPy reads ml_dtypes' names as plain bytes."""
-    own: np.dtype[Any] | None = getattr(given, "dtype", None)
-    if isinstance(own, np.dtype) and own.str.lstrip("<|") == str(typestr).lstrip("<|"):
-        return own
-    return np.dtype(typestr)
+    own = getattr(given, "dtype", None)
+    has_name = isinstance(own, np.dtype) and own.str.lstrip("<|") == str(typestr).lstrip("<|")
+    return np.dtype(own if has_name else typestr)
 
 
 def _check_stream(stream: Any, what: str) -> None:

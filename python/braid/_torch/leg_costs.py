@@ -73,8 +73,8 @@ def measured(local: Any, device: str) -> Within:
     for kind in ("all_gather", "reduce_scatter", "broadcast"):
         seconds = {}
         for nbytes in (_SMALL_BYTES, CHUNK_BYTES):
-            share = torch.zeros(max(1, nbytes // 4 // ranks), device=device)
-            whole = torch.zeros(share.numel() * ranks, device=device)
+            share = torch.zeros(max(1, nbytes // 4 // ranks), dtype=torch.float32, device=device)
+            whole = torch.zeros(share.numel() * ranks, dtype=torch.float32, device=device)
             calls: dict[str, Callable[[], Any]] = {
                 "all_gather": partial(local._allgather_base, whole, share, AllgatherOptions()),
                 "reduce_scatter": partial(local._reduce_scatter_base, share, whole, ReduceScatterOptions()),

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from braid._notices import tell
 from braid._torch import same_strategy, takeover
 from braid._unedited.guests import VARIABLE, Guest, guests
+from braid.strategies.model_state import lacking_of, trained_of
 from braid.strategies.text import read
 
 _MARK = "_braid_strategy"
@@ -125,7 +126,7 @@ def _guest_of(optimizer: torch.optim.Optimizer) -> Guest | None:
         if guest.optimizer is optimizer:
             return guest
     own = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    found = [guest for guest in guests.values() if any(id(each) in own for each in guest.module.parameters())]
+    found = [guest for guest in guests.values() if any(id(each) in own for _, each in trained_of(guest.module))]
     if not found:
         if not guests and dist.is_initialized() and dist.get_world_size() > 1:
             raise RuntimeError(
@@ -135,8 +136,7 @@ def _guest_of(optimizer: torch.optim.Optimizer) -> Guest | None:
         return None
     if len(found) > 1:
         raise RuntimeError(f"{VARIABLE}: one optimizer trains two modules, and a strategy takes one of each")
-    trained = [(name, each) for name, each in found[0].module.named_parameters() if each.requires_grad]
-    lacking = [name for name, each in trained if id(each) not in own]
+    lacking = lacking_of(found[0].module, own)
     if lacking or found[0].optimizer is not None:
         why = f"{lacking[0]} is not in the one that steps first" if lacking else "a second one steps now"
         raise RuntimeError(

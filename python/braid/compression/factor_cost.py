@@ -50,7 +50,7 @@ class FactorCost:
 
 
 def _flops_per_s() -> float:
-    a = torch.ones(_MEASURED_EXTENT, _MEASURED_EXTENT)
+    a = torch.ones(_MEASURED_EXTENT, _MEASURED_EXTENT, dtype=torch.float32)
     best = float("inf")
     torch.mm(a, a)
     for _ in range(_REPEATS):

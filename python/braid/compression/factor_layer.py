@@ -33,7 +33,8 @@ class FactorLayer:
         self.module, self.group, self.cost = module, group, cost
         self._begin = begin
         self._guarded: Tensor | None = None
-        self._anchor = torch.zeros((), requires_grad=True)  # makes autograd call backward() for any input
+        # Makes autograd call backward() for any input.
+        self._anchor = torch.zeros((), dtype=torch.float32, requires_grad=True)
         self.as_factors = self.as_matrix = 0
         self._holds_own = False  # weight.grad has gradients of this rank alone
         self._pending: list[_Exchange] = []

@@ -59,12 +59,12 @@ class ReduceScatterByCodec:
             return self._plain(output_tensor, input_tensor, group, op, async_op)
         elements = input_tensor.numel()
         if self._residual is None:
-            self._residual = torch.zeros(elements, device=input_tensor.device)
+            self._residual = torch.zeros(elements, dtype=torch.float32, device=input_tensor.device)
         self._check_owner(elements, self._residual.numel())
         if elements < self._residual.numel():
             return self._plain(output_tensor, input_tensor, group, op, async_op)
         if elements > self._residual.numel():  # earlier steps left some parameters unused
-            self._residual = torch.zeros(elements, device=input_tensor.device)
+            self._residual = torch.zeros(elements, dtype=torch.float32, device=input_tensor.device)
         return lossy_reduce_scatter(
             output_tensor, input_tensor, self.codec, residual=self._residual, op=op, group=group, async_op=async_op
         )

@@ -117,7 +117,7 @@ class Factors:
             _settle(matrix, sent, q)
             sent = None
         if q is None or not is_fit:
-            q = torch.empty(rank, shape[1])
+            q = torch.empty(rank, shape[1], dtype=torch.float32)
             _core.draw_uniform(zlib.crc32(name.encode()), q.numpy())
         return q, None if sent is None else sent.p
 
@@ -230,7 +230,7 @@ class _Components:
 
     def __init__(self, extents: Sequence[int], rank: int, rest: int = 0) -> None:
         sizes = [rank * extent for extent in extents]
-        self.flat = torch.empty(sum(sizes) + rest)
+        self.flat = torch.empty(sum(sizes) + rest, dtype=torch.float32)
         *factors, self.rest = self.flat.split_with_sizes([*sizes, rest])
         self.of = [factor.view(rank, -1) for factor in factors]
 

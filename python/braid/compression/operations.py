@@ -57,7 +57,7 @@ def is_on_one_host(group: dist.ProcessGroup | None) -> bool:
 
 def most_of(number: int, group: dist.ProcessGroup | None) -> int:
     """Return the largest number of all ranks, and wait for it. All ranks of the group must call this."""
-    word = torch.tensor([number])
+    word = torch.tensor([number], dtype=torch.int64)
     dist.all_reduce(word, op=dist.ReduceOp.MAX, group=group)
     return int(word)
 
@@ -88,7 +88,7 @@ def compute_alike(group: dist.ProcessGroup | None) -> bool:
 
 def choice_of_first(choice: int, group: dist.ProcessGroup | None) -> int:
     """Return the choice of the group's first rank, and wait for it. All ranks of the group must call this."""
-    word = torch.tensor([choice])
+    word = torch.tensor([choice], dtype=torch.int64)
     dist.broadcast(word, dist.get_global_rank(group or dist.group.WORLD, 0), group=group)
     return int(word)
 

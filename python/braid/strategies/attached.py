@@ -42,18 +42,17 @@ class Attached(Closing):
         self._must_be_open()
         if self._shows_centre:
             raise RuntimeError("the model has the centre's values already: leave the other centre() first")
-        tensors = self._attachable.tensors
         with torch.no_grad():
             values = self._centre_values()
-            own = [tensor.clone() for tensor in tensors]
-            torch._foreach_copy_(tensors, values)
+            own = [tensor.clone() for tensor in self._attachable.tensors]
+            torch._foreach_copy_(self._attachable.tensors, values)
         self._shows_centre = True
         try:
             yield
         finally:
             self._shows_centre = False
             with torch.no_grad():
-                torch._foreach_copy_(tensors, own)
+                torch._foreach_copy_(self._attachable.tensors, own)
 
     def _must_be_open(self) -> None:
         """Raise RuntimeError if the strategy is closed."""
@@ -73,7 +72,7 @@ class Attached(Closing):
         self._must_be_open()
         if self._shows_centre:
             raise RuntimeError("the model has the centre's values: take no step inside centre()")
-        refuse_thawed(self._attachable.frozen)
+        refuse_thawed(self._attachable.state.frozen)
         if _count(self._optimizer) != self._parameters_of_optimizer:
             raise RuntimeError("a strategy's parameters are fixed when it begins: add groups before")
         with torch.no_grad():

@@ -55,5 +55,15 @@ def refuse(optimizer: Any) -> None:
             f"this strategy attaches to an optimizer that is made: give SGD(model.parameters(), ...), "
             f"not {optimizer!r}"
         )
+    refuse_unmade(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("LBFGS evaluates its closure several times a step: a strategy cannot follow it")
+
+
+def refuse_unmade(optimizer: torch.optim.Optimizer) -> None:
+    """Raise TypeError if the optimizer's class leaves out Optimizer.__init__: it lacks what strategies use."""
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise TypeError(
+            f"{type(optimizer).__name__} does not call Optimizer.__init__, so a strategy cannot follow it: call "
+            "super().__init__(params, defaults) there, or give the optimizer inside it"
+        )

@@ -13,36 +13,29 @@ which is above 1/e. An added difference would count in full, but could leave the
 Or they are broadcast: only the first worker pushes, and the servers take its buffers as they are.
 """
 
-import io
-import zlib
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from braid.strategies.averages import RULE, merged, towards
 from braid.strategies.options import Options
-from braid.strategies.packing import Entry, Packing
+from braid.strategies.packing import Packing
 from braid.strategies.service import SharedVector
 from braid.strategies.store import Meeting
 
 
 class Buffers:
-    """The buffers that a model saves. Floats are averaged or broadcast; integers are worker 0's at the beginning.
+    """The float buffers that move: averaged, or worker 0's.
 
     Attributes:
-        is_broadcast: float buffers are the first worker's, not averages.
-        packing: of the float buffers.
-        integers: the other buffers.
-        vector: the float buffers at the servers, if there are any.
+        is_broadcast: they are the first worker's, not averages.
+        packing: of the buffers.
+        vector: the buffers at the servers, if there are any.
     """
 
-    def __init__(self, model: nn.Module, *, is_broadcast: bool = False) -> None:
-        """Find the buffers; ValueError names one that cannot be packed."""
+    def __init__(self, packing: Packing, *, is_broadcast: bool = False) -> None:
+        """Note the buffers."""
         self.is_broadcast = is_broadcast
-        saved = _saved_buffers(model)
-        floats = [Entry(name, tensor) for name, tensor in saved if tensor.is_floating_point()]
-        self.packing = Packing(floats)
-        self.integers = [tensor for _, tensor in saved if not tensor.is_floating_point()]
+        self.packing = packing
         self._weight = 1.0
         self.vector: SharedVector | None = None
 
@@ -56,7 +49,6 @@ class Buffers:
         self._weight = part or 1.0 / meeting.workers
         if self.is_broadcast:
             self._weight = float(meeting.member == 0)
-        self.share_integers(meeting, timeout_s)
         if not self.packing.elements:
             return
         self.vector = SharedVector(
@@ -68,7 +60,7 @@ class Buffers:
             timeout_s=timeout_s,
         )
         # What the servers had when this worker took their values, and what this worker had when it pushed.
-        self._base, self._sent = torch.zeros(self.packing.elements), torch.zeros(self.packing.elements)
+        self._base, self._sent = torch.zeros(2, self.packing.elements, dtype=torch.float32)
         self._updates = self.packing.views(self.vector.update)
         self._outs = self.packing.views(self.vector.out)
         torch._foreach_copy_(self._updates, self.packing.tensors)
@@ -130,31 +122,7 @@ class Buffers:
         torch._foreach_copy_(self.packing.tensors, self._outs)
         torch._foreach_copy_(self.packing.views(self._base), self.packing.tensors)
 
-    def share_integers(self, meeting: Meeting, timeout_s: float) -> None:
-        """Give all workers the integer buffers of worker 0."""
-        if not self.integers:
-            return
-        if meeting.member == 0:
-            file = io.BytesIO()
-            torch.save(self.integers, file)
-            meeting.store.set("integers", zlib.compress(file.getvalue()))
-            return
-        found = torch.load(
-            io.BytesIO(zlib.decompress(meeting.store.get("integers", timeout_s))), weights_only=True
-        )
-        for mine, first in zip(self.integers, found, strict=True):
-            mine.copy_(first)
 
-
-def buffers_of(model: nn.Module, option: str) -> Buffers | None:
+def buffers_of(packing: Packing, option: str) -> Buffers | None:
     """Return what the option ``buffers`` means; None if buffers stay each worker's own."""
-    return None if option == "local" else Buffers(model, is_broadcast=option == "broadcast")
-
-
-def _saved_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    found: dict[int, tuple[str, Tensor]] = {}
-    for prefix, module in model.named_modules():
-        for name, tensor in module.named_buffers(recurse=False):
-            if name not in module._non_persistent_buffers_set:
-                found.setdefault(id(tensor), (f"{prefix}.{name}" if prefix else name, tensor))
-    return list(found.values())
+    return None if option == "local" else Buffers(packing, is_broadcast=option == "broadcast")

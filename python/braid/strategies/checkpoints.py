@@ -4,6 +4,7 @@
 from typing import Any
 
 from braid.strategies.exchange import Steps
+from braid.strategies.model_state import difference_of
 from braid.strategies.preparation import Prepared
 from braid.strategies.restoring import restore_first
 
@@ -31,10 +32,8 @@ def must_fit(saved: Any, prepared: Prepared, source: str) -> None:
     for name in ("version", "rule"):
         if saved.get(name) != own[name]:
             raise ValueError(f"this state has {name} {saved.get(name)!r}, but the strategy has {own[name]!r}")
-    if saved["parameters"] != own["parameters"]:
-        pairs = zip(saved["parameters"], own["parameters"], strict=False)
-        theirs, ours = next(((a, b) for a, b in pairs if a != b), ("another number of parameters", "its own"))
-        raise ValueError(f"this state is of another model: it has {theirs!r} where the model has {ours!r}")
+    if why := difference_of(saved["parameters"], own["parameters"], "parameters"):
+        raise ValueError(why)
 
 
 def restore_from_first(

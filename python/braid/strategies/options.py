@@ -29,6 +29,7 @@ class Options:
     pull_compression: str = OFF
     consistency: str = "atomic"
     replicas: int = 0
+    init_sync: bool = True
 
     # Workers may differ in these.
     OWN: ClassVar = ("delay",)

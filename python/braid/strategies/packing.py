@@ -2,7 +2,7 @@
 """The packed vector: all tensors of a strategy as one contiguous vector of float32, in the same order for all."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,18 +11,47 @@ from torch import Tensor, nn
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
 class Entry:
-    """One tensor of the packed vector; `group` is the index of its parameter group."""
+    """One tensor of a model. A buffer is looked up by name at each use, because modules assign buffers anew.
 
-    name: str
-    tensor: Tensor
-    group: int = 0
+    Attributes:
+        name: of the tensor in the model.
+        group: the index of its parameter group.
+    """
+
+    def __init__(self, name: str, tensor: Tensor, group: int = 0, owner: nn.Module | None = None) -> None:
+        """Note a tensor.
+
+        Args:
+            name: of the tensor; its last part is the attribute of `owner`.
+            tensor: as it is now. It decides shape, dtype and device.
+            group: the index of its parameter group.
+            owner: the module that has this buffer; None for a parameter, which is always the same tensor.
+        """
+        self.name, self.group, self._tensor, self._owner = name, group, tensor, owner
+        self._kind = (tensor.shape, tensor.dtype, tensor.device)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor that the model has now.
+
+        Raises:
+            RuntimeError: the model has assigned another kind of tensor to the buffer.
+        """
+        if self._owner is None:
+            return self._tensor
+        found = getattr(self._owner, self.name.rpartition(".")[2], None)
+        if not isinstance(found, Tensor) or (found.shape, found.dtype, found.device) != self._kind:
+            now = _kind_of(found) if isinstance(found, Tensor) else f"{type(found).__name__}"
+            raise RuntimeError(
+                f"buffer {self.name} was {_kind_of(self._tensor)} when the strategy began, and is {now} now: keep "
+                'its shape and dtype, let DistributedDataParallel ignore it, or say buffers="local"'
+            )
+        return found
 
     def describe(self) -> str:
         """Return name, shape, dtype and group in one line."""
-        dtype = str(self.tensor.dtype).removeprefix("torch.")
-        return f"{self.name} {tuple(self.tensor.shape)} {dtype}, group {self.group}"
+        return f"{self.name} {_kind_of(self._tensor)}, group {self.group}"
 
 
 @dataclass
@@ -71,29 +100,8 @@ class Packing:
         return [entry.tensor.detach() for entry in self.entries]
 
 
-def pack_parameters(model: nn.Module, groups: Sequence[dict[str, object]]) -> tuple[Packing, list[Entry]]:
-    """Return the packing of all trained parameters, and the frozen parameters, which are left out.
-
-    Args:
-        model: gives the parameters their names. A tied parameter has its first name.
-        groups: param_groups of an optimizer.
-
-    Raises:
-        ValueError: a parameter cannot be packed, or none is trained.
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    trained: list[Entry] = []
-    frozen: list[Entry] = []
-    for index, group in enumerate(groups):
-        parameters: Iterable[Tensor] = group["params"]  # type: ignore[assignment]
-        for place, parameter in enumerate(parameters):
-            name = names.get(id(parameter))
-            if name is None:
-                raise ValueError(f"parameter {place} of group {index} is not a parameter of the model")
-            (trained if parameter.requires_grad else frozen).append(Entry(name, parameter, index))
-    if not trained:
-        raise ValueError("the model has no parameter that requires a gradient: there is nothing to train")
-    return Packing(trained), frozen
+def _kind_of(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _check(entry: Entry) -> None:

@@ -14,6 +14,7 @@ from braid.strategies import checkpoints
 from braid.strategies.agreement import Agreement, Vectors, agree
 from braid.strategies.closing import Closing
 from braid.strategies.exchange import Exchange, Steps
+from braid.strategies.first_values import take_first_values
 from braid.strategies.options import Options
 from braid.strategies.outside_steps import OutsideSteps
 from braid.strategies.preparation import Prepared, prepare
@@ -68,6 +69,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         compensate: float = 0.0,
         implicit_momentum: bool = False,
         buffers: str = "average",
+        init_sync: bool = True,
         local: bool = False,
         compression: str = OFF,
         pull_compression: str = OFF,
@@ -98,8 +100,9 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
                 True takes that from the given momentum, or from Adam's beta1. The result is at least 0.
             buffers: "average": each push moves the servers' float buffers (BatchNorm) towards the worker's, with n
                 workers by 1/n of the way. "broadcast": they are worker 0's, as in DistributedDataParallel; if it
-                dies, the others keep its last ones. Integer buffers are worker 0's at the beginning. "local":
-                buffers stay alone.
+                dies, the others keep its last ones. "local": buffers stay alone.
+            init_sync: all other state, such as frozen parameters and integer buffers, becomes worker 0's at the
+                beginning. False: it stays alone.
             local: step locally with SGD, Adam and AdamW, too.
             compression: a codec for gradients (or differences) on their way to another process, as "int8"; "off"
                 sends float32. What a message lacks goes with the next one.
@@ -128,6 +131,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         options = Options(
             *(mode, staleness, delay, bool(staleness_rate), float(compensate), bool(implicit_momentum)),
             *(buffers, bool(local), compression, pull_compression, consistency, replicas),
+            init_sync=bool(init_sync),
         )
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
@@ -143,6 +147,8 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         try:
             agreed = agree(meeting, servers, prepared_lines, timeout_s, self._vectors())
             self._prepared = agreed.prepared
+            with torch.no_grad():
+                take_first_values(self._prepared.state.given, agreed.meeting, timeout_s)
             super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
             self.state = self._prepared.inner.state
             self._exchange: Steps | None = self._begin(agreed)
@@ -173,12 +179,16 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        refuse_thawed(self._prepared.frozen)
+        refuse_thawed(self._prepared.state.frozen)
         found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         skips = found_inf is not None and float(found_inf) > 0
         scale = 1.0 if grad_scale is None else 1.0 / float(grad_scale)
         with torch.no_grad(), self.outside_steps.own_step():
+            if not skips:
+                self._prepared.scale_ignored(scale)
             exchange.advance(self.param_groups, skips=skips, scale=scale)
+            if not skips:
+                self._prepared.step_ignored()
         return loss
 
     def settle(self) -> None:

@@ -11,10 +11,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from braid._array.parameters import OFF
 from braid._array.servers.terms import Vector
+from braid.strategies.attachment import refuse_unmade
 from braid.strategies.averages import RULE
 from braid.strategies.buffers import Buffers, buffers_of
+from braid.strategies.model_state import ModelState, read_model
 from braid.strategies.options import Options
-from braid.strategies.packing import Entry, Packing, pack_parameters
+from braid.strategies.packing import Packing
 from braid.strategies.rules import AT_SERVER, LocalRule, Rule, ServerRule
 
 # Parameters that a strategy has, until it is closed.
@@ -23,19 +25,22 @@ _taken = WeakTensorKeyDictionary()
 
 @dataclass
 class Prepared:
-    """What a parameter server works on. `frozen` are the parameters that it leaves out."""
+    """What a parameter server works on. `buffers` is None where they stay each worker's."""
 
     inner: torch.optim.Optimizer
-    packing: Packing
-    frozen: list[Entry]
+    state: ModelState
     rule: Rule
     buffers: Buffers | None
 
+    @property
+    def packing(self) -> Packing:
+        """The trained parameters."""
+        return self.state.parameters
+
     def describe(self, options: Options) -> list[str]:
         """Return what all workers must have in common, one line each."""
-        lines = ["strategy parameter_server", f"rule {self.rule.text}", *options.describe()]
-        lines += [f"parameter {line}" for line in self.packing.describe()]
-        return lines + [f"buffer {line}" for line in (self.buffers.packing.describe() if self.buffers else [])]
+        own = ["strategy parameter_server", f"rule {self.rule.text}", *options.describe()]
+        return own + self.state.describe()
 
     def vectors(self, options: Options) -> list[Vector]:
         """Return what servers without a rank are asked to hold."""
@@ -47,6 +52,26 @@ class Prepared:
             )
         ]
         return found + ([Vector("buffers", self.buffers.packing.elements, RULE)] if self.buffers else [])
+
+    def scale_ignored(self, scale: float) -> None:
+        """Undo the scale of the loss in the gradients that no strategy has."""
+        gradients = [entry.tensor.grad for entry in self.state.ignored if entry.tensor.grad is not None]
+        if gradients and scale != 1.0:
+            torch._foreach_mul_(gradients, scale)
+
+    def step_ignored(self) -> None:
+        """Let the optimizer step with the parameters that are each worker's own; servers step with the others."""
+        if not self.state.ignored or isinstance(self.rule, LocalRule):
+            return  # that rule lets the optimizer step with all
+        others = [entry.tensor for entry in self.packing.entries]
+        gradients = [tensor.grad for tensor in others]
+        for tensor in others:
+            tensor.grad = None
+        try:
+            self.inner.step()
+        finally:
+            for tensor, gradient in zip(others, gradients, strict=True):
+                tensor.grad = gradient
 
     def release(self) -> None:
         """Forget that a strategy has these parameters."""
@@ -72,7 +97,7 @@ def refuse_wrapped(model: Any) -> None:
     """Raise TypeError or ValueError if `model` is no bare module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a strategy takes a model and then an optimizer class, not {type(model).__name__}")
-    if isinstance(model, nn.parallel.DistributedDataParallel):
+    if isinstance(getattr(model, "_orig_mod", model), nn.parallel.DistributedDataParallel):
         raise ValueError("DistributedDataParallel averages gradients itself: give the model inside, ddp.module")
 
 
@@ -99,13 +124,14 @@ def prepare(
     optimizer = _made(model, inner, params, numbers)
     is_local = options.local or type(optimizer) not in AT_SERVER
     options.check(is_local=is_local)
-    packing, frozen = pack_parameters(model, optimizer.param_groups)
+    state = read_model(model, optimizer.param_groups, buffers=options.buffers, init_sync=options.init_sync)
+    packing = state.parameters
     rule: Rule
     if is_local:
         rule = LocalRule(optimizer, packing)
     else:
         rule = ServerRule(*(optimizer, packing), compensate=options.compensate, implicit=options.implicit_momentum)
-    prepared = Prepared(*(optimizer, packing, frozen, rule), buffers_of(model, options.buffers))
+    prepared = Prepared(optimizer, state, rule, buffers_of(state.averages, options.buffers))
     take(packing)
     return prepared
 
@@ -114,6 +140,7 @@ def _made(
     model: nn.Module, inner: Any, params: Iterable[Any] | None, numbers: dict[str, Any]
 ) -> torch.optim.Optimizer:
     if isinstance(inner, torch.optim.Optimizer):
+        refuse_unmade(inner)
         if params is not None or numbers:
             raise TypeError("an optimizer that is made already has its parameters and numbers: give no others")
         if inner.state:

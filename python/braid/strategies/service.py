@@ -91,8 +91,8 @@ class SharedVector:
             late=meeting.is_late,
             **common,
         )
-        self.update = torch.zeros(elements) if update is None else update
-        self.out = torch.zeros(elements)
+        self.update = torch.zeros(elements, dtype=torch.float32) if update is None else update
+        self.out = torch.zeros(elements, dtype=torch.float32)
         self.exposed_us = 0.0
         self.versions: list[int] = []
         self.staleness = 0

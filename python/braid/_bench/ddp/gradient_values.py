@@ -41,7 +41,7 @@ def rows(count: int, samples: int, number: int, rank: int) -> torch.Tensor:
 
 def row_values(samples: int, width: int, number: int, rank: int) -> torch.Tensor:
     """Return the gradient of each looked-up row: float32 of shape samples x width."""
-    values = torch.empty(samples, width)
+    values = torch.empty(samples, width, dtype=torch.float32)
     fill(values, number, rank)
     return values
 

@@ -98,8 +98,8 @@ class ProductCompute:
             outputs = max(outputs, positions * fan_out, positions * fan_in, fan_in * fan_out)
         # All layers share these. Numbers only go from the one to the other: fed back, they would leave the
         # range that processors are quick with.
-        self._inputs = torch.ones(inputs)
-        self._outputs = torch.empty(outputs)
+        self._inputs = torch.ones(inputs, dtype=torch.float32)
+        self._outputs = torch.empty(outputs, dtype=torch.float32)
 
     def start(self) -> None:
         """Begin a step."""

@@ -42,7 +42,7 @@ class TrainingStep(nn.Module):  # type: ignore[misc]
     def forward(self) -> torch.Tensor:
         """Do the forward of all layers. Call backward() of what is returned, which is one number."""
         self.compute.start()
-        x = torch.zeros(1, requires_grad=True)
+        x = torch.zeros(1, dtype=torch.float32, requires_grad=True)
         for layer, leaves in enumerate(self._leaves):
             x = _Pass.apply(x, self, layer, *leaves)
         return x
@@ -105,9 +105,9 @@ def _holder(layer: Layer) -> nn.Module:
     if layer.rows_per_sample:
         shape = layer.parameters[0].shape
         # DistributedDataParallel expects sparse gradients of this class.
-        return nn.EmbeddingBag(*shape, sparse=True, _weight=torch.empty(shape))
+        return nn.EmbeddingBag(*shape, sparse=True, _weight=torch.empty(shape, dtype=torch.float32))
     holder = nn.Module()
     for parameter in layer.parameters:
         name = parameter.name.removeprefix(f"{layer.name}.").replace(".", "_")
-        holder.register_parameter(name, nn.Parameter(torch.empty(parameter.shape)))
+        holder.register_parameter(name, nn.Parameter(torch.empty(parameter.shape, dtype=torch.float32)))
     return holder

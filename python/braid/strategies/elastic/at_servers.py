@@ -78,7 +78,7 @@ class CentreAtServers:
         values = self._vector.update
         if self.is_under_way:
             if self._apart is None:
-                self._apart = torch.zeros(self._packing.elements)
+                self._apart = torch.zeros(self._packing.elements, dtype=torch.float32)
             values = self._apart
         self._vector.pull(values)
         return self._packing.views(values), self._buffers.look() if self._buffers else []

@@ -57,8 +57,8 @@ def _predict(model: Any, ranks: int, count_bytes: int) -> list[float]:
 
 
 def _measure(group: Any, meeting: Meeting, count_bytes: int) -> list[float]:
-    vector = torch.zeros(max(1, min(_MOST_BYTES, count_bytes) // 4))
-    seconds = torch.zeros(meeting.workers)
+    vector = torch.zeros(max(1, min(_MOST_BYTES, count_bytes) // 4), dtype=torch.float32)
+    seconds = torch.zeros(meeting.workers, dtype=torch.float64)
     for root in range(meeting.workers):
         times = []
         for _ in range(_TRIALS):

@@ -15,6 +15,7 @@ from braid.strategies.elastic.at_servers import CentreAtServers
 from braid.strategies.elastic.in_rounds import CentreInRounds
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import KIND, ElasticPrepared, prepare_elastic
+from braid.strategies.first_values import take_first_values
 from braid.strategies.store import Meeting, meet
 from braid.strategies.store import join as join_meeting
 
@@ -63,6 +64,7 @@ class ElasticAverage(Attached):
         schedule: str = "first_come",
         overlap: int | None = None,
         buffers: str = "average",
+        init_sync: bool = True,
         root: int | None = None,
         servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
@@ -92,7 +94,9 @@ class ElasticAverage(Attached):
                 computed, and e is still that of the x that they are computed with. With more, e is that of older
                 x. 1 for "sync3", else 0.
             buffers: "average": float buffers (BatchNorm) are averaged, too. "broadcast": they are worker 0's.
-                Integer buffers are worker 0's at the beginning. "local": buffers stay alone.
+                "local": buffers stay alone.
+            init_sync: all other state, such as frozen parameters and integer buffers, becomes worker 0's at the
+                beginning. False: it stays alone.
             root: the rank that has the centre, for "sync2" and "sync3". None: the one from which braid predicts
                 the least time; on other backends it is measured at the beginning.
             servers: where shards of the centre lie, for schedules with servers; see ParameterServer.
@@ -108,7 +112,7 @@ class ElasticAverage(Attached):
                 workers get an error at once.
             CommunicatorError: a worker did not come, or died.
         """
-        options = ElasticOptions(schedule, sync_every, alpha, beta, overlap, buffers, root)
+        options = ElasticOptions(schedule, sync_every, alpha, beta, overlap, buffers, root, bool(init_sync))
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
         made: list[ElasticPrepared] = []
@@ -127,6 +131,7 @@ class ElasticAverage(Attached):
             self._prepared, self._options, self._timeout_s = agreed.prepared, options, timeout_s
             self.alpha = options.strength(agreed.meeting.workers)
             with torch.no_grad():
+                take_first_values(self._prepared.state.given, agreed.meeting, timeout_s)
                 self._exchange: CentreInRounds | CentreAtServers | None = self._connect(agreed, process_group)
         except BaseException:
             for prepared in made:

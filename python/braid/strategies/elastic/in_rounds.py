@@ -49,8 +49,8 @@ class CentreInRounds:
         middle, end = self._parameters.elements, self._parameters.elements + self._buffers.elements
         self._rounds = Rounds(group, "elastic averaging", timeout_s)
         self._group = self._rounds.group
-        self._vector = torch.zeros(end + _TAIL)  # travels
-        self._sent, self._centre = torch.zeros(end), torch.zeros(end)
+        self._vector = torch.zeros(end + _TAIL, dtype=torch.float32)  # travels
+        self._sent, self._centre = torch.zeros(2, end, dtype=torch.float32)
         self._values, self._tail = self._vector[:end], self._vector[end:]
         self._of_parameters, self._of_buffers = slice(0, middle), slice(middle, end)
         # Buffers that are broadcast are the first worker's.
@@ -174,5 +174,3 @@ class CentreInRounds:
         for packing, part in zip((self._parameters, self._buffers), self._views(self._centre), strict=True):
             if part:
                 torch._foreach_copy_(packing.tensors, part)
-        if prepared.buffers is not None:
-            prepared.buffers.share_integers(self.meeting, timeout_s)

@@ -30,6 +30,7 @@ class ElasticOptions:
     overlap: int | None = None
     buffers: str = "average"
     root: int | None = None
+    init_sync: bool = True
 
     # Workers may differ in these.
     OWN: ClassVar = ()

@@ -18,7 +18,7 @@ class ElasticPrepared(Attachable):
 
     def describe(self, options: ElasticOptions) -> list[str]:
         """Return what all workers must have in common, one line each."""
-        return [f"strategy {KIND}", *options.describe(), *self.describe_tensors()]
+        return [f"strategy {KIND}", *options.describe(), *self.state.describe()]
 
     def vectors(self, options: ElasticOptions) -> list[Vector]:
         """Return what servers without a rank are asked to hold."""
@@ -32,4 +32,4 @@ def prepare_elastic(model: nn.Module, optimizer: Any, options: ElasticOptions) -
     Raises:
         TypeError, ValueError: something does not fit; the message is one sentence.
     """
-    return ElasticPrepared(*prepare_attachable(model, optimizer, options.buffers))
+    return ElasticPrepared(*prepare_attachable(model, optimizer, options.buffers, init_sync=options.init_sync))

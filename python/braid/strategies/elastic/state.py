@@ -9,6 +9,7 @@ from torch import Tensor
 from braid.strategies.elastic.at_servers import CentreAtServers
 from braid.strategies.elastic.in_rounds import CentreInRounds
 from braid.strategies.elastic.preparation import KIND, ElasticPrepared
+from braid.strategies.model_state import difference_of
 from braid.strategies.restoring import restore_first
 
 _VERSION = 1
@@ -58,12 +59,10 @@ def _fitting(state: Any, prepared: ElasticPrepared) -> dict[str, Any]:
         raise ValueError(f"this state has version {state.get('version')!r}, but the strategy has {_VERSION}")
     own = {"parameters": prepared.packing.describe(), "buffers": prepared.buffer_packing.describe()}
     for name, lines in own.items():
-        if state[name] != lines:
-            pairs = zip(state[name], lines, strict=False)
-            theirs, ours = next(((a, b) for a, b in pairs if a != b), ("another number of " + name, "its own"))
-            raise ValueError(f"this state is of another model: it has {theirs!r} where the model has {ours!r}")
+        if why := difference_of(state[name], lines, name):
+            raise ValueError(why)
     return state
 
 
 def _flat(views: list[Tensor]) -> Tensor:
-    return torch.cat([view.flatten() for view in views]) if views else torch.zeros(0)
+    return torch.cat([view.flatten() for view in views]) if views else torch.zeros(0, dtype=torch.float32)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from braid._array.rendezvous.stores import KeyValueStore
 from braid.strategies.agreement import agree
 from braid.strategies.attached import Attached
+from braid.strategies.first_values import take_first_values
 from braid.strategies.gossip import state as gossip_state
 from braid.strategies.gossip.engine import Engine
 from braid.strategies.gossip.local import Local
@@ -68,6 +69,7 @@ class Gossip(Attached):
         probability: float | None = None,
         overlap: bool = True,
         buffers: str = "average",
+        init_sync: bool = True,
         seed: int = 0,
         process_group: Any = None,
         join: Any = None,
@@ -98,8 +100,10 @@ class Gossip(Attached):
                 GoSGD and gossiping SGD have an exchange in one of some steps, at random.
             overlap: False: step() waits for its exchange. By default it runs while the next step computes. If it
                 is not finished when the next one is due, that one is left out.
-            buffers: "average": float buffers (BatchNorm) are averaged with the parameters. Integer buffers are
-                worker 0's at the beginning. "local": buffers stay alone.
+            buffers: "average": float buffers (BatchNorm) are averaged with the parameters. "local": buffers stay
+                alone.
+            init_sync: all other state, such as frozen parameters and integer buffers, becomes worker 0's at the
+                beginning. False: it stays alone.
             seed: of what is random: peers, and `probability`.
             process_group: the workers. By default the default group. Any backend.
             join: join a strategy that has begun elsewhere: MASTER_ADDR:MASTER_PORT of that job, or torch's store.
@@ -113,7 +117,7 @@ class Gossip(Attached):
             CommunicatorError: a worker did not come, or died before all had begun.
         """
         given = tuple(graph) if isinstance(graph, Iterable) and not isinstance(graph, str) else graph
-        options = GossipOptions(mode, given, sync_every, probability, overlap, buffers, seed)
+        options = GossipOptions(*(mode, given, sync_every, probability, overlap, buffers, seed, bool(init_sync)))
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
         made: list[GossipPrepared] = []
@@ -128,6 +132,7 @@ class Gossip(Attached):
             self._meeting, self._prepared, self._options = agreed.meeting, agreed.prepared, options
             self._timeout_s = timeout_s
             with torch.no_grad():
+                take_first_values(self._prepared.state.given, self._meeting, timeout_s)
                 self._engine: Engine | None = self._begin()
         except BaseException:
             for prepared in made:
@@ -243,8 +248,6 @@ class Gossip(Attached):
                 # Who exchanges before all have begun would change what the others begin with.
                 say(meeting, "begun")
                 hear(meeting, "begun", "the beginning", self._timeout_s)
-            if self._prepared.buffers is not None:
-                self._prepared.buffers.share_integers(meeting, self._timeout_s)
             members.open()
         except BaseException:
             members.close()

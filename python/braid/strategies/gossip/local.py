@@ -30,7 +30,7 @@ class Local:
         self._is_weighted = is_weighted
         self._lock = threading.Lock()  # between a read of the weight, and what is computed with it
         self._update, self._out = new_vector(packing.elements), new_vector(packing.elements)
-        self._base = torch.zeros(packing.elements)
+        self._base = torch.zeros(packing.elements, dtype=torch.float32)
         self._bases = packing.views(self._base)
         self._updates = packing.views(self._update[:-TAIL])
         self._outs = packing.views(self._out[:-TAIL])

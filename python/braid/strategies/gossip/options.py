@@ -25,6 +25,7 @@ class GossipOptions:
     overlap: bool = True
     buffers: str = "average"
     seed: int = 0
+    init_sync: bool = True
 
     # Workers may differ in these.
     OWN: ClassVar = ("overlap",)

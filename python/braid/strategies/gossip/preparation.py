@@ -22,7 +22,7 @@ class GossipPrepared(Attachable):
 
     def describe(self, options: GossipOptions) -> list[str]:
         """Return what all workers must have in common, one line each."""
-        return [f"strategy {KIND}", *options.describe(), *self.describe_tensors()]
+        return [f"strategy {KIND}", *options.describe(), *self.state.describe()]
 
 
 def prepare_gossip(model: nn.Module, optimizer: Any, options: GossipOptions) -> GossipPrepared:
@@ -31,4 +31,4 @@ def prepare_gossip(model: nn.Module, optimizer: Any, options: GossipOptions) -> 
     Raises:
         TypeError, ValueError: something does not fit; the message is one sentence.
     """
-    return GossipPrepared(*prepare_attachable(model, optimizer, options.buffers))
+    return GossipPrepared(*prepare_attachable(model, optimizer, options.buffers, init_sync=options.init_sync))

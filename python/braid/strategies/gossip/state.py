@@ -11,6 +11,7 @@ from braid.strategies.gossip.local import Local
 from braid.strategies.gossip.preparation import KIND, GossipPrepared
 from braid.strategies.gossip.together import hear, say
 from braid.strategies.gossip.vector import TAIL, new_vector
+from braid.strategies.model_state import difference_of
 from braid.strategies.store import Meeting
 
 _VERSION = 1
@@ -24,7 +25,7 @@ def saved(prepared: GossipPrepared, local: Local, mode: str, steps: int) -> dict
     values = vector[:-TAIL].clone()
     return {
         **{"strategy": KIND, "version": _VERSION, "mode": mode, "steps": steps},
-        **{"contents": prepared.describe_tensors(), "values": values.div_(weight), "weight": weight},
+        **{"contents": prepared.state.describe_shared(), "values": values.div_(weight), "weight": weight},
     }
 
 
@@ -62,7 +63,7 @@ def load(
     if most < 0:
         raise ValueError("no worker has a state to load: give one to load_state_dict() on at least one worker")
     # Those without a state weigh nothing in the mean.
-    values = torch.zeros(prepared.together.elements) if state is None else state["values"]
+    values = torch.zeros(prepared.together.elements, dtype=torch.float32) if state is None else state["values"]
     local.install(values, 0.0 if state is None else float(state["weight"]))
     _meet(meeting, f"{key}/has", timeout_s)
     if state is None:
@@ -86,8 +87,5 @@ def _must_fit(state: Any, prepared: GossipPrepared) -> None:
         raise ValueError(f"this is a state of the strategy {state['strategy']!r}, not of {KIND!r}")
     if state.get("version") != _VERSION:
         raise ValueError(f"this state has version {state.get('version')!r}, but the strategy has {_VERSION}")
-    own = prepared.describe_tensors()
-    if state["contents"] != own:
-        pairs = zip(state["contents"], own, strict=False)
-        theirs, ours = next(((a, b) for a, b in pairs if a != b), ("another number of tensors", "its own"))
-        raise ValueError(f"this state is of another model: it has {theirs!r} where the model has {ours!r}")
+    if why := difference_of(state["contents"], prepared.state.describe_shared(), "tensors"):
+        raise ValueError(why)

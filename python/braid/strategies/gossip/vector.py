@@ -147,4 +147,4 @@ def _version_of(request: Any) -> int:
 
 def new_vector(elements: int) -> Tensor:
     """Return zeros for parameters and tail."""
-    return torch.zeros(elements + TAIL)
+    return torch.zeros(elements + TAIL, dtype=torch.float32)

@@ -86,9 +86,6 @@ class GroupExchange:
                 self._pass_state(self._exchange, saved)
 
         self._share(connect)
-        buffers = self.prepared.buffers
-        if buffers is not None and buffers.integers:
-            torch._foreach_copy_(buffers.integers, members.hear(buffers.integers))
 
     @property
     def folder(self) -> str:

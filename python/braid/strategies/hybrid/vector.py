@@ -41,17 +41,16 @@ class GroupVector:
     def __init__(self, prepared: Prepared) -> None:
         """Allocate the vector: the only copy of the parameters that a member has beside the model."""
         self._prepared = prepared
-        packings = [prepared.packing, *([prepared.buffers.packing] if prepared.buffers else [])]
-        self._floats = prepared.buffers.packing.tensors if prepared.buffers else []
+        packings = [prepared.packing, prepared.state.averages]
         sizes = [packing.elements for packing in packings]
-        self.whole = torch.zeros(sum(sizes) + len(vars(Signs())))
-        self.update, *rest, self._signs = self.whole.split([*sizes, len(vars(Signs()))])
+        self.whole = torch.zeros(sum(sizes) + len(vars(Signs())), dtype=torch.float32)
+        self.update, of_buffers, self._signs = self.whole.split([*sizes, len(vars(Signs()))])
         self._is_broadcast = prepared.buffers is not None and prepared.buffers.is_broadcast
         self._gradients = prepared.packing.views(self.update)
-        self._buffers = packings[1].views(rest[0]) if rest else []
+        self._buffers = packings[1].views(of_buffers)
         # Buffers when all members had the same ones. What has changed since is a member's own.
-        self._base = torch.zeros(sizes[1] if rest else 0)
-        self._bases = packings[1].views(self._base) if rest else []
+        self._base = torch.zeros(sizes[1], dtype=torch.float32)
+        self._bases = packings[1].views(self._base)
 
     def write_step(self, groups: Groups, scale: float) -> None:
         """Write this member's gradients, times `scale`, and its buffers."""
@@ -114,9 +113,13 @@ class GroupVector:
             base.copy_(buffer)
         return True
 
+    @property
+    def _floats(self) -> list[Tensor]:
+        return self._prepared.state.averages.tensors
+
     def _arrived(self) -> list[Tensor]:
         assert self._prepared.buffers is not None
         return self._floats if self._is_broadcast else self._prepared.buffers.arrived
 
     def _write_signs(self, signs: Signs) -> None:
-        self._signs.copy_(torch.tensor([float(value) for value in vars(signs).values()]))
+        self._signs.copy_(torch.tensor([float(value) for value in vars(signs).values()], dtype=torch.float32))

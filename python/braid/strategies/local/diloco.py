@@ -75,6 +75,7 @@ class DiLoCo(LocalSteps):
         group_lr: float | None = None,
         group_momentum: float | None = None,
         buffers: str = "average",
+        init_sync: bool = True,
         backup_device: Any = None,
         servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
@@ -128,8 +129,10 @@ class DiLoCo(LocalSteps):
                 momentum, which moves the group's model in each of its rounds; 1 by default.
             group_momentum: its momentum; 0 by default. Without it, and with a rate of 1, a round of a group takes
                 the mean.
-            buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the
-                beginning. "local": buffers stay alone.
+            buffers: "average": float buffers (BatchNorm) are averaged, too. "local": buffers stay
+                alone.
+            init_sync: all other state, such as frozen parameters and integer buffers, becomes worker 0's at the
+                beginning. False: it stays alone.
             backup_device: where the centre is kept: "cpu", as the model.
             servers: with `quorum` or `asynchronous`: where shards of the centre lie; see ParameterServer.
             process_group: the workers. By default the default group. Any backend.
@@ -149,6 +152,7 @@ class DiLoCo(LocalSteps):
             warmup_steps=warmup_steps,
             groups=groups,
             buffers=buffers,
+            init_sync=bool(init_sync),
             compression=compression,
             backup_device=backup_device,
             quorum=quorum,

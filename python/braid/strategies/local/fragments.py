@@ -15,18 +15,18 @@ from braid.strategies.packing import Entry
 class _Span:
     """Elements [low, high) of a tensor."""
 
-    tensor: Tensor
+    entry: Entry
     low: int
     high: int
+    is_whole: bool
 
     @property
-    def is_whole(self) -> bool:
-        return bool(self.high - self.low == self.tensor.numel())
+    def tensor(self) -> Tensor:
+        return self.entry.tensor.detach()
 
     def view(self) -> Tensor:
         """Return these elements; a copy if the tensor is not contiguous and is cut."""
-        tensor = self.tensor.detach()
-        return tensor if self.is_whole else tensor.reshape(-1)[self.low : self.high]
+        return self.tensor if self.is_whole else self.tensor.reshape(-1)[self.low : self.high]
 
 
 class Fragment:
@@ -43,7 +43,8 @@ class Fragment:
         for entry in entries:
             low, high = max(begin, place), min(end, place + entry.tensor.numel())
             if low < high:
-                self._spans.append(_Span(entry.tensor, low - place, high - place))
+                is_whole = high - low == entry.tensor.numel()
+                self._spans.append(_Span(entry, low - place, high - place, is_whole))
             place += entry.tensor.numel()
         self._is_exact = all(span.tensor.dtype == torch.float32 for span in self._spans)
 
@@ -68,9 +69,9 @@ class Fragment:
         torch._foreach_copy_([span.view() for span in self._spans], views)
         for span, view in zip(self._spans, views, strict=True):
             if not span.is_whole and not span.tensor.is_contiguous():  # the view was a copy
-                flat = span.tensor.detach().reshape(-1)
+                flat = span.tensor.reshape(-1)
                 flat[span.low : span.high] = view
-                span.tensor.detach().copy_(flat.view(span.tensor.shape))
+                span.tensor.copy_(flat.view(span.tensor.shape))
 
     def shown(self, values: Tensor) -> Tensor:
         """Return what the tensors have after write(values): the same, unless they have 16 bits."""

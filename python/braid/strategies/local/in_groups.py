@@ -109,7 +109,8 @@ class InGroups(LocalInRounds):
         self.pushes = 0
         self._links = self._connect(agreed, options, terms.timeout_s)
         # Of the servers. Then how many updates they have had, and whether the speaker has failed.
-        self._heard = torch.zeros(prepared.packing.elements + prepared.buffer_packing.elements + _TOLD)
+        elements = prepared.packing.elements + prepared.buffer_packing.elements
+        self._heard = torch.zeros(elements + _TOLD, dtype=torch.float32)
         self._means, self._has_quorum = options.warmup_steps, options.quorum is not None
         inside = replace(
             *(options,),

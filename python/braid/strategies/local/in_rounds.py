@@ -49,7 +49,7 @@ class LocalInRounds:
         self._parameters = prepared.packing.elements
         self._rounds = Rounds(terms.process_group, NAME, terms.timeout_s, ranks)
         self._all = Fragment(self._entries, 0, self._parameters + prepared.buffer_packing.elements)
-        self.vector = torch.zeros(self._all.elements)  # the centre
+        self.vector = torch.zeros(self._all.elements, dtype=torch.float32)  # the centre
         self.parts = [
             self._part(fragment, self._coded(fragment.elements), prepared.outer)
             for fragment in cut(self._entries, self._parameters, options.num_fragments)
@@ -61,8 +61,6 @@ class LocalInRounds:
         self.rounds, self.workers, self.sent_bytes = 0, self.meeting.workers, 0
         self._all.read(self.vector)
         self.share_centre()
-        if prepared.buffers is not None:
-            prepared.buffers.share_integers(self.meeting, terms.timeout_s)
         self.name, self.member = f"{self.meeting.name}/rounds", self.meeting.member
         _services.register(self)
 

@@ -58,6 +58,7 @@ class LocalSGD(LocalSteps):
         quorum: int | None = None,
         grace_s: float | None = None,
         buffers: str = "average",
+        init_sync: bool = True,
         backup_device: Any = None,
         servers: Iterable[int | str] | str | None = None,
         process_group: Any = None,
@@ -80,8 +81,10 @@ class LocalSGD(LocalSteps):
                 groups are always float32; at servers, messages of a warm-up are coded, too.
             quorum: how many workers a round needs; see DiLoCo.
             grace_s: how long a quorum waits for the others, in seconds; 0 by default.
-            buffers: "average": float buffers (BatchNorm) are averaged, too. Integer buffers are worker 0's at the
-                beginning. "local": buffers stay alone.
+            buffers: "average": float buffers (BatchNorm) are averaged, too. "local": buffers stay
+                alone.
+            init_sync: all other state, such as frozen parameters and integer buffers, becomes worker 0's at the
+                beginning. False: it stays alone.
             backup_device: where the last mean is kept: "cpu", as the model.
             servers: with `quorum`: where shards of the centre lie; see ParameterServer.
             process_group: the workers. By default the default group. Any backend.
@@ -100,6 +103,7 @@ class LocalSGD(LocalSteps):
             warmup_steps=warmup_steps,
             groups=groups,
             buffers=buffers,
+            init_sync=bool(init_sync),
             compression=compression,
             backup_device=backup_device,
             quorum=quorum,

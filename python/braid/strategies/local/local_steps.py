@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from braid._errors import CommunicatorTimeoutError
 from braid.strategies.agreement import Agreement, agree
 from braid.strategies.attached import Attached
+from braid.strategies.first_values import take_first_values
 from braid.strategies.hybrid import grouping
 from braid.strategies.hybrid.places import groups_by_host
 from braid.strategies.local import state as local_state
@@ -72,6 +73,7 @@ class LocalSteps(Attached):
             )
             self._prepared = agreed.prepared
             with torch.no_grad():
+                take_first_values(self._prepared.state.given, agreed.meeting, timeout_s)
                 self._exchange: LocalInRounds | LocalAtServers | None = self._connect(agreed, process_group)
         except BaseException:
             for prepared in made:

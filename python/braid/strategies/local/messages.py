@@ -39,7 +39,7 @@ class Plain:
     def __init__(self, group: Any, elements: int) -> None:
         """Allocate a vector of so many elements for the workers of a process group."""
         self._group = group
-        self._all = torch.zeros(elements + _TAIL)
+        self._all = torch.zeros(elements + _TAIL, dtype=torch.float32)
         self.vector, self._tail = self._all[:elements], self._all[elements:]
         workers = dist.get_world_size(group)
         self.sent_bytes = 2 * (workers - 1) * 4 * elements // workers
@@ -73,10 +73,10 @@ class Coded:
         self._workers = dist.get_world_size(group)
         blocks = -(-elements // (self._workers * self._codec.block_elements))
         self._shard = blocks * self._codec.block_elements
-        self._padded = torch.zeros(self._workers * self._shard)
+        self._padded = torch.zeros(self._workers * self._shard, dtype=torch.float32)
         self.vector = self._padded[:elements]
         self._lacking = torch.zeros_like(self._padded)
-        self._lacking_mean = torch.zeros(self._shard)
+        self._lacking_mean = torch.zeros(self._shard, dtype=torch.float32)
         self._bytes = self._codec.encoded_bytes(self._shard)
         self._rounds = 0
         self.sent_bytes = 2 * (self._workers - 1) * self._bytes
@@ -103,7 +103,7 @@ class Coded:
         """Send all shards; return the sum of those that have come here, and what all have said."""
         row = self._bytes + _TAIL_BYTES
         out = torch.zeros(self._workers * row, dtype=torch.uint8)
-        told = torch.tensor([float(takes_part), float(has_failed)]).view(torch.uint8)
+        told = torch.tensor([float(takes_part), float(has_failed)], dtype=torch.float32).view(torch.uint8)
         shards = zip(
             out.split(row), self._padded.split(self._shard), self._lacking.split(self._shard), strict=True
         )
@@ -114,7 +114,7 @@ class Coded:
             message[self._bytes :] = told
         arrived = torch.empty_like(out)
         finish(dist.all_to_all_single(arrived, out, group=self._group, async_op=True))
-        total, said = torch.zeros(self._shard), Said()
+        total, said = torch.zeros(self._shard, dtype=torch.float32), Said()
         for message in arrived.split(row):
             weight, failures = message[self._bytes :].clone().view(torch.float32).tolist()
             said.workers += weight

@@ -33,6 +33,7 @@ class LocalOptions:
     follow_speed: bool = False
     group_lr: float | None = None
     group_momentum: float | None = None
+    init_sync: bool = True
 
     # Workers may differ in these.
     OWN: ClassVar = ("backup_device",)

@@ -34,7 +34,7 @@ def try_out(factory: Any) -> torch.optim.Optimizer:
             f"not {type(factory).__name__}"
         )
     try:
-        made = factory([nn.Parameter(torch.zeros(1))])
+        made = factory([nn.Parameter(torch.zeros(1, dtype=torch.float32))])
     except Exception as error:
         why = " ".join(str(error).split())
         raise ValueError(f"outer_optimizer= made no optimizer of a list of parameters: {why}") from error

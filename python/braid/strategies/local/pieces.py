@@ -50,7 +50,7 @@ class Piece:
         """Begin with worker 0's values. `numbers`: of the servers' rule."""
         self.vector, self._fragment = vector, fragment
         self._numbers: Numbers = [(fragment.elements, numbers)]
-        self.centre = torch.zeros(fragment.elements)
+        self.centre = torch.zeros(fragment.elements, dtype=torch.float32)
         self.is_dirty = False
         fragment.read(vector.update)
         vector.start(self.centre)

@@ -32,7 +32,7 @@ class LocalPrepared(Attachable):
 
     def describe(self, options: LocalOptions) -> list[str]:
         """Return what all workers must have in common, one line each."""
-        return [f"strategy {self.kind}", *options.describe(), describe(self.outer), *self.describe_tensors()]
+        return [f"strategy {self.kind}", *options.describe(), describe(self.outer), *self.state.describe()]
 
     def vectors(self, options: LocalOptions, rule: str) -> list[Vector]:
         """Return what servers without a rank are asked to hold; `rule`: how they move the centre."""
@@ -58,10 +58,11 @@ def prepare_local(
         TypeError, ValueError: something does not fit; the message is one sentence.
     """
     describe(outer)  # before anything is noted
-    packing, frozen, buffers = prepare_attachable(model, optimizer, options.buffers)
+    state, buffers = prepare_attachable(model, optimizer, options.buffers, init_sync=options.init_sync)
+    packing = state.parameters
     if options.num_fragments > packing.elements:
         release(packing)
         raise ValueError(
             f"num_fragments={options.num_fragments}: the model has only {packing.elements} trained parameters"
         )
-    return LocalPrepared(packing, frozen, buffers, kind, outer)
+    return LocalPrepared(state, buffers, kind, outer)

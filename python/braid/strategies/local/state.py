@@ -11,6 +11,7 @@ from braid.strategies.local.in_groups import InGroups
 from braid.strategies.local.in_rounds import LocalInRounds
 from braid.strategies.local.outer import describe
 from braid.strategies.local.preparation import LocalPrepared
+from braid.strategies.model_state import difference_of
 from braid.strategies.restoring import restore_first
 
 _VERSION = 2
@@ -99,13 +100,13 @@ def _fitting(state: Any, exchange: LocalInRounds | LocalAtServers, prepared: Loc
         raise ValueError("this is no state of LocalSGD or DiLoCo: load what state_dict() returned")
     for name, ours in _about(exchange, prepared).items():
         theirs = state.get(name)
+        if name in ("parameters", "buffers"):
+            if why := difference_of(theirs, ours, name):
+                raise ValueError(why)
+            continue
         if theirs == ours:
             continue
         if name == "strategy":
             raise ValueError(f"this is a state of the strategy {theirs!r}, not of {ours!r}")
-        if name not in ("parameters", "buffers"):
-            raise ValueError(f"this state has {name} {theirs!r}, but the strategy has {ours!r}")
-        pairs = zip(theirs or [], ours, strict=False)
-        first = next(((a, b) for a, b in pairs if a != b), ("another number of " + name, "its own"))
-        raise ValueError(f"this state is of another model: it has {first[0]!r} where the model has {first[1]!r}")
+        raise ValueError(f"this state has {name} {theirs!r}, but the strategy has {ours!r}")
     return state
