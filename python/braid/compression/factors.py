@@ -12,6 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from braid import _own_groups
 from braid.compression.factor_cost import FactorCost
 from braid.compression.factor_layer import CopiedForward, FactorLayer
 from braid.compression.report import table
@@ -97,12 +98,7 @@ def sufficient_factors(
         raise ValueError(f"the model has no module {unknown[0]!r}")
     shared = _shared_weights(model)
     # The layers need their own group: ranks with different graphs may start DDP's buckets at different moments.
-    members = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-    group = dist.new_group(
-        members,
-        backend=dist.get_backend_config(process_group),
-        use_local_synchronization=len(members) < dist.get_world_size(),
-    )
+    group = _own_groups.new_group(process_group, "sufficient factors")
     cost = FactorCost(group)
     fit: dict[str, nn.Module] = {}
     refused: dict[str, str] = {}

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers tell each other a few words through the store of their process group. No collective is needed."""
 
-import collections
 import contextlib
 import json
 from typing import Any
 
+from braid import _own_groups
 from braid._errors import CommunicatorTimeoutError
-
-# How many boards this process has made in a group. Workers make them in the same order.
-_made: collections.Counter[str] = collections.Counter()
 
 
 class Board:
@@ -26,10 +23,9 @@ class Board:
         from torch.distributed import distributed_c10d as c10d
 
         group = group or dist.group.WORLD
-        number = _made[group.group_name]
-        _made[group.group_name] += 1
+        number = _own_groups.count(group, "boards")
         default = c10d._get_default_store()
-        self._store = dist.PrefixStore(f"braid/data/{group.group_name}/{number}", default)
+        self._store = dist.PrefixStore(f"braid/data/{_own_groups.label(group)}/{number}", default)
         self._timeout_s = timeout_s or default.timeout.total_seconds()
         self.workers, self.rank = dist.get_world_size(group), dist.get_rank(group)
 

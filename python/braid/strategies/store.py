@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the members of a strategy meet: a process group's store, or a job's store for those that join late."""
 
-import collections
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from braid import _own_groups
 from braid._advice.network import Network
 from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
 from braid._errors import CommunicatorError, CommunicatorTimeoutError
 
 _FOLDER = "braid/strategies"
 _LONGEST_CAUSE = 200
-
-# How many strategies without a name this process has made in a group. Members make them in the same order.
-_unnamed: collections.Counter[str] = collections.Counter()
 
 
 @dataclass(frozen=True)
@@ -94,10 +91,9 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
     if member < 0:
         raise ValueError("this rank is not in the process group of the strategy")
     if name is None:
-        name = f"parameters.{_unnamed[group.group_name]}"
-        _unnamed[group.group_name] += 1
+        name = f"parameters.{_own_groups.count(group, 'strategies without a name')}"
     store = c10d._get_default_store()
-    own = Below(UserStore(store), f"{_FOLDER}/{group.group_name}/{name}")
+    own = Below(UserStore(store), f"{_FOLDER}/{_own_groups.label(group)}/{name}")
     raw = _without_prefixes(store)
     base = Below(UserStore(raw), _FOLDER)
     # Late members see the store without torch's prefixes. An earlier job may have left keys there, so rank 0 draws

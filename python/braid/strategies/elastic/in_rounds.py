@@ -47,7 +47,7 @@ class CentreInRounds:
         self.meeting, prepared = agreed.meeting, agreed.prepared
         self._parameters, self._buffers, self._alpha = prepared.packing, prepared.buffer_packing, alpha
         middle, end = self._parameters.elements, self._parameters.elements + self._buffers.elements
-        self._rounds = Rounds(group, "elastic averaging", timeout_s)
+        self._rounds = Rounds(group, "elastic averaging", self.meeting, timeout_s)
         self._group = self._rounds.group
         self._vector = torch.zeros(end + _TAIL, dtype=torch.float32)  # travels
         self._sent, self._centre = torch.zeros(2, end, dtype=torch.float32)

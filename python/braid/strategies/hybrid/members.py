@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from braid import _own_groups
 from braid._errors import CommunicatorError
 from braid.strategies.hybrid.grouping import Grouping
 from braid.strategies.hybrid.processes import Process, dead_among
@@ -67,23 +68,27 @@ class _TorchMembers:
         self.is_speaker = dist.get_rank(whole) == self.ranks[0]
         self._group: Any = None
         self._others: dict[int, Process] = {}
-        # In the default group torch numbers new groups in the order in which all ranks make them. In another one
-        # the ranks outside cannot take part. torch then names a group by its ranks and by the number of groups.
-        self._is_named_by_ranks = dist.get_world_size(whole) < dist.get_world_size()
-        for members in groups:
-            made = None
-            if len(members) > 1 and (members is self.ranks or not self._is_named_by_ranks):
-                made = dist.new_group(
-                    [dist.get_global_rank(whole, rank) for rank in members],
-                    timeout=timedelta(seconds=timeout_s),
-                    backend=None if process_group is None else dist.get_backend_config(process_group),
-                    use_local_synchronization=self._is_named_by_ranks,
-                )
-            if members is self.ranks:
-                self._group = made
+        self._make(process_group, groups, timedelta(seconds=timeout_s))
         processes = self.gather(Process.own())
         own = dist.get_rank(whole)
         self._others = {rank: process for rank, process in zip(self.ranks, processes, strict=True) if rank != own}
+
+    def _make(self, process_group: Any, groups: Grouping, timeout: timedelta) -> None:
+        import torch.distributed as dist
+
+        whole = process_group or dist.group.WORLD
+        if dist.get_world_size(whole) < dist.get_world_size():  # the ranks outside cannot take part
+            if len(self.ranks) > 1:
+                self._group = _own_groups.new_group(whole, "hybrid", ranks=self.ranks, timeout=timeout)
+            return
+        # NCCL splits its communicator for a new group, for which it wants all ranks of the job.
+        backend = None if process_group is None else dist.get_backend_config(process_group)
+        for members in groups:
+            if len(members) > 1:
+                given = [dist.get_global_rank(whole, rank) for rank in members]
+                made = dist.new_group(given, timeout=timeout, backend=backend)
+                if members is self.ranks:
+                    self._group = made
 
     def sum(self, vector: Tensor) -> None:
         import torch.distributed as dist
@@ -120,9 +125,9 @@ class _TorchMembers:
     def leave(self, *, in_order: bool) -> None:
         import torch.distributed as dist
 
+        del in_order  # members that have ended wait for nobody
         group, self._group = self._group, None
-        # A group that is named by its ranks would get the same name, and the same keys in the store, once more.
-        if group is not None and not (in_order and self._is_named_by_ranks):
+        if group is not None:
             with suppress(Exception):  # the default group may be gone already, and this group with it
                 dist.destroy_process_group(group)
 

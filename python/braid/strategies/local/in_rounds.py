@@ -47,7 +47,7 @@ class LocalInRounds:
         self._options = options
         self._entries = [*prepared.packing.entries, *prepared.buffer_packing.entries]
         self._parameters = prepared.packing.elements
-        self._rounds = Rounds(terms.process_group, NAME, terms.timeout_s, ranks)
+        self._rounds = Rounds(terms.process_group, NAME, self.meeting, terms.timeout_s, ranks)
         self._all = Fragment(self._entries, 0, self._parameters + prepared.buffer_packing.elements)
         self.vector = torch.zeros(self._all.elements, dtype=torch.float32)  # the centre
         self.parts = [

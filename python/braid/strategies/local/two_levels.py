@@ -31,7 +31,7 @@ class InTwoLevels(LocalInRounds):
         """Make the process groups."""
         super().__init__(terms)
         ranks = terms.group_of_this_worker(groups)
-        inner_group = own_group(terms.process_group, f"{NAME} of a group", terms.timeout_s, ranks)
+        inner_group = own_group(terms.process_group, f"{NAME} of a group", self.meeting, terms.timeout_s, ranks)
         self._base = self.vector.clone()
         message = Plain(inner_group, self._all.elements)
         self._inner = Part(self._all, self._base, message, None, self._parameters)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
-
+from braid import _own_groups
 from braid._errors import CommunicatorError
 from braid.strategies.rounds.background import Background, Job
+from braid.strategies.store import Meeting
 
 _LAST_WORDS_S = 0.5  # for a round to begin; who has failed need not see its end
 
@@ -62,9 +62,11 @@ class Rounds:
         exposed_us: how long the training thread has waited for rounds.
     """
 
-    def __init__(self, group: Any, name: str, timeout_s: float, ranks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, group: Any, name: str, meeting: Meeting, timeout_s: float, ranks: Sequence[int] | None = None
+    ) -> None:
         """Make a group with the backend of a given one and its ranks, or some of them; `name` is for errors."""
-        self.group = own_group(group, name, timeout_s, ranks)
+        self.group = own_group(group, name, meeting, timeout_s, ranks)
         self.thread = Background(f"braid {name}")
         self.exposed_us = 0.0
         self._name = name
@@ -120,24 +122,19 @@ class Rounds:
             self.thread.join(_LAST_WORDS_S)
 
 
-def own_group(group: Any, name: str, timeout_s: float, ranks: Sequence[int] | None = None) -> Any:
+def own_group(
+    group: Any, name: str, meeting: Meeting, timeout_s: float, ranks: Sequence[int] | None = None
+) -> Any:
     """Make a process group with the ranks and the backend of a given one.
 
-    It stays until torch destroys all groups. Else torch would give the next one with these ranks the same name,
-    and the keys that this one has left in the store.
+    It stays until torch destroys all groups, because a thread may still be in it.
 
     Args:
         group: the given one; None for the default group.
         name: what it is for.
+        meeting: of the strategy that it is for.
         timeout_s: of its collectives.
         ranks: only these, as the given group numbers them. Only they call this.
     """
-    group = group or dist.group.WORLD
-    members = dist.get_process_group_ranks(group)
-    return dist.new_group(
-        members if ranks is None else [members[rank] for rank in ranks],
-        timeout=timedelta(seconds=timeout_s),
-        backend=dist.get_backend_config(group),
-        use_local_synchronization=True,
-        group_desc=f"braid {name}",
-    )
+    purpose = f"{name} of {meeting.name}"
+    return _own_groups.new_group(group, purpose, ranks=ranks, timeout=timedelta(seconds=timeout_s))
