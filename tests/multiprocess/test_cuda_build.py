@@ -25,7 +25,7 @@ def refused(rank: Rank) -> list[str]:
 
     make: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
     tensor = make(Claims, (4,), device="cuda", dtype=torch.float32)
-    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     messages = []
     for call in (
         lambda: backend.allreduce([tensor]),

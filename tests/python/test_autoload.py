@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
-from braid._torch import autoload, backend
+from braid._torch import autoload, backend, devices
 
 pytestmark = pytest.mark.unit
 
@@ -82,12 +83,31 @@ def test_only_braid_run_hides_the_traceback_of_ctrl_c(
     assert says or done.stderr == ""
 
 
-def test_registers_for_both_devices_and_keeps_the_defaults() -> None:
+def test_registers_for_the_devices_that_can_be_there_and_keeps_the_defaults() -> None:
     autoload.register()
     autoload.register()
-    assert dist.Backend.backend_capability["braid"] == ["cpu", "cuda"]
+    assert dist.Backend.backend_capability["braid"] == devices.at_first()
     assert dist.Backend.default_device_backend_map["cpu"] == "gloo"
     assert dist.Backend.backend_list.count("braid") == 1
+
+
+@pytest.mark.parametrize(
+    ("is_compiled", "hip", "has_driver", "expected"),
+    [
+        (False, None, True, ["cpu"]),
+        (True, None, False, ["cpu"]),
+        (True, None, True, ["cpu", "cuda"]),
+        (True, "6.4", False, ["cpu", "cuda"]),
+    ],
+)
+def test_cuda_is_among_the_devices_unless_there_cannot_be_one(
+    monkeypatch, is_compiled: bool, hip: str | None, has_driver: bool, expected: list[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: is_compiled)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(devices, "_has_driver", lambda: has_driver)
+    assert devices.at_first() == expected
+    assert devices.offered()[:2] == ("cpu", "cuda")  # a script for "cpu:gloo,cuda:nccl" gets the plain name
 
 
 def test_never_raises_and_says_why_only_when_asked(monkeypatch, capsys) -> None:

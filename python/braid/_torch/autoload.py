@@ -33,7 +33,7 @@ def _register() -> None:
     if not dist.is_available():
         return
     if BACKEND_NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=list(devices.ALWAYS))
+        dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=devices.at_first())
     devices.offer()
     coalescing.install()
     # A misspelt BRAID_TAKEOVER makes no group that could tell of it. Processes without a rank say nothing.

@@ -1,9 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of devices that the plain name "braid" stands for: "cpu", "cuda", and others that this torch has."""
 
+import ctypes
+
 from braid._torch.backend_name import BACKEND_NAME
 
 ALWAYS = ("cpu", "cuda")
+
+
+def at_first() -> list[str]:
+    """Return the devices that the name is registered for: without "cuda" where there cannot be such a device.
+
+    torch takes every device of a name for one that is there, and asks it for its number. This runs at the end of
+    ``import torch``, so CUDA must not begin: a process that is forked later could not use it any more.
+    """
+    import torch
+
+    return list(ALWAYS) if torch.cuda._is_compiled() and (torch.version.hip or _has_driver()) else ["cpu"]
+
+
+def _has_driver() -> bool:
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def offer() -> None:
@@ -23,7 +46,7 @@ def offer() -> None:
 
 
 def offered() -> tuple[str, ...]:
-    """Return the devices of the name "braid"."""
+    """Return the devices of the name "braid", and "cuda" also where there is none: scripts may name it anyway."""
     from torch.distributed import Backend
 
-    return tuple(Backend.backend_capability.get(BACKEND_NAME, ALWAYS))
+    return tuple(dict.fromkeys([*ALWAYS, *Backend.backend_capability.get(BACKEND_NAME, ())]))
