@@ -2,8 +2,12 @@
 """The parameter services of this process: what ``braid.stats()`` tells of them, and their end before Python's."""
 
 import atexit
+import contextlib
+import os
 import weakref
 from typing import Any, Protocol
+
+from braid import _threads  # noqa: F401 - first, so that at exit its threads end after the services here
 
 
 class Service(Protocol):
@@ -60,4 +64,8 @@ def rows() -> list[dict[str, Any]]:
 def _abandon_all() -> None:
     # Their threads use Python's store, so they must end before Python does.
     for service in list(_open):
-        service.abandon()
+        with contextlib.suppress(Exception):  # nobody is left to do something about it
+            service.abandon()
+
+
+os.register_at_fork(after_in_child=_open.clear)  # services, and what they have to say, are the parent's

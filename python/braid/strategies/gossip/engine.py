@@ -11,6 +11,7 @@ from torch import Tensor
 
 from braid import _services
 from braid._errors import CommunicatorError
+from braid._threads import OwnThread
 from braid.strategies.gossip.choice import Choice
 from braid.strategies.gossip.exchanges import Exchange, Seen
 from braid.strategies.gossip.local import Local
@@ -43,7 +44,7 @@ class Engine:
         self._turn = 0
         self._is_due = self._is_busy = self._stops = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="braid gossip", daemon=True)
+        self._thread = OwnThread(self._work, "braid gossip", self.abandon)
         self._thread.start()
         _services.register(self)
 

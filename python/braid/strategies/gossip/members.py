@@ -3,12 +3,12 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 from braid._array.rendezvous.stores import KeyValueStore
 from braid._errors import CommunicatorError
 from braid._notices import tell
+from braid._threads import OwnThread
 from braid.strategies.gossip.vector import WorkerVector
 from braid.strategies.store import Meeting
 
@@ -60,7 +60,7 @@ class Members:
         if meeting.is_late and not self._peers:
             self.own.close()
             raise CommunicatorError("none of the workers that began together is left: there is nobody to join")
-        self._doorman = threading.Thread(target=self._look_for_late, name="braid gossip door", daemon=True)
+        self._doorman = OwnThread(self._look_for_late, "braid gossip door", self.close)
 
     def open(self) -> None:
         """Let late workers in from now on. A late worker says that it is here."""
@@ -132,7 +132,7 @@ class Members:
                 last = max(max(known, default=0) + 1, first) + _AHEAD
                 for number in self._late_numbers(range(first, last), store):
                     if number not in known and not self._stopping.is_set():
-                        time.sleep(_APART_S * (self.me % 16))
+                        self._stopping.wait(_APART_S * (self.me % 16))
                         self._try_to_reach(number, store)
             except Exception:
                 return  # the store has ended with its process: nobody can come any more

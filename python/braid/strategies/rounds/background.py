@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that does jobs in their order. It holds up the end of Python for a moment at most."""
+"""One thread that does jobs in their order. Python ends after it, and it hurries then."""
 
 import queue
 import threading
 from collections.abc import Callable
+
+from braid._threads import OwnThread
 
 
 class Job:
@@ -36,7 +38,8 @@ class Background:
     def __init__(self, name: str) -> None:
         """Start it; `name` is for debuggers."""
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
+        jobs = self._jobs
+        self._thread = OwnThread(_work, name, lambda: jobs.put(None), jobs)
         self._thread.start()
 
     def start(self, work: Callable[[], None]) -> Job:

@@ -118,7 +118,7 @@ class Rounds:
 
             self.thread.start(tell)
         self.thread.stop()
-        if tell_of_failure is not None:  # Python may end next: the thread must not be inside torch then
+        if tell_of_failure is not None:  # Python may end next, and the thread with it
             self.thread.join(_LAST_WORDS_S)
 
 
