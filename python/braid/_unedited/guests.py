@@ -2,7 +2,6 @@
 """A module in DistributedDataParallel that trains with a strategy, though its script does not know."""
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from braid._notices import tell
 from braid._settings import how_to_stop
+from braid.strategies.everyone import AbsentError
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
@@ -38,6 +38,7 @@ class Guest:
         self.has_trained = False
         self._strategy: Any = None
         self.is_closed = self._has_gradients_of_centre = self._has_loaded = False
+        self._loaded: list[Tensor] = []
         self._shown: contextlib.ExitStack | None = None
         self._probe = min(
             (each for each in module.parameters() if each.requires_grad and each.numel()), key=Tensor.numel
@@ -123,29 +124,55 @@ class Guest:
                 if name.startswith(prefix) and isinstance(value, Tensor):
                     state[name] = value.detach().clone()
 
+    def settle(self) -> None:
+        """Let no other worker wait for this one. Before close(), where a process has several guests."""
+        if self._strategy is not None:
+            self._show_own()
+            self._keep_loaded()
+            self._strategy.settle()
+
     def close(self, *, wait: bool) -> None:
-        """Settle and close the strategy. Afterwards the module has the centre's values. Idempotent."""
+        """Settle and close the strategy, all workers together. Afterwards the module has the centre's values.
+
+        Idempotent. `wait=False` leaves at once, and the module keeps its own values.
+        """
         if self._strategy is None or self.is_closed:
             self.is_closed = True
             return
         self._show_own()
         module = self.module  # the script may have left it: it lives until the end of this call
         values: list[Tensor] = []
+        has_settled = False
         try:
-            if self._has_loaded:
-                values = [each.clone() for each in self._tensors()]
-            elif wait and self._has_centre:
-                self._strategy.settle()
-                with self._strategy.centre():
-                    values = [each.detach().clone() for each in self._tensors()]
+            self._keep_loaded()
+            if wait:
+                values = self._settled_values()
+            has_settled = wait
         finally:
             self.is_closed = True
             strategy, self._strategy = self._strategy, None
             _held.discard(module)
-            strategy.close(wait=wait and sys.exc_info()[0] is None)
-        if values:
+            strategy.close(wait=has_settled)
+        if self._loaded or values:
             with torch.no_grad():
-                torch._foreach_copy_(self._tensors(), values)
+                torch._foreach_copy_(self._tensors(), self._loaded or values)
+        self._loaded = []
+
+    def _settled_values(self) -> list[Tensor]:
+        """Return the centre's values with the last updates of all; what this worker knows if one does not come."""
+        try:
+            self._strategy.settle(everyone=True)
+        except AbsentError as error:
+            tell(f"{VARIABLE}: this worker ends without the last updates of all: {error}")
+            if self._has_centre:
+                with self._strategy.centre():
+                    return [each.clone() for each in self._tensors()]
+        return [each.clone() for each in self._tensors()]
+
+    def _keep_loaded(self) -> None:
+        """Note the values that the script has loaded after its last step: they stay the module's."""
+        if self._has_loaded and not self._loaded:
+            self._loaded = [each.clone() for each in self._tensors()]
 
     @property
     def _is_optimizer(self) -> bool:

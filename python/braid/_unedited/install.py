@@ -191,12 +191,18 @@ def _finish() -> None:
     if not dist.is_initialized() or _has_finished:
         return
     failed = sys.exc_info()[0] is not None or getattr(sys, "last_type", None) is not None
-    is_found = False
     of_this_job = [guest for guest in guests.values() if not guest.is_closed]
-    for guest in of_this_job:
-        is_found = is_found or guest.optimizer is not None
-        guest.close(wait=not failed)
-    _has_finished = True
+    is_found = any(guest.optimizer is not None for guest in of_this_job)
+    try:
+        # While this worker waits in one strategy, others may wait for it in the next one.
+        for guest in of_this_job if len(of_this_job) > 1 and not failed else ():
+            guest.settle()
+        for guest in of_this_job:
+            guest.close(wait=not failed)
+    finally:
+        _has_finished = True
+        for guest in of_this_job:  # after an error
+            guest.close(wait=False)
     if not is_found and not failed and dist.get_rank() == 0:
         kind = "step of an optimizer" if of_this_job else "module in DistributedDataParallel"
         tell(f"{VARIABLE}: there was no {kind} in this script, so no strategy trained it")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``braid.strategies.ParameterServer``: workers push gradients and pull parameters, each at its own pace."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from braid._array.parameters import OFF
 from braid.strategies import checkpoints
 from braid.strategies.agreement import Agreement, Vectors, agree
 from braid.strategies.closing import Closing
+from braid.strategies.everyone import Everyone
 from braid.strategies.exchange import Exchange, Steps
 from braid.strategies.first_values import take_first_values
 from braid.strategies.options import Options
@@ -152,6 +153,7 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
             super().__init__(self._prepared.inner.param_groups, self._prepared.inner.defaults)
             self.state = self._prepared.inner.state
             self._exchange: Steps | None = self._begin(agreed)
+            self._everyone = Everyone(agreed.meeting, timeout_s, self._present)
             self.outside_steps = OutsideSteps(self, self._prepared.packing)
             self._prepared.inner._opt_called = True  # a scheduler of it would warn that it never steps
         except BaseException:
@@ -191,17 +193,25 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
                 self._prepared.step_ignored()
         return loss
 
-    def settle(self) -> None:
+    def settle(self, *, everyone: bool = False) -> None:
         """Finish the exchange under way, and return when no other worker waits for this one.
 
         Say it at the end of an epoch, before a barrier, where workers take other numbers of steps: members of a
         group of Hybrid step together, and would wait for those at the barrier.
 
+        Args:
+            everyone: also wait until all workers that began have come, and take the servers' values. Then the
+                models of all have the same ones, with all that was pushed. Who has died or left is not waited
+                for. All workers call it alike.
+
         Raises:
-            CommunicatorError: servers or members of the group are lost, or did not answer in time.
+            CommunicatorError: servers or members of the group are lost, or another one did not come in time.
         """
+        exchange = self._opened()
         with torch.no_grad():
-            self._opened().settle()
+            exchange.settle()
+            if everyone:
+                self._everyone.take(exchange.pull)
 
     @contextmanager
     def centre(self) -> Iterator[None]:
@@ -284,6 +294,8 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
                 with torch.no_grad():
                     exchange.finish()
         finally:
+            if not wait:
+                self._everyone.leave()
             exchange.close(wait=wait)
 
     def _describe(self, prepared: Prepared, meeting: Meeting) -> list[str]:
@@ -294,6 +306,10 @@ class ParameterServer(Closing, torch.optim.Optimizer):  # type: ignore[misc]
 
     def _begin(self, agreed: Agreement[Prepared]) -> Steps:
         return Exchange(agreed, self._options, self._timeout_s)
+
+    def _present(self) -> Collection[int]:
+        """Return the workers that have not died, as far as this one knows."""
+        return self._opened().present()
 
     def _opened(self) -> Steps:
         if self._exchange is None:

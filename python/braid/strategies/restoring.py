@@ -2,14 +2,12 @@
 """How all workers take a saved state: worker 0 gives it to the servers while no other worker pushes."""
 
 import json
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from braid._errors import CommunicatorError, CommunicatorTimeoutError
+from braid.strategies.everyone import Present, say, wait_for_others
 from braid.strategies.store import Meeting, hearing
-
-_GLANCE_S = 1.0  # how often worker 0 looks whether the worker for which it waits is gone
 
 
 def restore_first(
@@ -17,7 +15,7 @@ def restore_first(
     key: str,
     timeout_s: float,
     restore: Callable[[], dict[str, Any]],
-    present: Callable[[], Collection[int]],
+    present: Present,
 ) -> dict[str, Any]:
     """Let worker 0 restore the state once no other worker has a request under way. Else a push could follow it.
 
@@ -40,7 +38,7 @@ def restore_first(
     """
     if meeting.member == 0:
         try:
-            _wait_for_others(meeting, key, timeout_s, present)
+            wait_for_others(meeting, key, timeout_s, present, "come to load the state")
             notes = restore()
         except Exception as error:
             why = f"worker 0 cannot load the state: {error}"
@@ -49,7 +47,7 @@ def restore_first(
         meeting.store.set(key, json.dumps(notes).encode())
         return notes
     if not meeting.is_late:
-        meeting.store.set(f"{key}/{meeting.member}", b"ready")
+        say(meeting, key)
     try:
         with hearing(meeting.name):
             said = json.loads(meeting.store.get(key, timeout_s))
@@ -59,20 +57,3 @@ def restore_first(
     if "why" in said:
         raise ValueError(said["why"]) if said["is bad"] else CommunicatorError(said["why"], 0)
     return dict(said)
-
-
-def _wait_for_others(meeting: Meeting, key: str, timeout_s: float, present: Callable[[], Collection[int]]) -> None:
-    for member in range(1, meeting.workers):
-        until = time.monotonic() + timeout_s
-        while member in present() and not _is_ready(meeting, f"{key}/{member}"):
-            if time.monotonic() > until:
-                why = f"worker {member} did not come to load the state within {timeout_s:g} s: all must load it"
-                raise CommunicatorTimeoutError(why, member)
-
-
-def _is_ready(meeting: Meeting, key: str) -> bool:
-    try:
-        meeting.store.get(key, _GLANCE_S)
-    except TimeoutError:
-        return False
-    return True

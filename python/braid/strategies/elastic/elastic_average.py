@@ -15,6 +15,7 @@ from braid.strategies.elastic.at_servers import CentreAtServers
 from braid.strategies.elastic.in_rounds import CentreInRounds
 from braid.strategies.elastic.options import ElasticOptions
 from braid.strategies.elastic.preparation import KIND, ElasticPrepared, prepare_elastic
+from braid.strategies.everyone import Everyone
 from braid.strategies.first_values import take_first_values
 from braid.strategies.store import Meeting, meet
 from braid.strategies.store import join as join_meeting
@@ -137,16 +138,22 @@ class ElasticAverage(Attached):
             for prepared in made:
                 prepared.release()
             raise
+        self._everyone = Everyone(agreed.meeting, timeout_s, lambda: self._opened().present())
         self._steps = self._clock = self._loads = 0
         self._attach(optimizer, self._prepared)
         self._begin_if_due()
 
-    def settle(self) -> None:
+    def settle(self, *, everyone: bool = False) -> None:
         """Wait until all workers have come here, and answer the rounds of those that still train. Then go on.
 
         Call it where workers with different numbers of steps would else meet in a barrier, such as at the end of
         an epoch. Afterwards all count steps from the same place. Only the schedules sync1, sync2 and sync3 wait:
         with servers it finishes this worker's exchange.
+
+        Args:
+            everyone: with servers, too, wait until all workers that began have come. Then the models of all have
+                the centre's values, in all schedules. With servers it does not wait for who has died or left. All
+                workers call it alike.
 
         Raises:
             CommunicatorError: a worker failed or died, or did not come in time.
@@ -154,6 +161,10 @@ class ElasticAverage(Attached):
         exchange = self._opened()
         with torch.no_grad():
             exchange.settle()
+            if everyone and self._options.is_collective:
+                self._take_centre()
+            elif everyone:
+                self._everyone.take(self._take_centre)
         self._clock = 0
         self._begin_if_due()
 
@@ -226,6 +237,8 @@ class ElasticAverage(Attached):
                     exchange.settle()
             is_done = wait
         finally:
+            if not is_done:
+                self._everyone.leave()
             exchange.close(wait=is_done)
 
     def _connect(self, agreed: Agreement[ElasticPrepared], group: Any) -> CentreInRounds | CentreAtServers:
@@ -251,6 +264,9 @@ class ElasticAverage(Attached):
         if lead and (self._clock + lead) % self._options.sync_every == 0:
             with torch.no_grad():
                 self._opened().begin()
+
+    def _take_centre(self) -> None:
+        torch._foreach_copy_(self._prepared.tensors, self._centre_values())
 
     def _must_be_open(self) -> None:
         self._opened()

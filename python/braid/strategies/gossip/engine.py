@@ -93,6 +93,10 @@ class Engine:
         vectors = [*self._members.peers(), self._members.own]
         return mean_of(self._members, vectors, self._local.packing.elements)
 
+    def living(self) -> list[int]:
+        """Return the numbers of the workers that live, and this one."""
+        return self._members.living()
+
     def stats(self) -> dict[str, Any]:
         """Return the counters; Gossip.stats() says what they are."""
         peers = self._members.peers()

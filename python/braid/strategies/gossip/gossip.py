@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from braid._array.rendezvous.stores import KeyValueStore
 from braid.strategies.agreement import agree
 from braid.strategies.attached import Attached
+from braid.strategies.everyone import Everyone
 from braid.strategies.first_values import take_first_values
 from braid.strategies.gossip import state as gossip_state
 from braid.strategies.gossip.engine import Engine
@@ -138,22 +139,31 @@ class Gossip(Attached):
             for prepared in made:
                 prepared.release()
             raise
+        self._everyone = Everyone(self._meeting, timeout_s, lambda: self._opened().living())
         self._steps = self._told_steps = self._loads = 0
         self._step_s = self._told_step_s = self._exposed_s = 0.0
         self._last_step_at: float | None = None
         self._attach(optimizer, self._prepared)
 
-    def settle(self) -> None:
+    def settle(self, *, everyone: bool = False) -> None:
         """Finish this worker's exchange, and take what others have brought. It waits for no other worker.
 
-        For a mean in which every step counts, all workers settle, then meet in a barrier.
+        Args:
+            everyone: also wait until all workers that began have come. Then the models of all have the mean of
+                all, in which every step counts. Who has died or left is not waited for. All workers call it alike.
 
         Raises:
-            CommunicatorError: this worker cannot go on.
+            CommunicatorError: this worker cannot go on, or another one did not come in time.
         """
-        self._opened().wait()
+        engine = self._opened()
+        engine.wait()
         with torch.no_grad():
             self._sync()
+            if everyone:
+                means: list[Tensor] = []
+                self._everyone.take(lambda: means.append(engine.mean()))
+                self._local.install(means[0])
+                self._everyone.wait()  # else who goes on could average with values of before
 
     def stats(self) -> dict[str, Any]:
         """Return counters of this worker.
@@ -220,6 +230,8 @@ class Gossip(Attached):
                 with torch.no_grad():
                     self._sync()
         finally:
+            if not wait:
+                self._everyone.leave()
             engine.close(self._timeout_s if wait else 0.0)
 
     def _begin(self) -> Engine:

@@ -17,6 +17,7 @@ import torch
 from braid._errors import CommunicatorError
 from braid.strategies.agreement import Agreement
 from braid.strategies.exchange import Exchange
+from braid.strategies.hybrid.grouping import Grouping
 from braid.strategies.hybrid.members import Members, group_name, speaker_name
 from braid.strategies.hybrid.rates import Rates
 from braid.strategies.hybrid.step_times import StepTimes
@@ -48,6 +49,7 @@ class GroupExchange:
         self.members: Members | None = None
         self._exchange: Exchange | None = None  # the speaker's
         self._groups: Groups = agreed.prepared.inner.param_groups
+        self._grouping: Grouping = []
         self._entered = 0
         self.steps = self.skipped = self.rounds = 0
         self._group_us = self._exposed_us = 0.0
@@ -55,7 +57,7 @@ class GroupExchange:
         self._taking = Taking.REPLACE  # what follows the exchange under way
         self._begin_error: Exception | None = None
 
-    def enter(self, members: Members, index: int, groups: int, servers: list[int]) -> None:
+    def enter(self, members: Members, index: int, groups: Grouping, servers: list[int]) -> None:
         """Become one of `members`, which are group number `index` of `groups`. All workers call it.
 
         The servers begin with the parameters of worker 0 and, after an earlier enter(), with its servers' state.
@@ -63,12 +65,12 @@ class GroupExchange:
         Args:
             members: this group.
             index: the number of this group; worker 0 is in group 0.
-            groups: how many groups there are.
+            groups: the ranks of each group.
             servers: numbers of the groups whose speakers hold shards, and processes of ``braid serve``.
         """
         before, self._exchange = self._exchange, None
-        self.members = members
-        meeting = self.meeting.of_some(self.folder, index, groups, speaker_name(members.ranks))
+        self.members, self._grouping = members, groups
+        meeting = self.meeting.of_some(self.folder, index, len(groups), speaker_name(members.ranks))
         self._entered += 1
 
         def connect() -> None:
@@ -238,8 +240,10 @@ class GroupExchange:
         return self._spoken().snapshot(keeps_model=True)  # the members' models know nothing of it
 
     def present(self) -> Collection[int]:
-        """Return all workers: nobody knows of a death in another group."""
-        return range(self.meeting.workers)
+        """Return the workers whose groups have not ended, as far as this one knows: speakers with a shard do."""
+        if self._exchange is None:
+            return range(self.meeting.workers)
+        return [rank for group in self._exchange.present() for rank in self._grouping[group]]
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Give the servers what snapshot() returned."""

@@ -115,6 +115,14 @@ class Hybrid(ParameterServer):
         """The groups of now, as lists of ranks. With "auto" it is one group of all until they are formed."""
         return [list(group) for group in self._grouping]
 
+    def settle(self, *, everyone: bool = False) -> None:
+        """As ParameterServer.settle(). Members of a group that a death has ended keep their values."""
+        exchange = self._opened()
+        assert isinstance(exchange, GroupExchange)
+        if everyone and exchange.members is None:
+            self._everyone.leave()
+        super().settle(everyone=everyone and exchange.members is not None)
+
     def stats(self) -> dict[str, Any]:
         """Return counters of this worker.
 
@@ -182,7 +190,7 @@ class Hybrid(ParameterServer):
         members = self._gather(groups, index)
         self._grouping = groups
         self._rates.begin(groups)
-        exchange.enter(members, index, len(groups), servers)
+        exchange.enter(members, index, groups, servers)
         if before is not None:
             before.leave(in_order=True)
         if member == 0:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from braid._errors import CommunicatorTimeoutError
 from braid.strategies.agreement import Agreement, agree
 from braid.strategies.attached import Attached
+from braid.strategies.everyone import Everyone
 from braid.strategies.first_values import take_first_values
 from braid.strategies.hybrid import grouping
 from braid.strategies.hybrid.places import groups_by_host
@@ -23,8 +23,8 @@ from braid.strategies.local.pieces import rule_of
 from braid.strategies.local.preparation import LocalPrepared, prepare_local
 from braid.strategies.local.terms import Terms
 from braid.strategies.local.two_levels import InTwoLevels
-from braid.strategies.store import hearing, meet
 from braid.strategies.store import join as join_meeting
+from braid.strategies.store import meet
 
 
 class LocalSteps(Attached):
@@ -79,7 +79,8 @@ class LocalSteps(Attached):
             for prepared in made:
                 prepared.release()
             raise
-        self._steps = self._loads = self._waits = 0
+        self._everyone = Everyone(agreed.meeting, timeout_s, lambda: self._opened().present())
+        self._steps = self._loads = 0
         self._attach(optimizer, self._prepared)
 
     def settle(self, *, everyone: bool = False) -> None:
@@ -92,8 +93,8 @@ class LocalSteps(Attached):
 
         Args:
             everyone: also with `quorum`, `asynchronous` and groups wait until all workers that began have come.
-                Then the models of all have the same values: those of the centre with all that was pushed. All
-                workers call it alike.
+                Then the models of all have the same values: those of the centre with all that was pushed. At
+                servers it does not wait for who has died or left. All workers call it alike.
 
         Raises:
             CommunicatorError: a worker failed or died, or did not come in time.
@@ -102,9 +103,7 @@ class LocalSteps(Attached):
         with torch.no_grad():
             exchange.settle()
             if everyone and self._options.at_servers:
-                self._wait_for_all(exchange)
-                exchange.take_centre()
-                self._wait_for_all(exchange)  # else one that goes on could push before another one has looked
+                self._everyone.take(exchange.take_centre)
 
     def stats(self) -> dict[str, Any]:
         """Return counters of this worker.
@@ -167,20 +166,9 @@ class LocalSteps(Attached):
                     exchange.settle()
             is_done = wait
         finally:
+            if not is_done:
+                self._everyone.leave()
             exchange.close(wait=is_done)
-
-    def _wait_for_all(self, exchange: LocalInRounds | LocalAtServers) -> None:
-        """Wait until all workers that began are here, by the store, because some need not be in one group."""
-        meeting = exchange.meeting
-        place, self._waits = f"all/{self._waits}", self._waits + 1
-        meeting.store.set(f"{place}/{meeting.member}", b"here")
-        for member in range(meeting.workers):
-            try:
-                with hearing(meeting.name):
-                    meeting.store.get(f"{place}/{member}", self._timeout_s)
-            except TimeoutError:
-                why = f"worker {member} did not come to settle(everyone=True) within {self._timeout_s:g} s"
-                raise CommunicatorTimeoutError(why, member) from None
 
     def _connect(self, agreed: Agreement[LocalPrepared], group: Any) -> LocalInRounds | LocalAtServers:
         terms = Terms(agreed, group, self._options, self._timeout_s)
