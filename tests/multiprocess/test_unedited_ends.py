@@ -277,7 +277,7 @@ def test_one_that_does_not_come_is_told() -> None:
 
 
 SCRIPT = """
-import atexit, sys
+import atexit, os, sys
 from pathlib import Path
 
 sys.path.insert(0, {tests!r})
@@ -327,7 +327,10 @@ def run_script(folder: Path, end: str) -> list[tuple[int, str]]:
     return [(rank.returncode, err) for rank, err in zip(ranks, said, strict=True)]
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit(0)"])
+FORK = "child = os.fork()\nif child == 0: sys.exit(0)\nassert os.waitpid(child, 0)[1] == 0, 'the child failed'"
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(0)", FORK], ids=["", "exit", "fork"])
 def test_a_script_that_destroys_nothing(end: str, tmp_path: Path) -> None:
     for status, err in run_script(tmp_path, end):
         assert status == 0, err

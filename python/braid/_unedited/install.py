@@ -8,6 +8,7 @@ nothing in place of the average would stall with find_unused_parameters and with
 import atexit
 import contextlib
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -206,3 +207,12 @@ def _finish() -> None:
     if not is_found and not failed and dist.get_rank() == 0:
         kind = "step of an optimizer" if of_this_job else "module in DistributedDataParallel"
         tell(f"{VARIABLE}: there was no {kind} in this script, so no strategy trained it")
+
+
+def _forget_in_child() -> None:
+    """Leave the strategies to the parent: a forked child that settled would use the parent's connections."""
+    global _has_finished
+    _has_finished = True
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
