@@ -131,6 +131,32 @@ def test_every_kind_of_state(text: str) -> None:
     run_ranks(odd, 2, text)
 
 
+def take_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    draw = torch.Generator().manual_seed(3)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.randn(5, 4, generator=draw)).backward()
+        optimizer.step()
+
+
+def alone_as_torch(rank: Rank, text: str) -> None:
+    """One worker computes what its optimizer computes without a strategy."""
+    plain, model = Odd(7), Odd(7)
+    take_steps(plain, SGD([each for each in plain.parameters() if each.requires_grad], lr=0.1))
+    strategy, optimizer = begun(text, model)
+    take_steps(model, optimizer)
+    expected = {**dict(plain.named_parameters()), **dict(plain.named_buffers())}
+    for name, value in state_at_end(strategy, model).items():
+        torch.testing.assert_close(value, expected[name].detach(), equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize(
+    "text", [*STRATEGIES[:3], "hybrid:groups=0", "local:sync_every=2", "gossip:mode=push_sum"]
+)
+def test_one_worker_computes_what_torch_computes(text: str) -> None:
+    run_ranks(alone_as_torch, 1, text)
+
+
 def other_dtype(rank: Rank, text: str) -> None:
     """Train with another default dtype, where all gradients are equal: the result has the same numbers."""
     found = []

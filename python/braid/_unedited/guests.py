@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from braid._notices import tell
 from braid._settings import how_to_stop
 from braid.strategies.everyone import AbsentError
+from braid.strategies.model_state import trained_of
 from braid.strategies.parameter_server import ParameterServer
 from braid.strategies.text import from_text
 
@@ -40,9 +41,10 @@ class Guest:
         self.is_closed = self._has_gradients_of_centre = self._has_loaded = False
         self._loaded: list[Tensor] = []
         self._shown: contextlib.ExitStack | None = None
-        self._probe = min(
-            (each for each in module.parameters() if each.requires_grad and each.numel()), key=Tensor.numel
-        )
+        # Where all is ignored there is nothing to watch.
+        nothing = torch.zeros(1, dtype=torch.float32, requires_grad=True)
+        trained = (each for _, each in trained_of(module) if each.numel())
+        self._probe = min(trained, key=Tensor.numel, default=nothing)
         self._values = self._probe.detach().clone()
         self._watch = self._probe.register_hook(self._trains)
 
@@ -63,7 +65,7 @@ class Guest:
             optimizer._step_supports_amp_scaling = True
             self._strategy.outside_steps.allow(optimizer)
         if torch.distributed.get_rank() == 0:
-            count = sum(each.numel() for each in self.module.parameters() if each.requires_grad)
+            count = sum(each.numel() for _, each in trained_of(self.module))
             tell(
                 f"strategy {self._text!r}: found {type(self.module).__name__} with {count} parameters in "
                 f"DistributedDataParallel, and its {type(optimizer).__name__} ({how_to_stop(VARIABLE)})"
