@@ -259,7 +259,7 @@ def test_a_group_that_ends_does_not_hold_up_the_others() -> None:
 
 
 def stay_away(rank: Rank) -> str:
-    begin(rank, "parameter_server:mode=async,servers=1,timeout=3")
+    begin(rank, f"parameter_server:mode=async,servers=1,timeout={limit(6)}")
     training = Training(rank)
     training.take(1)
     if rank.rank:
