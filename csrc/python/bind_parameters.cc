@@ -103,9 +103,10 @@ class PythonService {
   std::unique_ptr<HeldRequest> start(const py::array& initial, const py::array& out) {
     const float* values = vector_of(initial, false);
     float* into = vector_of(out, true);
-    ParameterService& running = service();
-    if (installs_) hold(running.install(values), {initial})->wait(std::nullopt);
-    auto first = hold(running.pull(into), {out});
+    if (installs_) {
+      started({initial}, [&](ParameterService& running) { return running.install(values); })->wait(std::nullopt);
+    }
+    auto first = started({out}, [&](ParameterService& running) { return running.pull(into); });
     first->wait(std::nullopt);
     newest_ = out;
     return first;
@@ -118,32 +119,35 @@ class PythonService {
     float* into = out ? vector_of(*out, true) : nullptr;
     const ParameterRequest* base = based_on.is_none() ? nullptr : py::cast<HeldRequest&>(based_on).get();
     Table table = table_of(numbers);
-    auto request = started(
-        [&](ParameterService& running) { return running.push(from, into, std::move(table), scale, base, round); });
     const py::object result = out ? py::object(*out) : py::none();
+    auto request = started({update, result, newest_}, [&](ParameterService& running) {
+      return running.push(from, into, std::move(table), scale, base, round);
+    });
     if (out) newest_ = result;
-    return hold(std::move(request), {update, result});
+    return request;
   }
 
   std::unique_ptr<HeldRequest> pull(const py::array& out) {
     float* into = vector_of(out, true);
+    auto request = started({out, newest_}, [&](ParameterService& running) { return running.pull(into); });
     newest_ = out;
-    return hold(started([&](ParameterService& running) { return running.pull(into); }), {out});
+    return request;
   }
 
   std::unique_ptr<HeldRequest> rest() {
-    return hold(started([](ParameterService& running) { return running.rest(); }), {});
+    return started({}, [](ParameterService& running) { return running.rest(); });
   }
 
   std::unique_ptr<HeldRequest> look() {
-    return hold(started([](ParameterService& running) { return running.look(); }), {});
+    return started({}, [](ParameterService& running) { return running.look(); });
   }
 
   py::dict snapshot() {
     const auto elements = static_cast<py::ssize_t>(service().elements());
     const py::ssize_t vectors = 1 + service().state_vectors();
     py::array_t<float> saved(elements * vectors);
-    const auto request = hold(service().snapshot(saved.mutable_data()), {saved});
+    float* const into = saved.mutable_data();
+    const auto request = started({saved}, [&](ParameterService& running) { return running.snapshot(into); });
     request->wait(std::nullopt);
     py::dict result;
     result["numbers"] = saved;
@@ -167,7 +171,9 @@ class PythonService {
       throw py::value_error("a snapshot of this service has " + std::to_string(expected) + " numbers, not " +
                             std::to_string(floats.size()));
     }
-    hold(service().restore(floats.data(), steps, versions), {saved})->wait(std::nullopt);
+    started({saved}, [&](ParameterService& running) {
+      return running.restore(floats.data(), steps, versions);
+    })->wait(std::nullopt);
   }
 
   py::dict stats() const {
@@ -205,16 +211,19 @@ class PythonService {
     throw py::value_error("expected " + std::to_string(service().elements()) + " numbers, got " +
                           std::to_string(floats.size()));
   }
-  // To start a request may take as long as to encode the update, or to add it to a mapped shard.
+  // Starts a request, which keeps these arrays: its own, and the newest values of before, which a rescue may read.
+  // To start one may take as long as to encode the update, or to add it to a mapped shard. Meanwhile another thread may
+  // close this: the request keeps the service that it was started at.
   template <class Start>
-  ParameterService::Request started(const Start& start) const {
+  std::unique_ptr<HeldRequest> started(std::vector<py::object> arrays, const Start& start) const {
     ParameterService& running = service();
-    const std::shared_ptr<ParameterService> kept = service_;  // another thread may close it
-    const WithoutGil without_gil;
-    return start(running);
-  }
-  std::unique_ptr<HeldRequest> hold(ParameterService::Request request, std::vector<py::object> arrays) const {
-    return std::make_unique<HeldRequest>(service_, std::move(request), std::move(arrays));
+    std::shared_ptr<ParameterService> kept = service_;
+    ParameterService::Request request;
+    {
+      const WithoutGil without_gil;
+      request = start(running);
+    }
+    return std::make_unique<HeldRequest>(std::move(kept), std::move(request), std::move(arrays));
   }
   static Table table_of(const Numbers& numbers) {
     Table table;

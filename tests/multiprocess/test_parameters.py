@@ -3,8 +3,10 @@
 
 import os
 import signal
+import threading
 import time
 
+import braid
 import numpy as np
 import pytest
 from ranks import SOON_S, Rank, run_ranks
@@ -358,3 +360,35 @@ def test_a_member_that_stood_still_is_told_and_trains_no_more():
     results = run_ranks(stopped, 3, join=False, environment={"BRAID_PEER_TIMEOUT": str(round(limit(6)))})
     assert results[:2] == ["[0, 1, 0]", "[0, 1, 0]"]
     assert "stood still" in results[2]
+
+
+def close_meanwhile(rank: Rank) -> list[str]:
+    """Close while another thread starts a request: to encode so many numbers takes some milliseconds."""
+    update = np.ones(8_000_000, np.float32)
+    errors = []
+    for turn in range(4):
+        where = f"file://{rank.folder}/closed-{turn}"
+        parameters = braid.Parameters(where, elements=update.size, rank=0, size=1, compression="int8")
+        values = parameters.start(update)
+        begins = threading.Event()
+
+        def push(parameters=parameters, values=values, begins=begins) -> None:
+            try:
+                while True:
+                    begins.set()
+                    parameters.push_pull(update, values, rate=0.1).wait()
+            except braid.CommunicatorError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=push)
+        thread.start()
+        begins.wait()
+        parameters.close(0.0)
+        thread.join()
+    return errors
+
+
+def test_closing_ends_a_request_that_another_thread_starts():
+    (errors,) = run_ranks(close_meanwhile, 1, join=False)
+    assert len(errors) == 4
+    assert set(errors) <= {"the parameter service was closed", "this parameter service is closed"}
