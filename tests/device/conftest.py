@@ -11,6 +11,13 @@ sys.path.append(str(HERE))
 sys.path.append(str(HERE.parent / "multiprocess"))  # ranks.py
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(HERE in item.path.parents for item in session.items) and not session.config.option.collectonly:
+        from ranks import prepare_ranks
+
+        prepare_ranks()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def simulated_device() -> None:
     """Compile the device, unless the cache has it."""

@@ -14,10 +14,12 @@ sys.path.append(str(Path(__file__).parents[1] / "multiprocess"))  # ranks.py, ar
 
 import ranks
 
-# What else it imports may use the GPU. A process that was forked after that cannot.
-ranks.PRELOADED[:] = ["numpy", "pytest", "torch"]
-
 _WHY_NOT = braid.cuda.why_unavailable()
+
+# What else it imports may use the GPU, and a process that was forked after that cannot. Without a GPU all stays:
+# that ranks of other folders' tests imported it one by one took two thirds of all tests' time.
+if _WHY_NOT is None:
+    ranks.PRELOADED[:] = ["numpy", "pytest", "torch"]
 
 
 @pytest.fixture(autouse=True)

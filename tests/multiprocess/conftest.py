@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parent.parent / "python"))  # event_simulation.py
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.append(str(HERE.parent / "python"))  # event_simulation.py
 
 # Where Python is unbuffered, lines of ranks that share a pipe run into each other.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(HERE in item.path.parents for item in session.items) and not session.config.option.collectonly:
+        from ranks import prepare_ranks
+
+        prepare_ranks()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

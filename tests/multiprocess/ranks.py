@@ -126,9 +126,21 @@ class RanksFailedError(AssertionError):
 
 
 def start_fork_server() -> None:
-    """Start the server that ranks are forked from, unless it runs. A benchmark would start it without imports."""
+    """Start the server that ranks are forked from, unless it runs."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     multiprocessing.forkserver.ensure_running()
+
+
+def prepare_ranks() -> None:
+    """Start the server, and wait until it has imported all.
+
+    Before any test: a benchmark in the process of pytest starts a server that lacks most of it. Then every rank
+    would import by itself what takes a second.
+    """
+    start_fork_server()
+    first = multiprocessing.get_context("forkserver").Process(target=os.getpid)
+    first.start()
+    first.join()
 
 
 def run_ranks(

@@ -2,6 +2,7 @@
 """What a test shows of ranks that come too late, and which ends of a rank it takes."""
 
 import os
+import sys
 import threading
 
 import pytest
@@ -11,6 +12,17 @@ from ranks import Rank, RanksFailedError, run_ranks
 from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
+
+
+def modules_of(rank: Rank) -> set[str]:
+    return set(sys.modules)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU a rank imports by itself what may use it")
+def test_ranks_have_what_takes_long_to_import() -> None:
+    """Whatever else this run has collected. Otherwise each rank of a strategy takes a second of CPU time."""
+    (modules,) = run_ranks(modules_of, 1, join=False)
+    assert {"torch._dynamo", "torch._inductor.compile_fx", "braid.strategies"} <= modules
 
 
 def wait_for_nobody(rank: Rank) -> None:
