@@ -153,8 +153,9 @@ def test_coded_and_relaxed_training_reaches_nearly_the_same_loss(wire: str) -> N
         assert exact < 20
         for loss in (coded, found["sparse"][0], found["relaxed"][0]):
             assert loss < 2 * exact, found
-        assert kept_coded > kept
-        if number > 0:  # 544 bytes in place of 2048; the first pull and the last ones are whole
+        if number > 0:  # the server keeps more for each coded worker, but some may have left already
+            assert kept_coded > kept
+            # 544 bytes in place of 2048; the first pull and the last ones are whole
             assert sent_coded < 0.3 * sent
             assert received_coded < 0.4 * received
 
