@@ -103,8 +103,7 @@ def wait_for_the_stopped(rank: Rank, values: list[str]) -> None:
             assert comm.all_reduce(np.full(LARGE, rank.rank, np.float32))[-1] == sum(range(rank.size))
 
 
-@pytest.mark.slow
-@pytest.mark.long_over_tcp
+@pytest.mark.long
 def test_a_longer_timeout_or_none_waits(wire: str) -> None:
     run_ranks(wait_for_the_stopped, 3, ["60", "never", "0"], wire=wire, join=False)
 

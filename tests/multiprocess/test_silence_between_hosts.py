@@ -86,6 +86,7 @@ def test_a_cut_cable_is_named(tmp_path: Path, call: str) -> None:
     assert "network is cut (BRAID_PEER_TIMEOUT)" in text, text
 
 
+@pytest.mark.long
 def test_a_short_cut_is_survived(tmp_path: Path) -> None:
     with Lab("2x10mbit") as lab, pair(lab, tmp_path, "all_reduce") as ranks:
         (tmp_path / "cut").touch()

@@ -330,7 +330,14 @@ def run_script(folder: Path, end: str) -> list[tuple[int, str]]:
 FORK = "child = os.fork()\nif child == 0: sys.exit(0)\nassert os.waitpid(child, 0)[1] == 0, 'the child failed'"
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit(0)", FORK], ids=["", "exit", "fork"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("", marks=pytest.mark.long),
+        pytest.param("sys.exit(0)", id="exit", marks=pytest.mark.long),
+        pytest.param(FORK, id="fork"),
+    ],
+)
 def test_a_script_that_destroys_nothing(end: str, tmp_path: Path) -> None:
     for status, err in run_script(tmp_path, end):
         assert status == 0, err

@@ -19,7 +19,7 @@ from torch.optim import SGD
 pytestmark = pytest.mark.unit
 
 ELEMENTS = 40
-SIZES = [1, 2, 3, 5, 8]
+SIZES = [1, 2, 3, 5]
 
 
 class Point(nn.Module):
@@ -81,7 +81,7 @@ def lockstep(worker: int, workers: int, mode: str, rounds: int, gate: threading.
         return found
 
 
-@pytest.mark.parametrize("workers", SIZES)
+@pytest.mark.parametrize("workers", [*SIZES, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("mode", ["push_sum", "dissemination"])
 def test_the_exponential_graph_averages(mode: str, workers: int, cluster: Cluster) -> None:
     rounds, gate = 12, threading.Barrier(workers, timeout=limit(60))
@@ -132,11 +132,15 @@ def exchange_for(worker: int, workers: int, mode: str, graph: Any, gate: threadi
     [
         *(("symmetric", "bipartite", workers) for workers in SIZES),
         ("symmetric", "ring", 5),
-        ("symmetric", "exponential", 8),
+        ("symmetric", "exponential", 5),
         ("symmetric", "auto", 3),
-        ("push_sum", "exponential", 8),
+        ("push_sum", "exponential", 5),
         ("push_sum", "random", 5),
         ("push_sum", "ring", 2),
+        *(
+            pytest.param(*kind, 8, marks=pytest.mark.long)
+            for kind in (("symmetric", "bipartite"), ("symmetric", "exponential"), ("push_sum", "exponential"))
+        ),
     ],
 )
 def test_sums_stay(mode: str, graph: str, workers: int, cluster: Cluster) -> None:

@@ -22,7 +22,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex number is two of these
 FLOAT8 = {"float8_e4m3fn": (3, 0x7E), "float8_e5m2": (2, 0x7B)}  # bits of the significand, the largest number
 MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-LONG_SIZES = (6, 7, 9)  # they have odd parts and rests, and so have 3 and 5
+LONG_SIZES = (5, 6, 7, 8, 9)  # 2 and 4 are powers of two; 3 has odd parts and rests.
 PRIME = 1009
 LARGE = 50_021
 HUGE = 300_007
@@ -122,7 +122,7 @@ def reduced(dtype: str, op: str, count: int, seeds: Iterable[int]) -> np.ndarray
 
 
 def assert_same(got: np.ndarray, expected: np.ndarray, what: str) -> None:
-    if got.tobytes() != expected.tobytes():
+    if got.tobytes() != expected.tobytes():  # quicker than NumPy's own
         np.testing.assert_array_equal(got, expected, err_msg=what)
         raise AssertionError(f"{what}: the sign of a zero")
 
@@ -195,10 +195,17 @@ def run(text: str, inputs: list[list[np.ndarray]], outputs: list[list[np.ndarray
     )
 
 
+def sized(*arguments: object, prime: bool = False) -> ParameterSet:
+    """Give a test these arguments, of which the last one is the number of ranks; `prime`: five ones at once."""
+    ranks = arguments[-1]
+    is_long = ranks in LONG_SIZES and not (prime and ranks == 5)
+    return pytest.param(*arguments, marks=[pytest.mark.long] if is_long else [])
+
+
 def every(collective: str, ranks: range = range(1, 10)) -> list[ParameterSet]:
     """Fewer sizes for what is made of other algorithms: the C++ tests have them all."""
     return [
-        pytest.param(algorithm, n, marks=[pytest.mark.long] if n in LONG_SIZES else [])
+        sized(algorithm, n, prime=collective == "all_reduce")
         for algorithm in _core.algorithms(collective)
         for n in (ranks[::4] if algorithm.startswith("hierarchical") else ranks)
     ]
@@ -303,7 +310,7 @@ def test_all_gather(algorithm: str, n: int) -> None:
             run(text, [[d.copy()] for d in data], outputs, case)
             for rank in range(n):
                 for owner in range(n):
-                    np.testing.assert_array_equal(outputs[rank][owner], data[owner], err_msg=str(case))
+                    assert_same(outputs[rank][owner], data[owner], str(case))
 
 
 @pytest.mark.parametrize(("algorithm", "n"), every("broadcast"))
@@ -315,7 +322,7 @@ def test_broadcast(algorithm: str, n: int) -> None:
             outputs = [[poison(case.count, case.dtype)] for _ in range(n)]
             run(text, [[data.copy()] if r == root else [] for r in range(n)], outputs, case)
             for rank in range(n):
-                np.testing.assert_array_equal(outputs[rank][0], data, err_msg=f"{case} root {root}")
+                assert_same(outputs[rank][0], data, f"{case} root {root}")
 
 
 @pytest.mark.parametrize(("algorithm", "n"), every("all_to_all"))
@@ -329,10 +336,10 @@ def test_all_to_all(algorithm: str, n: int) -> None:
             run(text, data, outputs, case)
             for d in range(n):
                 for s in range(n):
-                    np.testing.assert_array_equal(outputs[d][s], data[s][d], err_msg=f"{case} {s}->{d}")
+                    assert_same(outputs[d][s], data[s][d], f"{case} {s}->{d}")
 
 
-@pytest.mark.parametrize("n", range(1, 10))
+@pytest.mark.parametrize("n", [sized(n) for n in range(1, 10)])
 def test_gather_and_scatter(n: int) -> None:
     for root in {0, n // 2, n - 1}:
         for case in movement_cases():
@@ -352,8 +359,8 @@ def test_gather_and_scatter(n: int) -> None:
                 case,
             )
             for rank in range(n):
-                np.testing.assert_array_equal(gathered[rank], blocks[rank], err_msg=str(case))
-                np.testing.assert_array_equal(scattered[rank][0], blocks[rank], err_msg=str(case))
+                assert_same(gathered[rank], blocks[rank], str(case))
+                assert_same(scattered[rank][0], blocks[rank], str(case))
 
 
 def test_half_precision_averages_do_not_overflow() -> None:
