@@ -7,6 +7,7 @@ edits get none. Tests that quarantine.toml names run like all others, but do not
 """
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from changed import ROOT, tests_to_repeat
 from late import may_try_again
 from slowness import VARIABLE
 
+_RAISED = re.compile(r"[\w.]*(Error|Exception|Expired)\b")
 # More failures than this are no matter of time.
 MOST_RERUNS = 8
 QUARANTINE = Path(__file__).parent / "quarantine.toml"
@@ -130,5 +132,8 @@ def _text(report: pytest.TestReport) -> str:
 
 
 def _first_error(report: pytest.TestReport) -> str:
+    """Return the first line of the error; of a rank's traceback the line that says what it raised, too."""
     lines = [line.removeprefix("E").strip() for line in _text(report).splitlines() if not line.startswith(">")]
-    return next((line for line in lines if line), "no message")[:200]
+    told = [line for line in lines if line] or ["no message"]
+    raised = [line for line in told[1:] if _RAISED.match(line)]
+    return ": ".join(line[:200] for line in [told[0], *raised[:1]])

@@ -17,7 +17,7 @@ import ranks
 _WHY_NOT = braid.cuda.why_unavailable()
 
 # What else it imports may use the GPU, and a process that was forked after that cannot. Without a GPU all stays:
-# that ranks of other folders' tests imported it one by one took two thirds of all tests' time.
+# that ranks of other folders' tests imported it one by one took three fifths of all tests' time.
 if _WHY_NOT is None:
     ranks.PRELOADED[:] = ["numpy", "pytest", "torch"]
 

@@ -31,7 +31,7 @@ from waiting import eventually
 GROUP_TIMEOUT_S = limit(60.0)
 # A rank hears of a death at once: 0.1 s on an idle machine. A rank that hears of it by silence only needs 20 s.
 SOON_S = limit(12.0)
-# What ranks would otherwise import one by one, every time. Not braid._torch: its import reads variables.
+# What ranks would otherwise import one by one, every time. Not braid._torch.stats: its import reads variables.
 PRELOADED = [
     "numpy",
     "pytest",
@@ -46,6 +46,11 @@ PRELOADED = [
     "torch.distributed.tensor.parallel",
     "braid._array.communicator",
     "braid._links",
+    "braid._torch.adapter",
+    "braid._torch.local_leg",
+    "braid._torch.monitored",
+    "braid._torch.names",
+    "braid._torch.start_line",
     "braid.strategies",
 ]
 LOG_BYTES = 8000
@@ -183,6 +188,8 @@ def run_ranks(
             )
             for i in range(size)
         ]
+        for rank in range(size):
+            (folder / f"log.{rank}").touch()  # a rank that starts late is one that has said nothing
         for process in processes:
             process.start()
         _wait(folder, processes, timeout_s)
@@ -238,7 +245,7 @@ def _run_rank(
     variables: Mapping[str, str],
     timeout_s: float,
 ) -> None:
-    log = os.open(rank.folder / f"log.{rank.rank}", os.O_WRONLY | os.O_CREAT)
+    log = os.open(rank.folder / f"log.{rank.rank}", os.O_WRONLY)
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.enable()  # shows where it crashes

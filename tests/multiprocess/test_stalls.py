@@ -96,7 +96,8 @@ def wait_for_a_member(rank: Rank) -> None:
     assert comm.all_reduce(np.ones(1)) == rank.size
     comm.close()
     if rank.rank == 0:
-        assert "has ended after" in lines_of(rank, "group")[-1]
+        # On a busy machine the all_reduce may have waited, too.
+        assert "has ended after" in lines_of(rank, "the rendezvous of group")[-1]
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -205,9 +205,10 @@ def sized(*arguments: object, prime: bool = False) -> ParameterSet:
 def every(collective: str, ranks: range = range(1, 10)) -> list[ParameterSet]:
     """Fewer sizes for what is made of other algorithms: the C++ tests have them all."""
     return [
-        sized(algorithm, n, prime=collective == "all_reduce")
+        sized(algorithm, n, prime=collective == "all_reduce" or n in few)
         for algorithm in _core.algorithms(collective)
-        for n in (ranks[::4] if algorithm.startswith("hierarchical") else ranks)
+        for few in [ranks[::4] if algorithm.startswith("hierarchical") else ()]
+        for n in few or ranks
     ]
 
 
