@@ -2,6 +2,7 @@
 """What braid tells whoever started a process."""
 
 import contextlib
+import signal
 import sys
 import time
 
@@ -11,6 +12,11 @@ def tell(line: str, who: str = "braid") -> None:
     if sys.stderr is not None:  # as in programs without a console
         sys.stderr.write(f"{who}: {line}\n")
         sys.stderr.flush()
+
+
+def how_it_ended(code: int) -> str:
+    """Return what an exit code says, which is negative for signals, as "was killed by SIGKILL"."""
+    return f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
 
 
 class Sparing:

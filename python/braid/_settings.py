@@ -16,6 +16,7 @@ from braid._notices import tell
 MOST_ALONE = 64  # processes of `braid serve`
 # What BRAID_TAKEOVER may name beside the backends that torch knows; "none" is for calls without a name.
 KNOWN_BACKENDS = ("braid", "gloo", "mpi", "nccl", "none", "ucc", "xccl")
+USUAL_TAKEOVER = "gloo,nccl,mpi,none"  # where a user does not say which
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,17 @@ SETTINGS: dict[str, Setting] = {
 }
 
 # Variables that commands set for the processes that they start.
-STARTED_BY = "BRAID_STARTED_BY"  # how this job's takeover was switched on: "braid run" or "braid lab"
+# How this job's takeover was switched on: "braid run", "braid lab" or "braid.take_over".
+STARTED_BY = "BRAID_STARTED_BY"
 _INTERNAL = frozenset({STARTED_BY})
 _HOW_TO_STOP = {
     ("braid run", "BRAID_COMPRESSION"): "leave out --compression, or unset BRAID_COMPRESSION, to stop",
     ("braid run", "BRAID_STRATEGY"): "leave out --strategy, or unset BRAID_STRATEGY, to stop",
     ("braid run", "BRAID_TAKEOVER"): "start the script with torchrun, or give --takeover '', to stop",
     ("braid lab", "BRAID_TAKEOVER"): "leave out --takeover to stop",
+    ("braid.take_over", "BRAID_COMPRESSION"): "leave out compression= in braid.take_over() to stop",
+    ("braid.take_over", "BRAID_STRATEGY"): "leave out strategy= in braid.take_over() to stop",
+    ("braid.take_over", "BRAID_TAKEOVER"): "leave out braid.take_over() to stop",
 }
 # Variables of braid's own tests and tools begin like this.
 _OF_TESTS = ("BRAID_TEST_", "BRAID_FUZZ", "BRAID_UPDATE_GOLDEN", "BRAID_GOLDEN_DIR", "BRAID_CORPUS_DIR",

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from braid import _core
 from braid._bench.show import units
+from braid._bench.show.explained import gains, legend, why
 from braid._bench.workload import UsageError, check_dtype, check_op, parse_sizes
 from braid._notices import tell
 from braid.cli.cluster import LabHosts, Links, RanksPerHost, Source
 from braid.cli.errors import CommandError
-from braid.cli.explain_words import gains, legend, why
 
 SIZES = "1K,64K,1M,16M,64M"
 _SHOWN_RUNNERS_UP = 3

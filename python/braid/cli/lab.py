@@ -5,23 +5,21 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from braid import _settings
-from braid._notices import tell
+from braid._notices import how_it_ended, tell
 from braid._torch.adapter import ensure_adapter
 from braid.cli.errors import CommandError, check_settings_of_ranks
-from braid.cli.lab_options import RanksPerHost, RoundRobin
-from braid.cli.ranks_watch import how_it_ended
+from braid.cli.lab_options import RanksPerHost, RoundRobin, Survive
 from braid.cli.run import takeover_names
+from braid.cli.signals import signals_raise
 from braid.lab import Job, Lab, LabError, environments, parse_hosts, parse_ranks_per_host, parse_rate
 
 CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": False}
@@ -57,6 +55,7 @@ def lab(
             "for calls without a name. Default: what BRAID_TAKEOVER says; else none.",
         ),
     ] = "",
+    survive: Survive = False,
 ) -> int:
     """Run a command on every rank of an emulated cluster; end with the exit code of the first that failed.
 
@@ -75,17 +74,16 @@ def lab(
         specs = parse_hosts(hosts)
         counts = parse_ranks_per_host(ranks_per_host, len(specs))
         events = [_parse_event(text, len(specs)) for text in at or []]
-        with _signals_raise(), Lab(specs) as cluster:
+        with signals_raise(), Lab(specs) as cluster:
             places = environments(cluster, counts, round_robin)
             with Job(places, command) as job, _happening(cluster, events):
-                codes = job.wait()
-                failures = job.failures()
+                codes = job.wait(survive=survive)
+                failures, code = job.failures(), job.exit_code(codes, survive=survive)
     except LabError as error:
         raise CommandError(str(error)) from error
     for rank in failures:
         tell(f"rank {rank} on {places[rank][0].name} {how_it_ended(codes[rank])}")
-    first = codes[failures[0]] if failures else 0
-    return first if first >= 0 else 128 - first
+    return code
 
 
 def _checked_command(command: list[str], hosts: str) -> list[str]:
@@ -164,18 +162,3 @@ def _happening(cluster: Lab, events: list[Event]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-@contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP unwind as SIGINT does."""
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

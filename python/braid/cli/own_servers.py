@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameter servers and the aggregators that ``braid run`` starts beside its ranks."""
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +13,7 @@ from typing import Self
 
 from braid._notices import tell
 from braid.cli.errors import CommandError
+from braid.lab import free_port
 
 MOST = 64  # of one kind in a job
 
@@ -36,7 +34,6 @@ AGGREGATORS = Kind("an aggregator", "--aggregators", ("aggregator", "--join"), "
 _JOIN_TIMEOUT_S = 600
 _GRACE_S = 10.0
 _ANY_NODE = "127.0.0.1"
-_PORTS = range(20_000, 32_000)
 
 
 def settle_store(options: Namespace, nodes: int, kind: Kind) -> str:
@@ -51,7 +48,7 @@ def settle_store(options: Namespace, nodes: int, kind: Kind) -> str:
     is_alone = nodes == 1 and not options.rdzv_endpoint and options.master_port is None
     if options.standalone or (options.rdzv_backend == "static" and is_alone):
         options.standalone, options.rdzv_backend, options.rdzv_endpoint = False, "static", ""
-        options.master_addr, options.master_port = _ANY_NODE, _free_port()
+        options.master_addr, options.master_port = _ANY_NODE, free_port()
     if options.rdzv_backend != "static":
         raise CommandError(
             f"{kind.option}: with --rdzv-backend {options.rdzv_backend} it is not known beforehand where ranks "
@@ -78,9 +75,12 @@ class OwnServers:
         """Start them. None of them is in the foreground: Ctrl-C is for the ranks first."""
         command = [sys.executable, "-m", "braid.cli", *kind.command, store]
         command += ["--timeout", str(_JOIN_TIMEOUT_S)]
+        # At the end the store goes with the ranks, and torch would tell of it with a stack.
+        environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
         self._kind = kind
         self._servers = [
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) for _ in range(count)
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
+            for _ in range(count)
         ]
 
     def close(self) -> None:
@@ -108,11 +108,3 @@ class OwnServers:
     ) -> None:
         """Close."""
         self.close()
-
-
-def _free_port() -> int:
-    # None that the kernel gives to those who connect: who tries until somebody listens would meet itself.
-    for port in random.sample(_PORTS, len(_PORTS)):
-        with contextlib.suppress(OSError), socket.create_server((_ANY_NODE, port)):
-            return port
-    raise CommandError(f"no port from {_PORTS[0]} to {_PORTS[-1]} is free; give --master-port")

@@ -2,13 +2,15 @@
 """Lists the sub-commands of ``braid``, which have a file each, and makes errors one line each."""
 
 import sys
+from typing import Annotated
 
 import typer
 
+from braid import _core
 from braid._errors import NO_TORCH
 from braid._notices import tell
 from braid._torch.adapter import AdapterError
-from braid.cli import advise, aggregator, bench, build, explain, info, lab, serve, topo
+from braid.cli import advise, aggregator, bench, build, compare, explain, info, lab, serve, topo
 from braid.cli import run as run_command
 from braid.cli.errors import CommandError
 
@@ -28,11 +30,22 @@ app.command()(serve.serve)
 app.command("server", hidden=True)(aggregator.under_former_name)
 app.command()(explain.explain)
 app.command()(advise.advise)
+app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.add_typer(bench.app)
 
 
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"braid {_core.version}")
+        raise typer.Exit
+
+
 @app.callback()
-def _program() -> None:
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
     pass
 
 

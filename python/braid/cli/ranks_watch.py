@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from braid._notices import tell
+from braid._notices import how_it_ended, tell
 
 _LOOK_MS = 100
 _MOST_NAMED = 8
@@ -126,8 +126,3 @@ def words(failures: Mapping[int, Failure], ranks: list[int]) -> str:
     ]
     more = f"; then {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
     return "; then ".join(parts) + more
-
-
-def how_it_ended(code: int) -> str:
-    """Return what an exit code says, which is negative for signals, as "was killed by SIGKILL"."""
-    return f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"

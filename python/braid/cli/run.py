@@ -2,16 +2,15 @@
 """``braid run``: torchrun, with the backends that the script asks for carried by braid."""
 
 import contextlib
-import difflib
 import errno
 import importlib.util
 import os
 import shutil
 import socket
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -19,16 +18,14 @@ from braid import _settings
 from braid._notices import tell
 from braid._torch.adapter import ensure_adapter
 from braid._torch.backend_name import BACKEND_NAME
+from braid.cli import survive
 from braid.cli.cluster import checked_links
 from braid.cli.errors import CommandError, check_settings_of_ranks
 from braid.cli.own_servers import AGGREGATORS, PARAMETER_SERVERS, Kind, OwnServers, settle_store, tell_ranks
 from braid.cli.ranks_watch import RanksWatch, in_order, words
+from braid.cli.run_options import parse
 from braid.compression import CompressionPolicy
 
-TAKEOVER = "gloo,nccl,mpi,none"
-
-_WHICH_SCRIPT = "which script? Write, for example, braid run --nproc 2 train.py"
-_OWN_OPTIONS = ("--takeover", "--compression", "--strategy")  # scripts may well have others of these names
 _COUNTED = ("auto", "cpu", "gpu")  # torch counts these for --nproc
 
 # All arguments go to torchrun's own parser; typer must not look at them, least of all at those of the script.
@@ -40,19 +37,21 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[--nproc N] [--takeover LIST] [--compression TEXT] [--strategy TEXT] [--links FILE] "
-            "[--servers N] [--aggregators N] "
+            "[--servers N] [--aggregators N] [--survive] "
             "[TORCHRUN OPTIONS] SCRIPT|-m MODULE [ARGS]...",
             help="`braid run --help` lists torchrun's options.",
         ),
     ] = None,
 ) -> int:
     """Start a script on several ranks, as torchrun does, on braid instead of the backend it names."""
-    options = _parse(arguments or [])
+    options = parse(arguments or [])
     taken = takeover_names(options.takeover)
     compression = _checked_compression(options.compression)
     strategy = _checked_strategy(options.strategy)
     ranks, (fewest_nodes, nodes) = _rank_count(options), _node_counts(options)
     _check_script(options)
+    if options.survive:
+        survive.check(options, (fewest_nodes, nodes))
     if options.links:
         os.environ["BRAID_LINKS"] = checked_links(options.links)
     if compression:
@@ -84,92 +83,9 @@ def run(
     with contextlib.ExitStack() as own:
         for each in wanted:
             own.enter_context(OwnServers(*each))
+        if options.survive:
+            return survive.launch(options, ranks, nodes)
         return _launch(options, _waiting(options, fewest_nodes))
-
-
-def _parse(arguments: list[str]) -> Namespace:
-    from torch.distributed.run import get_args_parser
-
-    parser: ArgumentParser = get_args_parser()
-    parser.prog = "braid run"
-    own = (
-        "[--nproc N] [--takeover LIST] [--compression TEXT] [--strategy TEXT] [--links FILE] [--servers N] "
-        "[--aggregators N]"
-    )
-    parser.usage = f"braid run {own} [torchrun options] (script | -m module) [arguments]"
-    parser.description = "torchrun, with the backends that the script asks for carried by braid."
-    parser.add_argument(
-        "--nproc", dest="nproc_per_node", default=SUPPRESS, metavar="N", help="Short for --nproc-per-node."
-    )
-    parser.add_argument(
-        "--takeover",
-        default=TAKEOVER,
-        metavar="LIST",
-        help="Backends to carry, comma separated; none is for calls that name no backend. "
-        f"Default: {TAKEOVER}. An empty list takes over nothing.",
-    )
-    parser.add_argument(
-        "--compression",
-        default="",
-        metavar="TEXT",
-        help="Send gradients of DistributedDataParallel in fewer bytes between hosts, where the script has no "
-        "hook of its own: auto, or a codec as int8, with rules as in int8,head.*=exact. docs/compression.md tells "
-        "more. Default: what BRAID_COMPRESSION says; else all is exact.",
-    )
-    parser.add_argument(
-        "--strategy",
-        default="",
-        metavar="TEXT",
-        help="Train modules in DistributedDataParallel with a strategy, as elastic:sync_every=10, which does not "
-        "average gradients in each step. docs/strategies.md tells more. Default: what BRAID_STRATEGY says; else "
-        "none.",
-    )
-    parser.add_argument(
-        "--links",
-        default="",
-        metavar="FILE.toml",
-        help="How fast the hosts' network cards are, for jobs of several hosts; on each node a file that says the "
-        "same. Also measure or assume. Default: what BRAID_LINKS says; else links are measured, once a day.",
-    )
-    parser.add_argument(
-        "--servers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="Also start N parameter servers here, as `braid serve` does. A strategy in the script that names no "
-        "servers places its shards there. With --nnodes every node starts N, and strategies wait for all, or for "
-        "as many as BRAID_PARAMETER_SERVERS says. Default: none.",
-    )
-    parser.add_argument(
-        "--aggregators",
-        type=int,
-        default=0,
-        metavar="N",
-        help="Also start N aggregators here, which can add up a share of large all_reduces. On hosts of ranks "
-        "they share the card with them, and get no share: this is to try them, with BRAID_HOST set by each rank. "
-        "Where machines are to spare, set BRAID_SERVERS and start `braid aggregator` there. With --nnodes every "
-        "node starts N, and ranks wait for all, or as many as BRAID_SERVERS says. Default: none.",
-    )
-
-    def error(message: str) -> NoReturn:
-        raise CommandError(_WHICH_SCRIPT if "training_script" in message else f"{message}{nearest(message)}")
-
-    def nearest(message: str) -> str:
-        unknown = "unrecognized arguments: "
-        if not message.startswith(unknown):
-            return ""
-        option = message.removeprefix(unknown).split(" ")[0].partition("=")[0]
-        near = difflib.get_close_matches(option, parser._option_string_actions, 1)
-        return f"; did you mean {near[0]}?" if near else "; see braid run --help"
-
-    parser.error = error  # type: ignore[method-assign]
-    options = parser.parse_args(arguments)
-    for argument in options.training_script_args:
-        if (name := argument.partition("=")[0]) in _OWN_OPTIONS:
-            tell(
-                f"{name} stands behind the script, so the script gets it; braid's options stand before the script"
-            )
-    return options
 
 
 def takeover_names(text: str) -> list[str]:

@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 from braid.lab.lab import CARD, Host, Lab
-from braid.lab.namespaces import send_signal
 from braid.lab.spec import LabError
 
 PORT = 29500
@@ -57,6 +57,21 @@ def environments(
     ]
 
 
+class Starts(Protocol):
+    """Where ranks can be started: a host of a lab, or this machine."""
+
+    name: str
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command. The options are those of subprocess.Popen."""
+
+    def signal(self, process: subprocess.Popen[Any], number: signal.Signals) -> None:
+        """Send a signal to a command that it has started in a session of its own."""
+
+
+Place = tuple[Starts, dict[str, str]]  # where a rank runs, and its variables
+
+
 class Job:
     """One command, started once per rank.
 
@@ -65,17 +80,20 @@ class Job:
         ended: ranks in the order in which poll() found them ended.
     """
 
-    def __init__(self, places: list[tuple[Host, dict[str, str]]], command: list[str], **options: Any) -> None:
+    def __init__(
+        self, places: Sequence[tuple[Starts, dict[str, str]]], command: list[str], **options: Any
+    ) -> None:
         """Start it.
 
         Args:
-            places: as environments() returns them.
+            places: as environments() or environments_here() returns them.
             command: the program and its arguments.
             options: those of subprocess.Popen, for every rank. The ranks' variables are added to `env`.
         """
         environment = options.pop("env", None) or dict(os.environ)
         options.setdefault("stdin", subprocess.DEVNULL)
         self.ranks: list[subprocess.Popen[Any]] = []
+        self._hosts = [host for host, _ in places]
         self.ended: list[int] = []
         try:
             for host, own in places:
@@ -92,8 +110,10 @@ class Job:
         self.ended += [rank for rank, code in enumerate(codes) if code is not None and rank not in self.ended]
         return codes
 
-    def wait(self, timeout_s: float | None = None) -> list[int]:
-        """Wait until all ranks have ended, and return their exit codes. Ten seconds after a failure end all.
+    def wait(self, timeout_s: float | None = None, *, survive: bool = False) -> list[int]:
+        """Wait until all ranks have ended, and return their exit codes.
+
+        Ten seconds after a failure it ends all; with `survive` the others go on.
 
         Raises:
             TimeoutError: ranks still run after `timeout_s`.
@@ -105,12 +125,18 @@ class Job:
             if deadline is not None and now > deadline:
                 silent = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
                 raise TimeoutError(f"rank {silent} still runs after {timeout_s:g} s")
-            if failed_at is None and any(codes):
+            if failed_at is None and any(codes) and not survive:
                 failed_at = now
             if failed_at is not None and now > failed_at + _GRACE_S:
                 self.close()
             time.sleep(_LOOK_S)
         return [code for code in codes if code is not None]
+
+    def exit_code(self, codes: list[int], *, survive: bool = False) -> int:
+        """Return the job's: that of the rank that failed first; with `survive` 0 if one did not fail."""
+        failed = [] if survive and 0 in codes else self.failures()
+        first = codes[failed[0]] if failed else 0
+        return first if first >= 0 else 128 - first
 
     def failures(self) -> list[int]:
         """Return the ranks that failed, the one that ended first first, without those that close() ended."""
@@ -120,9 +146,9 @@ class Job:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every rank that runs."""
-        for rank in self.ranks:
+        for host, rank in zip(self._hosts, self.ranks, strict=False):
             if rank.poll() is None:
-                send_signal(rank, number)
+                host.signal(rank, number)
 
     def close(self) -> None:
         """End all ranks: send SIGTERM, and SIGKILL after ten seconds. Idempotent."""

@@ -64,6 +64,10 @@ class Host:
             raise LabError(f"{self.name} was killed")
         return self._space.start(command, **options)
 
+    def signal(self, process: "subprocess.Popen[Any]", number: signal.Signals) -> None:
+        """Send a signal to a command that start() has started here."""
+        send_signal(process, number)
+
     def call(self, command: list[str]) -> str:
         """Run a command on this host, and return its output. LabError if it fails."""
         process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

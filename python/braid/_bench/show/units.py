@@ -4,16 +4,9 @@
 import math
 
 from braid._bench.results import Ratio
+from braid._rates import size_text
 
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in short: ``8 B``, ``4 KiB``, ``1.33 MiB``."""
-    power = min(max(count.bit_length() - 1, 0) // 10, len(_BINARY) - 1)
-    value = count / 1024**power
-    digits = f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-    return f"{digits} {_BINARY[power]}"
+size = size_text
 
 
 def number(value: float, digits: int = 4) -> str:
