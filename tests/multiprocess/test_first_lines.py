@@ -60,6 +60,26 @@ def test_braid_run_tells_once_what_it_carries_and_how_to_stop(tmp_path: Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("ends", ["dist.destroy_process_group()", "pass"])
+def test_the_end_is_told_once_by_rank_0(tmp_path: Path, ends: str) -> None:
+    script = tmp_path / "long.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "from braid._torch import end_lines\n"
+        "end_lines.LEAST_SECONDS = 0\n"
+        "dist.init_process_group('gloo')\n"
+        "for _ in range(120): dist.all_reduce(torch.ones(250))\n"
+        f"{ends}\n"
+    )
+    done = subprocess.run([*BRAID_RUN, script], capture_output=True, text=True, timeout=limit(120), check=True)
+    start, end = start_lines(done.stderr)
+    assert "2 ranks on 1 host" in start
+    assert re.search(
+        r": 12\d operations carried 117 KiB, in \d+\.\d s added up; .* Most, 117 KiB, by \w+: 120 times", end
+    )
+
+
+@pytest.mark.long
 def test_torchrun_says_it_in_words_of_the_variable(tmp_path: Path) -> None:
     done = run(tmp_path, *TORCHRUN, BRAID_TAKEOVER="gloo", BRAID_TRANSPORTS="tcp")
     assert done.returncode == 0, done.stderr

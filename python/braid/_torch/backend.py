@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from braid import _settings
 from braid._links import stated_links
 from braid._notices import tell
-from braid._torch import ctrl_c, local_leg, monitored, names, start_line, stats
+from braid._torch import ctrl_c, end_lines, local_leg, monitored, names, start_line, stats
 from braid._torch.adapter import load_adapter
 
 if TYPE_CHECKING:
@@ -67,5 +67,6 @@ def create_backend(options: "_DistributedBackendOptions", pg_options: Any = None
     leg = local_leg.join(backend, options, members, adapter)
     if is_default:
         start_line.tell_start(backend, options.group_rank, options.group_size, leg)
+        end_lines.watch(options.group_rank, backend)
     stats.watch(options.group_id, backend, members[options.group_rank])
     return backend
