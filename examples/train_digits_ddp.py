@@ -48,10 +48,22 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
     return tuple(TensorDataset(images[part], labels[part]) for part in (order[:split], order[split:]))  # type: ignore[return-value]
 
 
+# With a learning rate that suits the network.
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
+    "adam": (torch.optim.Adam, {"lr": 0.001}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.001}),
+}
+
+
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
     images, labels = data.tensors
+    model.eval()
     with torch.no_grad():
-        return (model(images).argmax(1) == labels).float().mean().item()
+        right = (model(images).argmax(1) == labels).float().mean().item()
+    model.train()
+    return right
 
 
 def time_communication(model: DistributedDataParallel, seconds: list[float]) -> None:
@@ -76,7 +88,8 @@ def main() -> None:
     parser.add_argument("--backend", default="gloo", help="what init_process_group is asked for")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=32, help="per rank")
-    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="momentum")
+    parser.add_argument("--learning-rate", type=float, help="by default one that suits the optimizer")
     parser.add_argument("--history", type=Path, help="time communication; write what was measured as JSON")
     arguments = parser.parse_args()
 
@@ -89,7 +102,9 @@ def main() -> None:
     sampler: DistributedSampler[TensorDataset] = DistributedSampler(train, seed=0, drop_last=True)
     loader = DataLoader(train, batch_size=arguments.batch_size, sampler=sampler, drop_last=True)
     model = DistributedDataParallel(DigitsNet())
-    optimizer = torch.optim.SGD(model.parameters(), lr=arguments.learning_rate, momentum=0.9)
+    make, numbers = OPTIMIZERS[arguments.optimizer]
+    rate = {} if arguments.learning_rate is None else {"lr": arguments.learning_rate}
+    optimizer = make(model.parameters(), **{**numbers, **rate})
 
     communication_seconds: list[float] = []
     if arguments.history:

@@ -11,16 +11,21 @@ from braid.strategies.attachable import Attachable
 from braid.strategies.attachment import Attachment
 from braid.strategies.closing import Closing
 from braid.strategies.rules import refuse_thawed
+from braid.strategies.watch import CentreWatch
 
 
 class Attached(Closing):
     """A strategy whose steps are those of the user's optimizer."""
+
+    _KIND: str  # its name in text
 
     def _attach(self, optimizer: torch.optim.Optimizer, prepared: Attachable) -> None:
         """Follow the optimizer's steps from now on."""
         self._optimizer, self._attachable = optimizer, prepared
         self._parameters_of_optimizer = _count(optimizer)
         self._shows_centre = False
+        self._own_steps = 0
+        self._watch = CentreWatch(self._KIND, prepared.packing.tensors)
         self._attachment = Attachment(optimizer, self._before_step, self._after_step)
 
     def _detach(self) -> None:
@@ -46,6 +51,8 @@ class Attached(Closing):
             values = self._centre_values()
             own = [tensor.clone() for tensor in self._attachable.tensors]
             torch._foreach_copy_(self._attachable.tensors, values)
+        parameters = self._attachable.packing.tensors
+        self._watch.shown(parameters, own[: len(parameters)], self._own_steps)
         self._shows_centre = True
         try:
             yield
@@ -79,6 +86,7 @@ class Attached(Closing):
             self._begin_step()
 
     def _after_step(self) -> None:
+        self._own_steps += 1
         with torch.no_grad():
             self._end_step()
 

@@ -54,6 +54,8 @@ class ElasticAverage(Attached):
         >>> dist.destroy_process_group()
     """
 
+    _KIND = KIND
+
     def __init__(
         self,
         model: nn.Module,

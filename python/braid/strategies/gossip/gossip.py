@@ -59,6 +59,8 @@ class Gossip(Attached):
         >>> dist.destroy_process_group()
     """
 
+    _KIND = KIND
+
     def __init__(
         self,
         model: nn.Module,

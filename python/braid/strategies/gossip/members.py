@@ -17,6 +17,8 @@ _AHEAD = 4  # numbers of late workers that are looked for at a time: one may hav
 _APART_S = 0.2  # workers come to a late one one after the other
 _GLANCE_S = 0.001
 _YES = b"yes"
+# Of the core, whose error names all servers of a service. That of a worker's vector has only this one.
+_NO_OTHER = "no parameter server is left: "
 
 Connect = Callable[[KeyValueStore, int], WorkerVector]
 
@@ -100,7 +102,7 @@ class Members:
         if vector is not None:
             vector.close()
         if is_new and why and not self._stopping.is_set():
-            tell(f"gossip goes on without worker {number}: {why}")
+            tell(f"gossip goes on without worker {number}: {why.rpartition(_NO_OTHER)[2]}")
 
     def close(self) -> None:
         """Leave: first the others' vectors, so that they stop to come to this one."""

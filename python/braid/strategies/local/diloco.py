@@ -12,7 +12,7 @@ from braid._array.parameters import OFF
 from braid.strategies.local.local_sgd import DEFAULT_TIMEOUT_S
 from braid.strategies.local.local_steps import LocalSteps
 from braid.strategies.local.options import LocalOptions, periods
-from braid.strategies.local.outer import DEFAULT_MOMENTUM, DEFAULT_RATE, OuterFactory, nesterov
+from braid.strategies.local.outer import DEFAULT_RATE, OuterFactory, nesterov, usual_momentum
 
 
 class DiLoCo(LocalSteps):
@@ -93,11 +93,12 @@ class DiLoCo(LocalSteps):
                 every 2 steps, and moves the centre every 16. With `asynchronous` each group then goes to the
                 servers every 16 steps, and waits for no other group (HALoS).
             outer_optimizer: what makes the outer optimizer of a list of parameters, as ``lambda parameters:
-                torch.optim.SGD(parameters, lr=0.5)``. By default SGD with Nesterov momentum, `outer_lr` (0.7) and
-                `outer_momentum` (0.9). It steps on every worker, alike. A tensor that is cut at the border of two
+                torch.optim.SGD(parameters, lr=0.5)``. By default SGD with Nesterov momentum, `outer_lr` and
+                `outer_momentum`. It steps on every worker, alike. A tensor that is cut at the border of two
                 fragments is two flat parameters.
-            outer_lr: see `outer_optimizer`.
-            outer_momentum: see `outer_optimizer`.
+            outer_lr: of the default; 0.7.
+            outer_momentum: of the default; 0.9 as in the paper. 0.5 if the inner optimizer has momentum in its
+                parameter groups, as SGD may: with 0.9 on 0.9 trainings diverge.
             warmup_steps: for so many rounds at the beginning the period is one step, and all take the mean. Not
                 with `asynchronous`: there are no rounds, so nobody has a mean.
             groups: for two periods: "host", one group per host (the default), or lists of ranks.
@@ -175,7 +176,7 @@ class DiLoCo(LocalSteps):
             self._problem += "outer_lr= and outer_momentum="
         if outer is None:
             rate = DEFAULT_RATE if outer_lr is None else outer_lr
-            outer = nesterov(rate, DEFAULT_MOMENTUM if outer_momentum is None else outer_momentum)
+            outer = nesterov(rate, usual_momentum(optimizer) if outer_momentum is None else outer_momentum)
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         self._start(
             *(model, optimizer, options, outer),

@@ -30,7 +30,6 @@ from braid.strategies.store import meet
 class LocalSteps(Attached):
     """Local steps, and a centre that follows the workers."""
 
-    _KIND = ""
     _problem = ""  # with the arguments; said once all workers can hear it
 
     def _start(
@@ -81,6 +80,7 @@ class LocalSteps(Attached):
             raise
         self._everyone = Everyone(agreed.meeting, timeout_s, lambda: self._opened().present())
         self._steps = self._loads = 0
+        self._has_outer, self._is_first = outer is not None, agreed.meeting.member == 0
         self._attach(optimizer, self._prepared)
 
     def settle(self, *, everyone: bool = False) -> None:
@@ -185,7 +185,11 @@ class LocalSteps(Attached):
 
     def _end_step(self) -> None:
         self._steps += 1
-        self._opened().step()
+        exchange = self._opened()
+        rounds = exchange.rounds
+        exchange.step()
+        if self._has_outer and self._is_first and exchange.rounds != rounds:
+            self._watch.moved(self._prepared.packing.tensors, exchange.rounds)
 
     def _must_be_open(self) -> None:
         self._opened()
