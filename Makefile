@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VENV := .venv
+INTEGRATIONS := $(VENV)/opt/integrations
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc)
 # The first Python that is new enough; `make PYTHON=/path/to/python` overrides it.
@@ -41,12 +42,12 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup adapter test check quick cpp-test cpp-test-and-builds pytest pytest-changed pytest-long timing lint types stubs format demo bench asan tsan fuzz \
+.PHONY: help setup adapter test check quick cpp-test cpp-test-and-builds pytest pytest-changed pytest-long timing integrations lint types stubs format demo bench asan tsan fuzz \
   conformance conformance-update clean distclean
 
 help:
-	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | timing | lint | types | stubs | format | demo'
-	@echo '     bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
+	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | timing | lint | types | stubs | format'
+	@echo '     demo | integrations | bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
 	@echo 'test: everything but what is long, eleven minutes; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.installed
@@ -159,6 +160,19 @@ tsan: setup
 fuzz: setup
 	$(call stage,fuzzers,$(if $(PART),three,nine) minutes)
 	$(BIN)/python tests/fuzz/run.py $(IN_PART) $(ARGS)
+
+# Frameworks as they are, in a venv of their own that also sees all of .venv: Lightning, Trainer, ignite, torchft.
+$(INTEGRATIONS)/.installed: $(VENV)/.tools
+	$(BIN)/python -m venv $(INTEGRATIONS)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$($(INTEGRATIONS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/of_braid.pth
+	$(INTEGRATIONS)/bin/pip install --quiet '$(TORCH)' accelerate lightning pytorch-ignite transformers torchft-nightly
+	@touch $@
+
+integrations: adapter $(INTEGRATIONS)/.installed
+	$(call stage,scripts of frameworks,some minutes)
+	PATH=$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH $(INTEGRATIONS)/bin/python -m pytest -n $(JOBS) -m 'long or not long' \
+	  tests/multiprocess/test_frameworks.py tests/multiprocess/test_torchft.py $(ARGS)
 
 lint: setup
 	$(call stage,lint,10 s)

@@ -24,15 +24,18 @@ PACKAGES = {"ignite": "pytorch-ignite"}
 GOOD = 0.85  # guessing has 0.5
 
 
-def train(script: str, text: str, folder: Path, **environment: str) -> tuple[list[dict[str, Any]], str]:
+def train(
+    script: str, text: str, folder: Path, takeover: str | None = None, **environment: str
+) -> tuple[list[dict[str, Any]], str]:
     """Return what each rank reports, and stderr."""
     for name in NEEDS[script]:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed: pip install {PACKAGES.get(name, name)}")
-    strategy = ["--strategy", text] if text else []
+    options = ["--strategy", text] if text else []
+    options += ["--takeover", takeover] if takeover is not None else []
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "braid.cli", "run", "--nproc", "2", *strategy),
+            *(sys.executable, "-m", "braid.cli", "run", "--nproc", "2", *options),
             *(str(FOLDER / f"{script}.py"), str(folder)),
         ],
         env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
@@ -48,11 +51,23 @@ def train(script: str, text: str, folder: Path, **environment: str) -> tuple[lis
 
 
 @pytest.mark.parametrize("script", list(NEEDS))
+def test_the_model_is_that_of_gloo(script: str, tmp_path: Path) -> None:
+    ways = {"gloo": {"takeover": ""}, "unedited": {}, "named": {"takeover": "", "NAMES_BRAID": "1"}}
+    found = {}
+    for way, how in ways.items():
+        (tmp_path / way).mkdir()
+        found[way], stderr = train(script, "", tmp_path / way, **how)
+        assert ("2 ranks on 1 host" in stderr) == (way != "gloo"), stderr
+    assert found["gloo"] == found["unedited"] == found["named"]
+    assert found["gloo"][0]["best"] > GOOD
+
+
+@pytest.mark.parametrize("script", list(NEEDS))
 @pytest.mark.parametrize(
     "text",
     [
         "local:sync_every=5",
-        "diloco:sync_every=8,num_fragments=2,outer_momentum=0.5",
+        "diloco:sync_every=8,num_fragments=2",
         "gossip",
         "parameter_server:mode=async",
         "local:sync_every=5,quorum=2,grace_s=5",

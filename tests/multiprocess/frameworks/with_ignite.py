@@ -13,6 +13,11 @@ from ignite.metrics import Accuracy
 from torch import nn
 from torch.utils.data import TensorDataset
 
+if "NAMES_BRAID" in os.environ:
+    import braid
+
+    braid.take_over()
+
 # What the function has made lives no longer than it, but for this.
 found: dict[str, object] = {}
 

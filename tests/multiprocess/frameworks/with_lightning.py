@@ -9,6 +9,7 @@ from pathlib import Path
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -44,7 +45,7 @@ def main(folder: Path) -> None:
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=int(os.environ["WORLD_SIZE"]),
-        strategy="ddp",
+        strategy=DDPStrategy(process_group_backend="braid") if "NAMES_BRAID" in os.environ else "ddp",
         max_epochs=4,
         logger=False,
         callbacks=[keeper],

@@ -2,12 +2,18 @@
 """An ordinary script of Hugging Face's Trainer: training in DDP, evaluation, checkpoints, the best model."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+
+if "NAMES_BRAID" in os.environ:
+    import braid
+
+    braid.take_over()
 
 
 class Config(PretrainedConfig):
@@ -67,6 +73,7 @@ def main(folder: Path) -> None:
         disable_tqdm=True,
         seed=1,
     )
+    torch.manual_seed(1)
     model = Net(Config())
     trainer = Trainer(
         model, arguments, train_dataset=Points(400, 5), eval_dataset=Points(200, 6), compute_metrics=accuracy
