@@ -196,6 +196,7 @@ def test_ranks_are_placed_host_by_host_or_in_turn() -> None:
         assert [host.name for host, _ in turns] == ["h0", "h1", "h2", "h0"]
         assert [env["RANK"] for _, env in turns] == ["0", "1", "2", "3"]
         assert {env["MASTER_ADDR"] for _, env in turns} == {lab.hosts[0].address}
+        assert all("TORCHELASTIC_RUN_ID" in env for _, env in turns)  # by which frameworks know a launcher
         for wrong in ([1], [1, 1, -1], [0, 0, 0]):
             with pytest.raises(LabError, match="places no ranks"):
                 environments(lab, wrong)

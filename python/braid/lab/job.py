@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 from braid.lab.lab import CARD, Host, Lab
+from braid.lab.rank_place import RankPlace
 from braid.lab.spec import LabError
 
 PORT = 29500
@@ -40,17 +41,10 @@ def environments(
         (
             lab.hosts[host],
             {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(len(places)),
-                "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": str(ranks_per_host[host]),
-                "GROUP_RANK": str(host),
-                "MASTER_ADDR": first.address,
-                "MASTER_PORT": str(PORT),
+                **RankPlace(rank, len(places), local, ranks_per_host[host], host).variables(first.address, PORT),
                 "GLOO_SOCKET_IFNAME": CARD,
                 "BRAID_INTERFACE": CARD,
                 "BRAID_LINKS": os.environ.get("BRAID_LINKS", "measure"),  # the next lab may look the same
-                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             },
         )
         for rank, (local, host) in enumerate(places)

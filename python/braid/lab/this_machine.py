@@ -9,6 +9,7 @@ import socket
 import subprocess
 from typing import Any
 
+from braid.lab.rank_place import RankPlace
 from braid.lab.spec import LabError
 
 _PORTS = range(20_000, 32_000)
@@ -42,22 +43,8 @@ def environments_here(
         node: the number of this one.
     """
     here = ThisMachine()
-    return [
-        (
-            here,
-            {
-                "RANK": str(node * ranks + local),
-                "WORLD_SIZE": str(nodes * ranks),
-                "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": str(ranks),
-                "GROUP_RANK": str(node),
-                "MASTER_ADDR": address,
-                "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-            },
-        )
-        for local in range(ranks)
-    ]
+    places = [RankPlace(node * ranks + local, nodes * ranks, local, ranks, node) for local in range(ranks)]
+    return [(here, place.variables(address, port)) for place in places]
 
 
 def free_port() -> int:
