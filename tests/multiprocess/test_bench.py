@@ -297,10 +297,8 @@ def test_wrong_arguments_get_one_line(arguments, line, capsys) -> None:
     assert line in error
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGKILL))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
     mark = uuid.uuid4().hex
     process = command(

@@ -95,6 +95,7 @@ def test_workers_that_wait_for_nobody(tmp_path: Path, capsys: pytest.CaptureFixt
     assert max(counts) <= min(counts) + 4
 
 
+@pytest.mark.long
 def test_a_script_that_fails_on_braid_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fails = "assert step < 15 or not __import__('os').environ['BRAID_TAKEOVER'], f'no {step}'"
     code, found = compare(tmp_path, ["--steps", "20"], ["gloo", "100000"], fails)

@@ -85,7 +85,9 @@ def lose_one(rank: Rank, mode: str) -> Any:
         return state["values"].double().numpy() * state["weight"], stats, centre.numpy()
 
 
-@pytest.mark.parametrize(("mode", "over"), [("push_sum", "shm"), ("symmetric", "tcp")])
+@pytest.mark.parametrize(
+    ("mode", "over"), [("push_sum", "shm"), pytest.param("symmetric", "tcp", marks=pytest.mark.long)]
+)
 def test_the_mass_of_the_dead_never_counts_twice(mode: str, over: str) -> None:
     results = run_ranks(lose_one, 4, mode, wire=over, killed=[3])[:3]
     for worker, (_, stats, centre) in enumerate(results):

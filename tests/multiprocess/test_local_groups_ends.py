@@ -279,6 +279,7 @@ def end_alone(rank: Rank) -> str:
         return str(caught.value)
 
 
+@pytest.mark.long
 def test_one_does_not_come_to_the_end() -> None:
     assert (
         "worker 1 did not come to settle(everyone=True) within 8 s" in run_ranks(end_alone, 2, timeout_s=RUN_S)[0]

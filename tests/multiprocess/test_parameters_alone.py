@@ -274,6 +274,7 @@ with braid.Parameters("env://", elements=10, timeout_s=150) as parameters:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_braid_run_starts_them(tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace('assert "torch" not in sys.modules', ""))

@@ -32,6 +32,7 @@ def wait_for_nobody(rank: Rank) -> None:
     dist.all_reduce(torch.ones(3))
 
 
+@pytest.mark.long
 def test_who_comes_too_late_shows_stacks_and_operations() -> None:
     with pytest.raises(RanksFailedError) as caught:
         run_ranks(wait_for_nobody, 2, timeout_s=4.0)

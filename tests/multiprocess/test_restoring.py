@@ -126,5 +126,6 @@ def stay_away(rank: Rank) -> str:
     return heard
 
 
+@pytest.mark.long
 def test_one_does_not_load() -> None:
     assert "worker 1 did not come to load the state within 3 s" in run_ranks(stay_away, 2, timeout_s=RUN_S)[0]

@@ -143,8 +143,11 @@ assert os.wait()[1] == 0
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [(IN_TORCH, ""), (WAITING, ""), (IN_A_CHILD, "abandoned by the parent\n")],
-    ids=["in torch", "waiting for others", "in a forked child"],
+    [
+        pytest.param(IN_TORCH, "", id="in torch", marks=pytest.mark.long),
+        pytest.param(WAITING, "", id="waiting for others"),
+        pytest.param(IN_A_CHILD, "abandoned by the parent\n", id="in a forked child", marks=pytest.mark.long),
+    ],
 )
 def test_threads_end_before_python(tmp_path: Path, text: str, says: str) -> None:
     script = tmp_path / "script.py"

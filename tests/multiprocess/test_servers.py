@@ -86,6 +86,7 @@ def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
         assert sent[host] == pytest.approx(vectors * NBYTES * done / PAYLOAD, rel=0.05), (host, shares)
 
 
+@pytest.mark.long
 @in_lab
 def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) -> None:
     links = stated(tmp_path)
@@ -108,7 +109,10 @@ def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) ->
 
 # Through the aggregator, or when that has died in the same step and the ranks do it again by themselves.
 @in_lab
-@pytest.mark.parametrize(("victim", "again"), [(0, False), (2, True)], ids=["through it", "again"])
+@pytest.mark.parametrize(
+    ("victim", "again"),
+    [pytest.param(0, False, id="through it"), pytest.param(2, True, id="again", marks=pytest.mark.long)],
+)
 def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int, again: bool) -> None:
     ranks, links = 3, stated(tmp_path)
     with (

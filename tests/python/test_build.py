@@ -137,7 +137,7 @@ def test_names_of_the_real_files_do_not_clash(tmp_path) -> None:
     assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if "error" in line)
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 3])
+@pytest.mark.parametrize("jobs", [1, *(pytest.param(jobs, marks=pytest.mark.long) for jobs in (2, 3))])
 def test_any_number_of_compilers_will_do_even_where_names_clash(tiny_adapter, monkeypatch, jobs: int) -> None:
     torch, package = tiny_adapter.arguments()
     (package.sources / "answer.cc").write_text(

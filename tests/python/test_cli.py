@@ -310,6 +310,7 @@ def test_run_passes_the_exit_code_on(script: Path, action: str, code: int, line:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.long
 def test_run_names_all_that_failed_the_first_in_time_first(script: Path) -> None:
     # torch looks at the ranks so seldom that it sees both ends at once.
     launcher = start("--nproc=2", "--takeover", "", "--monitor-interval", 6, script, "late")

@@ -156,7 +156,7 @@ def test_a_late_test_runs_again_alone_and_is_counted(tmp_path: Path) -> None:
     [
         pytest.param("0", {}, "6 passed, 1 flaky", marks=pytest.mark.long),
         pytest.param("3", {"ALWAYS": "1"}, "1 failed, 6 passed", marks=pytest.mark.long),
-        ("3", {"WRONG": "1"}, "1 failed, 5 passed, 1 flaky"),
+        pytest.param("3", {"WRONG": "1"}, "1 failed, 5 passed, 1 flaky", marks=pytest.mark.long),
         ("3", {"CRASH": "1"}, "1 failed, 6 passed"),
     ],
     ids=["too many", "late again", "wrong", "crash"],
