@@ -3,9 +3,12 @@
 
 import contextlib
 import json
+from functools import cached_property
 from typing import Any
 
 from braid import _own_groups
+from braid._array.rendezvous.stores import UserStore
+from braid._attempts import word_of_attempt
 from braid._errors import CommunicatorTimeoutError
 
 
@@ -24,13 +27,25 @@ class Board:
 
         group = group or dist.group.WORLD
         number = _own_groups.count(group, "boards")
-        default = c10d._get_default_store()
-        self._store = dist.PrefixStore(f"braid/data/{_own_groups.label(group)}/{number}", default)
-        self._timeout_s = timeout_s or default.timeout.total_seconds()
+        self._default = c10d._get_default_store()
+        self._folder = f"braid/data/{_own_groups.label(group)}/{number}"
+        self._timeout_s = timeout_s or self._default.timeout.total_seconds()
         self.workers, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
+    @cached_property
+    def _store(self) -> Any:
+        """The keys of this board, which no earlier attempt of the job had. The first use waits for worker 0's."""
+        import torch.distributed as dist
+
+        try:
+            store = UserStore(self._default)
+            word = word_of_attempt(store, self._folder, is_first=self.rank == 0, timeout_s=self._timeout_s)
+        except TimeoutError:
+            raise self._absent(0) from None
+        return dist.PrefixStore(f"{self._folder}/{word}", self._default)
+
     def post(self, subject: str, words: dict[str, Any]) -> None:
-        """Let the others read `words`, and do not wait for them."""
+        """Let the others read `words`. Only the first call waits, for worker 0's first."""
         self._store.set(f"{subject}/{self.rank}", json.dumps(words))
 
     def read(self, subject: str) -> list[dict[str, Any]]:
@@ -48,14 +63,14 @@ class Board:
             missing = next((worker for worker, key in enumerate(keys) if not self._store.check([key])), None)
             if missing is None:
                 raise
-            raise CommunicatorTimeoutError(
-                f"balanced batches: worker {missing} did not come to the same batch within {self._timeout_s:g} s: "
-                "all workers must read their batches",
-                missing,
-            ) from error
+            raise self._absent(missing) from error
         return [json.loads(words) for words in self._store.multi_get(keys)]
 
     def forget(self, subject: str) -> None:
         """Remove this worker's words, which all have read."""
         with contextlib.suppress(Exception):  # not every store can
             self._store.delete_key(f"{subject}/{self.rank}")
+
+    def _absent(self, worker: int) -> CommunicatorTimeoutError:
+        why = f"worker {worker} did not come to the same batch within {self._timeout_s:g} s"
+        return CommunicatorTimeoutError(f"balanced batches: {why}: all workers must read their batches", worker)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the members of a strategy meet: a process group's store, or a job's store for those that join late."""
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 from braid import _own_groups
 from braid._advice.network import Network
 from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
+from braid._attempts import word_of_attempt
 from braid._errors import CommunicatorError, CommunicatorTimeoutError
 
 _FOLDER = "braid/strategies"
@@ -98,19 +98,17 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
     base = Below(UserStore(raw), _FOLDER)
     # Late members see the store without torch's prefixes. An earlier job may have left keys there, so rank 0 draws
     # a folder that nobody has used.
-    if member == 0:
-        token = secrets.token_hex(8).encode()
-        base.set(name, token)
-        own.set("token", token)
     try:
         with hearing(name):
-            token = own.get("token", timeout_s)
+            token = word_of_attempt(own, "token", is_first=member == 0, timeout_s=timeout_s)
     except TimeoutError:
         why = f"strategy {name!r}: worker 0 did not come within {timeout_s:g} s: make the strategy on all ranks"
         raise CommunicatorTimeoutError(why, 0) from None
-    job = Job(UserStore(raw), f"{_FOLDER}/{token.decode()}", _address(raw))
+    if member == 0:
+        base.set(name, token.encode())
+    job = Job(UserStore(raw), f"{_FOLDER}/{token}", _address(raw))
     workers, rate = dist.get_world_size(group), _measured_rate(group, member)
-    return Meeting(Below(base, token.decode()), member, workers, name, job, rate, f"rank {member}")
+    return Meeting(Below(base, token), member, workers, name, job, rate, f"rank {member}")
 
 
 def _measured_rate(group: Any, member: int) -> float | None:
