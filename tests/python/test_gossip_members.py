@@ -80,7 +80,8 @@ def test_auto_prefers_whoever_is_fast() -> None:
 
 def test_a_probability_leaves_exchanges_out() -> None:
     choice = Choice(GossipOptions(mode="pull", probability=0.25), 0, 2)
-    assert 400 < sum(choice.next([0, 1], turn) == 1 for turn in range(2000)) < 600
+    assert 1400 < sum(choice.leaves_out([0, 1]) for _ in range(2000)) < 1600
+    assert not choice.leaves_out([0])
 
 
 # ---- workers that leave and come
@@ -279,6 +280,7 @@ def test_buffers_frozen_and_tied_parameters(cluster: Cluster) -> None:
         (lambda: gossip(sync_every=0), "sync_every=0: a whole number of steps, at least 1"),
         (lambda: gossip(probability=0.0), "probability=0.0: more than 0, and at most 1"),
         (lambda: gossip(probability=float("nan")), "probability=nan: more than 0"),
+        (lambda: gossip(max_steps_alone=-1), "max_steps_alone=-1: a whole number of steps, or 0 for any number"),
         (lambda: gossip(seed=-1), "seed=-1: a whole number, at least 0"),
         (lambda: gossip(buffers="broadcast"), "buffers 'broadcast': there are average and local"),
         (lambda: gossip(kind=LBFGS), "LBFGS evaluates its closure several times"),
@@ -323,11 +325,12 @@ def test_a_closed_strategy_says_so(cluster: Cluster) -> None:
 
 
 def test_as_text(cluster: Cluster) -> None:
-    text = "gossip:mode=pull,graph=0-1+1-2,sync_every=2,probability=0.5,overlap=false"
+    text = "gossip:mode=pull,graph=0-1+1-2,sync_every=2,probability=0.5,overlap=false,max_steps_alone=50"
     kind, options = read(text)
     assert kind is bs.Gossip
     assert options == {
-        **{"mode": "pull", "graph": [(0, 1), (1, 2)], "sync_every": 2, "probability": 0.5, "overlap": False}
+        **{"mode": "pull", "graph": [(0, 1), (1, 2)], "sync_every": 2, "probability": 0.5, "overlap": False},
+        "max_steps_alone": 50,
     }
     model = linear()
     with bs.from_text("gossip:mode=push_sum,graph=exponential", model, SGD(model.parameters())) as strategy:

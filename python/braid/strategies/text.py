@@ -127,6 +127,7 @@ _GOSSIP: _Options = {
     "buffers": str,
     "init_sync": _truth,
     "seed": _whole,
+    "max_steps_alone": _whole,
     "name": str,
     "timeout": _number,
 }

@@ -19,23 +19,34 @@ class Choice:
         self._options, self._me, self._workers = options, me, workers
         self._graph: Graph = options.checked_graph(workers)
         self._random = random.Random(f"{options.seed}/{me}")
-        self._living: list[int] = []
-        self._neighbours: Neighbours | None = None
+        self._around: tuple[list[int], Neighbours] | None = None  # replaced as one: two threads look
         self.exchange_s: dict[int, float] = {}
         self.step_s: dict[int, float] = {}
 
     def neighbours(self, living: Sequence[int]) -> Neighbours:
         """Return the neighbours among those that live, who include this worker."""
-        if self._neighbours is None or self._living != living:
-            self._living = list(living)
+        around = self._around
+        if around is None or around[0] != living:
             symmetric = self._options.is_symmetric
-            self._neighbours = Neighbours(self._graph, living, self._me, self._workers, symmetric=symmetric)
-        return self._neighbours
+            found = Neighbours(self._graph, living, self._me, self._workers, symmetric=symmetric)
+            around = self._around = (list(living), found)
+        return around[1]
 
-    def next(self, living: Sequence[int], turn: int) -> int | None:
-        """Return the worker of this turn, or None if there is none, or chance wants none."""
+    def leaves_out(self, living: Sequence[int]) -> bool:
+        """Return whether this worker's turn has come, but chance wants no exchange."""
         around = self.neighbours(living)
-        if not around.members or not around.is_active or self._random.random() >= self._options.chance:
+        return bool(around.members) and around.is_active and self._random.random() >= self._options.chance
+
+    def next(self, living: Sequence[int], turn: int, *, is_wanted: bool = False) -> int | None:
+        """Return the worker of this turn, or None if there is none.
+
+        Args:
+            living: all workers that live.
+            turn: counts the steps in which an exchange was due.
+            is_wanted: a passive worker gets one, too.
+        """
+        around = self.neighbours(living)
+        if not around.members or not (around.is_active or is_wanted):
             return None
         if self._graph == "auto":
             return self._random.choices(around.members, self.weights(around.members))[0]

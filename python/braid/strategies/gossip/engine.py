@@ -28,6 +28,7 @@ class Engine:
 
     Attributes:
         name, member, workers: as braid.stats() shows them.
+        met: exchanges of this worker, and those that chance has left out: nobody has to wait for more.
         trace: called with (kind, peer, versions) after each exchange; for tests.
     """
 
@@ -38,11 +39,11 @@ class Engine:
         self.choice = Choice(options, members.me, members.workers)
         self.exchange = Exchange(local, options.mode)
         self.trace: Callable[[str, int, tuple[int, int, int]], None] | None = None
-        self.exchanges = self.skipped = self.lost = 0
+        self.exchanges = self.skipped = self.lost = self.met = 0
         self._distances: deque[float] = deque(maxlen=_SEEN)
         self._changed = threading.Condition()
         self._turn = 0
-        self._is_due = self._is_busy = self._stops = False
+        self._is_due = self._is_wanted = self._is_busy = self._stops = False
         self._error: BaseException | None = None
         self._thread = OwnThread(self._work, "braid gossip", self.abandon)
         self._thread.start()
@@ -51,14 +52,31 @@ class Engine:
     def due(self) -> None:
         """Let an exchange begin. If the last one is not finished, this one is left out."""
         with self._changed:
-            if self._error is not None:
-                raise CommunicatorError(f"gossip has stopped: {self._error}") from self._error
+            self._raise_error()
             self._turn += 1
             if self._is_due or self._is_busy:
                 self.skipped += 1
                 return
             self._is_due = True
             self._changed.notify_all()
+
+    def meet_now(self) -> None:
+        """Exchange with some neighbour, whose turn it may be to begin, and wait for that.
+
+        Raises:
+            CommunicatorError: this worker cannot go on.
+        """
+        with self._changed:
+            self._turn += 1
+            self._is_due = self._is_wanted = True
+            self._changed.notify_all()
+        self.wait()
+        with self._changed:
+            self._raise_error()
+
+    def has_neighbours(self) -> bool:
+        """Return whether there is a worker with whom this one could exchange."""
+        return bool(self.choice.neighbours(self._members.living()).members)
 
     def wait(self) -> None:
         """Return when no exchange is under way."""
@@ -81,6 +99,7 @@ class Engine:
                 self._members.lose(peer.owner, str(error))
             return None
         self.exchanges += 1
+        self.met += 1
         self.choice.learn(peer.owner, time.perf_counter() - begun, seen)
         if seen.distance is not None:
             self._distances.append(seen.distance)
@@ -136,6 +155,10 @@ class Engine:
         """Leave at once."""
         self.close(0.0)
 
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise CommunicatorError(f"gossip has stopped: {self._error}") from self._error
+
     def _work(self) -> None:
         while True:
             with self._changed:
@@ -144,10 +167,14 @@ class Engine:
                 self._changed.wait_for(lambda: self._is_due or self._stops)
                 if self._stops:
                     return
-                self._is_due, self._is_busy = False, True
+                is_wanted = self._is_wanted
+                self._is_due, self._is_wanted, self._is_busy = False, False, True
                 turn = self._turn - 1
             try:
-                number = self.choice.next(self._members.living(), turn)
+                living = self._members.living()
+                is_left_out = not is_wanted and self.choice.leaves_out(living)
+                self.met += is_left_out
+                number = None if is_left_out else self.choice.next(living, turn, is_wanted=is_wanted)
                 peer = self._members.vector(number) if number is not None else None
                 if peer is not None:
                     self.meet(peer)

@@ -97,7 +97,7 @@ class Exchange:
 
     def _pull(self, peer: WorkerVector) -> Seen:
         at_peer = peer.pull(self._other)
-        after = self._local.vector.average(self._other)
+        after = self._local.take_average(self._other)
         norm = _norm(self._own)
         return self._seen(_norm(self._own.sub_(self._other)), norm, (self._read, at_peer, after))
 

@@ -15,6 +15,7 @@ from braid.strategies.attached import Attached
 from braid.strategies.everyone import Everyone
 from braid.strategies.first_values import take_first_values
 from braid.strategies.gossip import state as gossip_state
+from braid.strategies.gossip.company import Company
 from braid.strategies.gossip.engine import Engine
 from braid.strategies.gossip.local import Local
 from braid.strategies.gossip.members import Members
@@ -74,6 +75,7 @@ class Gossip(Attached):
         buffers: str = "average",
         init_sync: bool = True,
         seed: int = 0,
+        max_steps_alone: int = 100,
         process_group: Any = None,
         join: Any = None,
         name: str | None = None,
@@ -108,6 +110,9 @@ class Gossip(Attached):
             init_sync: all other state, such as frozen parameters and integer buffers, becomes worker 0's at the
                 beginning. False: it stays alone.
             seed: of what is random: peers, and `probability`.
+            max_steps_alone: so many steps after its last exchange, begun by this worker or by another one, a step
+                waits: it begins an exchange, in any mode. It waits for no step of others, and not for those that
+                `probability` leaves out. 0: no step waits. Workers may differ in it.
             process_group: the workers. By default the default group. Any backend.
             join: join a strategy that has begun elsewhere: MASTER_ADDR:MASTER_PORT of that job, or torch's store.
             name: tells strategies apart that a late worker may join.
@@ -120,7 +125,17 @@ class Gossip(Attached):
             CommunicatorError: a worker did not come, or died before all had begun.
         """
         given = tuple(graph) if isinstance(graph, Iterable) and not isinstance(graph, str) else graph
-        options = GossipOptions(*(mode, given, sync_every, probability, overlap, buffers, seed, bool(init_sync)))
+        options = GossipOptions(
+            mode=mode,
+            graph=given,
+            sync_every=sync_every,
+            probability=probability,
+            overlap=overlap,
+            buffers=buffers,
+            seed=seed,
+            init_sync=bool(init_sync),
+            max_steps_alone=max_steps_alone,
+        )
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         meeting = meet(process_group, name, timeout_s) if join is None else join_meeting(join, name, timeout_s)
         made: list[GossipPrepared] = []
@@ -141,6 +156,7 @@ class Gossip(Attached):
             for prepared in made:
                 prepared.release()
             raise
+        self._company = Company(self._opened(), self._local, options.max_steps_alone)
         self._everyone = Everyone(self._meeting, timeout_s, lambda: self._opened().living())
         self._steps = self._told_steps = self._loads = 0
         self._step_s = self._told_step_s = self._exposed_s = 0.0
@@ -178,12 +194,14 @@ class Gossip(Attached):
             and ``received_bytes`` of exchanges with ``peers``. ``exchange_s``: by peer, how long one takes.
             ``consensus_distance``: |x_i - x_j| / |x_i|, the mean of the last 50 exchanges that have looked, or
             None. ``weight``: of this worker; ``lost_weight``: sent to workers that died. ``exposed_us``: how
-            long steps have waited for averaging. ``mode``, ``graph``, ``sync_every``, ``strategy``.
+            long steps have waited for averaging. ``waits`` and ``waited_s``: how often, and how long altogether,
+            steps have waited because of ``max_steps_alone``. ``mode``, ``graph``, ``sync_every``, ``strategy``.
         """
         own = {"strategy": KIND, "mode": self._options.mode, "sync_every": self._options.sync_every}
         graph = self._options.checked_graph(0)
         counted = {"graph": graph, "steps": self._steps, "exposed_us": 1e6 * self._exposed_s}
-        return {**self._opened().stats(), **own, **counted}
+        waited = {"waits": self._company.waits, "waited_s": self._company.waited_s}
+        return {**self._opened().stats(), **own, **counted, **waited}
 
     def state_dict(self) -> dict[str, Any]:
         """Return this worker's parameters in float32, its weight and its steps. Each worker saves its own.
@@ -213,6 +231,7 @@ class Gossip(Attached):
                 *(self._meeting, key, engine, self._local, state_dict, self._prepared, self._timeout_s)
             )
         self._told_steps, self._told_step_s = self._steps, 0.0
+        self._company.begin(self._steps)
 
     def close(self, *, wait: bool = True) -> None:
         """Finish this worker's exchange, leave, and detach from the optimizer. The model keeps its own values.
@@ -302,6 +321,8 @@ class Gossip(Attached):
             engine.due()
             if not self._options.overlap:
                 engine.wait()
+                self._sync()
+            if self._company.keep(self._steps):
                 self._sync()
         self._last_step_at = time.perf_counter()
         self._exposed_s += self._last_step_at - begun

@@ -20,6 +20,9 @@ class Local:
     What a step changed of the parameters is added to the vector as a difference. So steps and exchanges may come
     in any order, and nothing that others did meanwhile is lost. Float buffers are moving averages, and stay within
     the range of values that workers had: see averages.py.
+
+    Attributes:
+        from_others: updates of the vector that other workers had made at the last sync().
     """
 
     def __init__(self, vector: WorkerVector, packing: Packing, parameters: int, *, is_weighted: bool) -> None:
@@ -27,6 +30,7 @@ class Local:
         self.vector, self.packing = vector, packing
         self._of_buffers = slice(parameters, packing.elements)
         self._version = -1  # of the vector, when the model took its values
+        self._own_updates = self.from_others = 0
         self._is_weighted = is_weighted
         self._lock = threading.Lock()  # between a read of the weight, and what is computed with it
         self._update, self._out = new_vector(packing.elements), new_vector(packing.elements)
@@ -46,6 +50,7 @@ class Local:
             # Without weights all count alike; 0 is a worker that does not count yet.
             self._out[WEIGHT] = weight if self._is_weighted else float(weight > 0)
             self.vector.install(self._out)
+            self._own_updates, self.from_others = self.vector.version(), 0
 
     def sync(self, steps: int, step_s: float) -> int:
         """Add what the model has changed since the last call, and give the model the newest values.
@@ -78,8 +83,16 @@ class Local:
                     self.vector.pull(self._out)
                 change[self._of_buffers] = merged(buffers, base, self._out[self._of_buffers])
                 version = self._version = self.vector.move(self._update, self._out)
+            self._own_updates += 1
+            self.from_others = version - self._own_updates
             self._take()
         return version
+
+    def take_average(self, other: Tensor) -> int:
+        """Move the vector to its mean with `other`. Return the new version."""
+        with self._lock:
+            self._own_updates += 1
+            return self.vector.average(other)
 
     def take_mean(self, read: Tensor, mean: Tensor, version: int) -> int:
         """Move the vector as far as from `read`, its values at that version, to `mean`. Return the new version."""
@@ -90,6 +103,7 @@ class Local:
             if self._of_buffers.start < self._of_buffers.stop and self.vector.version() != version:
                 self.vector.pull(now := torch.empty_like(read))
             update[self._of_buffers] = merged(*(vector[self._of_buffers] for vector in (now, read, mean)))
+            self._own_updates += 1
             return self.vector.move(update)
 
     def take_half(self, half: Tensor) -> bool:
@@ -100,6 +114,7 @@ class Local:
             half[WEIGHT + 1 :] = 0.0
             if half[WEIGHT] < LEAST_WEIGHT / 2:
                 return False
+            self._own_updates += 1
             self.vector.subtract(half)
         return True
 

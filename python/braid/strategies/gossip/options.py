@@ -26,9 +26,10 @@ class GossipOptions:
     buffers: str = "average"
     seed: int = 0
     init_sync: bool = True
+    max_steps_alone: int = 100
 
     # Workers may differ in these.
-    OWN: ClassVar = ("overlap",)
+    OWN: ClassVar = ("overlap", "max_steps_alone")
 
     def check(self, workers: int) -> None:
         """Raise ValueError if an option has no such value, or does not fit another.
@@ -42,6 +43,10 @@ class GossipOptions:
             raise ValueError(f"sync_every={self.sync_every}: a whole number of steps, at least 1")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed={self.seed}: a whole number, at least 0")
+        if not isinstance(self.max_steps_alone, int) or self.max_steps_alone < 0:
+            raise ValueError(
+                f"max_steps_alone={self.max_steps_alone}: a whole number of steps, or 0 for any number"
+            )
         if self.probability is not None and not (
             isinstance(self.probability, int | float)
             and math.isfinite(self.probability)
