@@ -186,12 +186,23 @@ def unknown_names(names: Iterable[str]) -> list[str]:
 
 
 def wrong_values(environment: Mapping[str, str]) -> list[str]:
-    """Return one line for every setting with a value that its check in the table refuses."""
+    """Return one line for every setting that its check in the table refuses, or that another setting excludes.
+
+    Example:
+        >>> wrong_values({"BRAID_QUIET": "2"})
+        ['BRAID_QUIET=2: expected 0 or 1']
+    """
     lines = []
     for setting in SETTINGS.values():
         value = environment.get(setting.name, "").strip()
         if value and setting.why_not is not None and (why := setting.why_not(value)):
             lines.append(f"{setting.name}={value}: {why}")
+    balance, strategy = (environment.get(name, "").strip() for name in ("BRAID_BALANCE", "BRAID_STRATEGY"))
+    if balance == "1" and strategy:
+        lines.append(
+            f"BRAID_BALANCE=1 and BRAID_STRATEGY={strategy}: workers of a strategy do not share batches out; "
+            "unset one of the two"
+        )
     return lines
 
 

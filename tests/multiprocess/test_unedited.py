@@ -230,6 +230,20 @@ def misspelt(rank: Rank) -> None:
     dist.destroy_process_group()
 
 
+def balanced(rank: Rank, port: int) -> None:
+    from braid._unedited.install import install
+
+    os.environ.update(BRAID_BALANCE="1", BRAID_STRATEGY="local")
+    install("local")
+    with pytest.raises(ValueError, match=r"BRAID_BALANCE=1 and BRAID_STRATEGY=local: .*; unset one of the two"):
+        rank.meet_at(port)  # of Gloo: groups on braid check all settings
+    dist.destroy_process_group()
+
+
+def test_balanced_batches_beside_a_strategy_are_refused() -> None:
+    run_ranks(balanced, 2, free_port(), join=False, timeout_s=TIMEOUT_S)
+
+
 def test_refusals() -> None:
     run_ranks(refused, 2, join=False, timeout_s=TIMEOUT_S)
 

@@ -204,6 +204,14 @@ def test_wrong_settings_end_run_and_lab_before_ranks_start(
 
 
 @pytest.mark.unit
+def test_run_refuses_balanced_batches_beside_a_strategy(script: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("BRAID_BALANCE", "1")
+    monkeypatch.setenv("BRAID_STRATEGY", "")  # to be as before, at the end
+    assert cli.main(["run", "--takeover", "", "--strategy", "local", str(script)]) == 2
+    assert capsys.readouterr().err.startswith("braid: BRAID_BALANCE=1 and BRAID_STRATEGY=local: ")
+
+
+@pytest.mark.unit
 def test_backends_of_scripts_may_be_named_in_settings(monkeypatch) -> None:
     monkeypatch.setenv("BRAID_LOCAL_LEG", "cpu:of_the_script")
     errors.check_settings_of_ranks()

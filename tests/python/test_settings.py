@@ -90,6 +90,14 @@ def test_wrong_values_are_named(name: str, value: str, says: str) -> None:
     assert line.startswith(says), line
 
 
+def test_a_strategy_excludes_balanced_batches() -> None:
+    both = {"BRAID_BALANCE": "1", "BRAID_STRATEGY": "local"}
+    (line,) = wrong_values(both)
+    assert line.startswith("BRAID_BALANCE=1 and BRAID_STRATEGY=local: ")
+    assert line.endswith("; unset one of the two")
+    assert wrong_values({**both, "BRAID_BALANCE": "0"}) == wrong_values({**both, "BRAID_STRATEGY": " "}) == []
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

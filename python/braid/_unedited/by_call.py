@@ -66,7 +66,7 @@ def _names(backends: str) -> set[str]:
 
 
 def _check(asked: dict[str, str]) -> None:
-    if wrong := _settings.wrong_values(asked):
+    if wrong := _settings.wrong_values({"BRAID_BALANCE": _settings.value_of("BRAID_BALANCE"), **asked}):
         raise ValueError(f"{_CALL}(): {wrong[0]}")
     if text := asked.get("BRAID_STRATEGY"):
         from braid.strategies.text import read

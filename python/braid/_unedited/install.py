@@ -20,6 +20,7 @@ from torch import nn
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+from braid import _settings
 from braid._notices import tell
 from braid._torch import same_strategy, takeover
 from braid._unedited.guests import VARIABLE, Guest, guests
@@ -80,7 +81,9 @@ def _wrap_init(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         global _has_finished
-        read(text)  # the same on all ranks, so all get the same error
+        # The text is the same on all ranks, so all get the same error. Groups on braid have checked all settings.
+        _settings.refuse_wrong_values()
+        read(text)
         _has_finished = False  # a process may have one job after another
         # Python runs what was registered last first. The backend has just registered that it leaves its groups,
         # and a strategy needs them to settle.
