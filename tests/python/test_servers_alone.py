@@ -84,7 +84,7 @@ def test_no_such_place(servers: Any, why: str) -> None:
 def test_places_as_text() -> None:
     assert read("parameter_server:servers=ranks+serve:2")[1] == {"servers": ["ranks", "serve:2"]}
     assert items_of("0+2") == [0, 2]
-    with pytest.raises(ValueError, match=r"servers=serve: 'serve' is no place"):
+    with pytest.raises(ValueError, match=r"servers=serve: expected ranks, 'ranks' or 'serve:N'"):
         read("parameter_server:servers=serve")
 
 

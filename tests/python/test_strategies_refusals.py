@@ -11,7 +11,7 @@ import braid.strategies as bs
 import pytest
 import torch
 from braid.strategies import store
-from braid.strategies.text import read
+from braid.strategies.text import _STRATEGIES, name_of, read
 from fake_cluster import Cluster
 from fake_service import FakeService
 from slowness import limit
@@ -279,17 +279,52 @@ def test_a_model_in_ddp_is_refused(cluster: Cluster, tmp_path: Any) -> None:
         ("hogwild", "there is no 'hogwild'; there are parameter_server"),
         ("parameter_server:stalenes=3", "no option 'stalenes'; did you mean staleness?"),
         ("parameter_server:mode=ssp,mode=sync", "mode is given twice"),
-        ("parameter_server:mode", "mode has no value; write mode=VALUE"),
-        ("parameter_server:delay=x", "delay=x: expected a whole number, got 'x'"),
-        ("elastic:alpha=much", "alpha=much: expected a number, got 'much'"),
-        ("local:sync_every=(5", "sync_every=(5: expected a whole number, got '(5'"),
-        ("parameter_server:local=maybe", "local=maybe: say true or false"),
+        ("parameter_server:mode", "mode has no value; write mode=VALUE, as in mode=ssp"),
+        ("parameter_server:delay=x", "delay=x: expected a whole number, as in delay=4"),
+        ("elastic:alpha=much", "alpha=much: expected a number, as in alpha=0.5"),
+        ("local:sync_every=(5", "expected a whole number, or two with a plus sign between, as in sync_every=5+20"),
+        ("parameter_server:local=maybe", "local=maybe: expected true or false, as in local=true"),
+        (
+            "hybrid:groups=0-1|2-3",
+            "groups=0-1|2-3: expected ranks with plus signs, and slashes between groups, as in groups=0+1/2+3",
+        ),
+        ("hybrid:groups=0,1", "hybrid has no option '1'; there are mode, "),
+        (
+            "hybrid:groups=0,1",
+            ". Write NAME:OPTION=VALUE,OPTION=VALUE, as in hybrid:groups=0+1/2+3,rate_rule=sqrt",
+        ),
+        ("gossip:graph=0+1", "graph=0+1: expected edges between ranks, with plus signs, as in graph=0-1+1-2"),
+        ("elastic:servers=serve", "servers=serve: expected ranks, 'ranks' or 'serve:N', with plus signs, as in "),
+        ("LocalSGT", "there is no 'LocalSGT'; did you mean "),
     ],
 )
 def test_text_that_says_nothing_known(text: str, why: str) -> None:
     with pytest.raises(ValueError, match="strategy ") as caught:
         read(text)
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spellings", "kind"),
+    [
+        (["parameter_server", "ParameterServer", "parameterserver"], bs.ParameterServer),
+        (["hybrid", "Hybrid"], bs.Hybrid),
+        (["elastic", "ElasticAverage", "elastic_average"], bs.ElasticAverage),
+        (["local", "LocalSGD", "local_sgd"], bs.LocalSGD),
+        (["diloco", "DiLoCo"], bs.DiLoCo),
+        (["gossip", "Gossip"], bs.Gossip),
+    ],
+)
+def test_text_names_a_strategy_as_its_class_or_shorter(spellings: list[str], kind: type) -> None:
+    for name in spellings:
+        assert read(f" {name} : timeout=5")[0] is kind
+        assert name_of(f" {name} : timeout=5") == spellings[0]
+
+
+def test_each_option_has_an_example_that_is_right() -> None:
+    for name, (_, options) in _STRATEGIES.items():
+        for option, form in options.items():
+            assert list(read(f"{name}:{option}={form.example}")[1]) == [option]
 
 
 def test_text() -> None:

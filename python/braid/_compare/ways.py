@@ -70,10 +70,10 @@ def compressed(why: str) -> Way:
 
 def strategy(text: str) -> Way:
     """Return the script with a strategy; ValueError as braid.strategies.from_text() raises it."""
-    from braid.strategies.text import read  # imports torch, which other commands do without
+    from braid.strategies.text import name_of, read  # imports torch, which other commands do without
 
     _, options = read(text)
-    kind = text.partition(":")[0].strip()
+    kind = name_of(text)
     every = options.get("sync_every", 1)
     period = every if isinstance(every, int) else every[-1]  # of levels, the outermost one's
     return Way(text, _on_braid(BRAID_STRATEGY=text), _is_free(kind, options), period, _WHY[kind])

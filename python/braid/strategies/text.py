@@ -3,7 +3,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,124 +21,136 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 def _truth(text: str) -> bool:
     if text.lower() not in (*_YES, *_NO):
-        raise ValueError("say true or false")
+        raise ValueError
     return text.lower() in _YES
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"expected a whole number, got {text!r}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected a number, got {text!r}") from None
-
-
-def _ranks(text: str) -> list[int]:
-    return [_whole(rank) for rank in text.split("+")]
+def _wholes(text: str) -> list[int]:
+    return [int(each) for each in text.split("+")]
 
 
 def _groups(text: str) -> str | list[list[int]]:
-    return [_ranks(group) for group in text.split("/")] if text[:1].isdecimal() else text
+    return [_wholes(group) for group in text.split("/")] if text[:1].isdecimal() else text
 
 
 def _periods(text: str) -> int | tuple[int, ...]:
-    steps = tuple(_whole(each) for each in text.split("+"))
+    steps = tuple(_wholes(text))
     return steps if len(steps) > 1 else steps[0]
 
 
-def _graph(text: str) -> str | list[tuple[int, ...]]:
+def _graph(text: str) -> str | list[tuple[int, int]]:
     if not text[:1].isdecimal():
         return text
-    return [tuple(_whole(rank) for rank in edge.split("-")) for edge in text.split("+")]
+    return [(int(a), int(b)) for a, b in (edge.split("-") for edge in text.split("+"))]
 
 
-_Options = dict[str, Callable[[str], Any]]
+class _Form(NamedTuple):
+    """How the values of an option are written.
+
+    Attributes:
+        read: makes a value of a text; ValueError if it is none.
+        what: such a value in words.
+        example: one that is right.
+    """
+
+    read: Callable[[str], Any]
+    what: str
+    example: str
+
+
+def _word(example: str) -> _Form:
+    return _Form(str, "text", example)
+
+
+_TRUTH = _Form(_truth, "true or false", "true")
+_WHOLE = _Form(int, "a whole number", "4")
+_NUMBER = _Form(float, "a number", "0.5")
+_PERIODS = _Form(_periods, "a whole number, or two with a plus sign between", "5+20")
+_GROUPS = _Form(_groups, "ranks with plus signs, and slashes between groups", "0+1/2+3")
+_GRAPH = _Form(_graph, "edges between ranks, with plus signs", "0-1+1-2")
+_SERVERS = _Form(items_of, "ranks, 'ranks' or 'serve:N', with plus signs", "ranks+serve:2")
+_MODE, _BUFFERS, _NAME, _CODEC = _word("ssp"), _word("local"), _word("mine"), _word("int8")
+_Options = dict[str, _Form]
 
 _PARAMETER_SERVER: _Options = {
-    "mode": str,
-    "staleness": _whole,
-    "delay": _whole,
-    "staleness_rate": _truth,
-    "compensate": _number,
-    "implicit_momentum": _truth,
-    "buffers": str,
-    "init_sync": _truth,
-    "local": _truth,
-    "compression": str,
-    "pull_compression": str,
-    "consistency": str,
-    "replicas": _whole,
-    "servers": items_of,
-    "name": str,
-    "timeout": _number,
+    "mode": _MODE,
+    "staleness": _WHOLE,
+    "delay": _WHOLE,
+    "staleness_rate": _TRUTH,
+    "compensate": _NUMBER,
+    "implicit_momentum": _TRUTH,
+    "buffers": _BUFFERS,
+    "init_sync": _TRUTH,
+    "local": _TRUTH,
+    "compression": _CODEC,
+    "pull_compression": _CODEC,
+    "consistency": _word("relaxed"),
+    "replicas": _WHOLE,
+    "servers": _SERVERS,
+    "name": _NAME,
+    "timeout": _NUMBER,
 }
 _ELASTIC: _Options = {
-    "sync_every": _whole,
-    "alpha": _number,
-    "beta": _number,
-    "schedule": str,
-    "overlap": _whole,
-    "buffers": str,
-    "init_sync": _truth,
-    "root": _whole,
-    "servers": items_of,
-    "name": str,
-    "timeout": _number,
+    "sync_every": _WHOLE,
+    "alpha": _NUMBER,
+    "beta": _NUMBER,
+    "schedule": _word("sync1"),
+    "overlap": _WHOLE,
+    "buffers": _BUFFERS,
+    "init_sync": _TRUTH,
+    "root": _WHOLE,
+    "servers": _SERVERS,
+    "name": _NAME,
+    "timeout": _NUMBER,
 }
 _LOCAL: _Options = {
-    "sync_every": _periods,
-    "warmup_steps": _whole,
-    "groups": _groups,
-    "compression": str,
-    "quorum": _whole,
-    "grace_s": _number,
-    "buffers": str,
-    "init_sync": _truth,
-    "backup_device": str,
-    "servers": items_of,
-    "name": str,
-    "timeout": _number,
+    "sync_every": _PERIODS,
+    "warmup_steps": _WHOLE,
+    "groups": _GROUPS,
+    "compression": _CODEC,
+    "quorum": _WHOLE,
+    "grace_s": _NUMBER,
+    "buffers": _BUFFERS,
+    "init_sync": _TRUTH,
+    "backup_device": _word("cpu"),
+    "servers": _SERVERS,
+    "name": _NAME,
+    "timeout": _NUMBER,
 }
 _DILOCO: _Options = {
     **_LOCAL,
-    "outer_lr": _number,
-    "outer_momentum": _number,
-    "num_fragments": _whole,
-    "fragment_sync_delay": _whole,
-    "fragment_update_alpha": _number,
-    "asynchronous": _truth,
-    "momentum_every": _whole,
-    "follow_speed": _truth,
-    "group_lr": _number,
-    "group_momentum": _number,
+    "outer_lr": _NUMBER,
+    "outer_momentum": _NUMBER,
+    "num_fragments": _WHOLE,
+    "fragment_sync_delay": _WHOLE,
+    "fragment_update_alpha": _NUMBER,
+    "asynchronous": _TRUTH,
+    "momentum_every": _WHOLE,
+    "follow_speed": _TRUTH,
+    "group_lr": _NUMBER,
+    "group_momentum": _NUMBER,
 }
 _GOSSIP: _Options = {
-    "mode": str,
-    "graph": _graph,
-    "sync_every": _whole,
-    "probability": _number,
-    "overlap": _truth,
-    "buffers": str,
-    "init_sync": _truth,
-    "seed": _whole,
-    "max_steps_alone": _whole,
-    "name": str,
-    "timeout": _number,
+    "mode": _word("push_sum"),
+    "graph": _GRAPH,
+    "sync_every": _WHOLE,
+    "probability": _NUMBER,
+    "overlap": _TRUTH,
+    "buffers": _BUFFERS,
+    "init_sync": _TRUTH,
+    "seed": _WHOLE,
+    "max_steps_alone": _WHOLE,
+    "name": _NAME,
+    "timeout": _NUMBER,
 }
 _HYBRID: _Options = {
     **_PARAMETER_SERVER,
-    "servers": items_of,
-    "groups": _groups,
-    "measure_steps": _whole,
-    "rate_rule": str,
-    "base_workers": _whole,
-    "warmup_steps": _whole,
+    "servers": _SERVERS,
+    "groups": _GROUPS,
+    "measure_steps": _WHOLE,
+    "rate_rule": _word("sqrt"),
+    "base_workers": _WHOLE,
+    "warmup_steps": _WHOLE,
 }
 _Strategy = ParameterServer | ElasticAverage | LocalSGD | DiLoCo | Gossip
 # Name -> the class, and how to read each option.
@@ -150,6 +162,15 @@ _STRATEGIES: dict[str, tuple[type[_Strategy], _Options]] = {
     "diloco": (DiLoCo, _DILOCO),
     "gossip": (Gossip, _GOSSIP),
 }
+_FORM = "NAME:OPTION=VALUE,OPTION=VALUE, as in hybrid:groups=0+1/2+3,rate_rule=sqrt"
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+# Names as text has them, and those of the classes, in any spelling: LocalSGD, local_sgd.
+_NAMES = {_bare(spelling): name for name, (kind, _) in _STRATEGIES.items() for spelling in (name, kind.__name__)}
 
 
 def from_text(
@@ -164,9 +185,10 @@ def from_text(
     ``"gossip:mode=push_sum,graph=exponential"``.
 
     Args:
-        text: a strategy's name, then options as NAME=VALUE, separated by commas. Places of shards are
-            joined by plus signs: ``servers=0+2``, ``servers=ranks+serve:2``. So are ranks; slashes part groups of
-            them: ``groups=0+1/2+3``. Edges of a graph: ``graph=0-1+1-2``.
+        text: a strategy's name, or its class's (``local``, ``local_sgd``, ``LocalSGD``), then options as
+            NAME=VALUE, separated by commas. Places of shards are joined by plus signs: ``servers=0+2``,
+            ``servers=ranks+serve:2``. So are ranks; slashes part groups of them: ``groups=0+1/2+3``. Edges of a
+            graph: ``graph=0-1+1-2``.
         model: the bare model.
         optimizer: an optimizer of the model. For a parameter server it must not have stepped.
         process_group: the workers; by default the default group.
@@ -175,7 +197,7 @@ def from_text(
         The strategy.
 
     Raises:
-        ValueError: a name or value is unknown. The message names the nearest known one.
+        ValueError: a name or value is unknown. The message has the nearest known name, or the value's form.
 
     Example:
         >>> import torch, torch.distributed as dist, braid.strategies as bs
@@ -194,23 +216,39 @@ def from_text(
 def read(text: str) -> tuple[type[_Strategy], dict[str, Any]]:
     """Return the class and the options that a line names; ValueError as from_text()."""
     name, _, rest = text.strip().partition(":")
-    if name not in _STRATEGIES:
+    if _bare(name.strip()) not in _NAMES:
         raise ValueError(f"strategy {text!r}: there is no {name!r}; {_nearest(name, _STRATEGIES)}")
+    name = name_of(text)
     kind, known = _STRATEGIES[name]
     options: dict[str, Any] = {}
     for part in rest.split(",") if rest else ():
         option, equals, value = (word.strip() for word in part.partition("="))
         if option not in known:
-            raise ValueError(f"strategy {text!r}: {name} has no option {option!r}; {_nearest(option, known)}")
+            why = f"{name} has no option {option!r}; {_nearest(option, known)}"
+            raise ValueError(f"strategy {text!r}: {why}" + ("" if equals else f". Write {_FORM}"))
+        form = known[option]
         if option in options:
             raise ValueError(f"strategy {text!r}: {option} is given twice")
         if not equals or not value:
-            raise ValueError(f"strategy {text!r}: {option} has no value; write {option}=VALUE")
+            raise ValueError(
+                f"strategy {text!r}: {option} has no value; write {option}=VALUE, as in {option}={form.example}"
+            )
         try:
-            options[option] = known[option](value)
-        except ValueError as error:
-            raise ValueError(f"strategy {text!r}: {option}={value}: {error}") from None
+            options[option] = form.read(value)
+        except ValueError:
+            why = f"expected {form.what}, as in {option}={form.example}"
+            raise ValueError(f"strategy {text!r}: {option}={value}: {why}") from None
     return kind, options
+
+
+def name_of(text: str) -> str:
+    """Return the name of the strategy of a line that read() takes, as messages have it.
+
+    Example:
+        >>> name_of("LocalSGD:sync_every=5")
+        'local'
+    """
+    return _NAMES[_bare(text.partition(":")[0].strip())]
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
