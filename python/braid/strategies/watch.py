@@ -10,6 +10,8 @@ from torch import Tensor
 from braid._notices import tell
 
 # Parameters of trainings that went well grew to 1.5 to 3 times their first norm; of one that ran away, to 20.
+# Between them lies AdamW with a rate of 0.01 and the paper's outer momentum: 13 times, accuracy 94.7 %. It is
+# told, too, so the line only says what to do if the loss rises.
 RUNAWAY = 5.0
 
 
@@ -38,7 +40,8 @@ class CentreWatch:
             self._tell(
                 "first",
                 f"centre() shows the values that this worker began with: after {steps} steps no exchange has "
-                "reached the centre. settle() makes one at once; a smaller sync_every makes them come earlier",
+                "reached the centre. With a smaller sync_every they come earlier; a script that has made the "
+                "strategy itself can call settle() first",
             )
 
     def moved(self, parameters: Sequence[Tensor], rounds: int) -> None:
