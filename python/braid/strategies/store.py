@@ -93,7 +93,9 @@ def meet(process_group: Any, name: str | None, timeout_s: float) -> Meeting:
     if name is None:
         name = f"parameters.{_own_groups.count(group, 'strategies without a name')}"
     store = c10d._get_default_store()
-    own = Below(UserStore(store), f"{_FOLDER}/{_own_groups.label(group)}/{name}")
+    # A second strategy of the same name has keys of its own; whoever joins late by that name finds the newest.
+    number = _own_groups.count(group, f"strategies named {name}")
+    own = Below(UserStore(store), f"{_FOLDER}/{_own_groups.label(group)}/{name}/{number}")
     raw = _without_prefixes(store)
     base = Below(UserStore(raw), _FOLDER)
     # Late members see the store without torch's prefixes. An earlier job may have left keys there, so rank 0 draws
