@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a server takes over the shard of one that was lost.
+// How a server takes over the shard of one that was lost. It does so once every worker that it has says that the former
+// server is lost. So a shard never has two owners: as long as one worker reaches the former server, that one is the
+// owner. Every worker watches all servers all the time, and says so even while it computes.
 #include <algorithm>
 
 #include "parameters/server.h"
@@ -7,8 +9,6 @@
 namespace braid {
 namespace {
 
-// How long a server waits until all workers have said which version of a lost shard they have.
-constexpr milliseconds kOffersDue{1000};
 // How long the chosen worker may take to begin to install a shard. Then another one is chosen.
 constexpr milliseconds kInstallDue{10'000};
 
@@ -42,17 +42,19 @@ Verdict Server::adopt_locked(Job& job, Entry& entry) {
     refuse(job, entry);
     return Verdict::kFailed;
   }
-  if (owner_lives_ && owner_lives_(job.call.shard)) return Verdict::kWait;
   Adoption& adoption = entry.adoption;
   const auto now = Clock::now();
-  if (adoption.offers.empty()) adoption.began = now;
-  adoption.offers[job.worker] = {job.call.steps > 0, job.call.moves, job.call.base};
-  const bool have_all_offered = adoption.offers.size() >= workers_.size();
-  const bool is_chosen_gone = !adoption.offers.contains(adoption.chosen) || now > adoption.chosen_at + kInstallDue;
-  if (is_chosen_gone && (have_all_offered || now > adoption.began + kOffersDue)) {
+  adoption.offers[job.worker] = {job.call.steps, job.call.moves, job.call.base};
+  const bool have_all_offered = std::all_of(workers_.begin(), workers_.end(), [&](int worker) {
+    return adoption.offers.contains(worker) || !have_called_.contains(worker);
+  });
+  const auto chosen = adoption.offers.find(adoption.chosen);
+  const bool is_chosen_gone = chosen == adoption.offers.end() || chosen->second.values == kNoValues ||
+                              now > adoption.chosen_at + kInstallDue;
+  if (is_chosen_gone && have_all_offered) {
     const auto newest = std::max_element(adoption.offers.begin(), adoption.offers.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (entry.is_dormant && Adoption::Offer{true, entry.moves, entry.shard.version()} >= newest->second) {
+    if (entry.is_dormant && Adoption::Offer{kWholeValues, entry.moves, entry.shard.version()} >= newest->second) {
       entry.is_dormant = false;  // it came from the lost server just in time
       entry.moves = std::max(entry.moves, adoption.most_moves());
       entry.losses.add(entry.moves, entry.shard.version());
@@ -60,7 +62,7 @@ Verdict Server::adopt_locked(Job& job, Entry& entry) {
       return Verdict::kDone;
     }
     const bool is_elastic = options_.rule.kind == RuleKind::kElastic;  // workers have no values of the server
-    const Adoption::Offer copy{true, entry.copy.moves + 1, entry.copy.version};
+    const Adoption::Offer copy{kWholeValues, entry.copy.moves + 1, entry.copy.version};
     if (has_copy(entry, job) && (is_elastic || copy >= newest->second)) {
       wake_copy(job, entry, newest->second);
       return Verdict::kDone;

@@ -87,6 +87,8 @@ ParameterService::ParameterService(ServiceSetup setup, std::shared_ptr<EngineImp
       pushed_(extents_.size()),
       losses_(extents_.size()),
       list_places_(static_cast<int>(setup_.servers.size())) {
+  kept_.rounds.resize(extents_.size());
+  kept_.is_mixed.resize(extents_.size());
   const size_t pieces = extents_.size() / setup_.servers.size();
   for (size_t shard = 0; shard < extents_.size(); ++shard) homes_.emplace_back(static_cast<int>(shard / pieces));
   for (size_t i = 0; i < clients_.size(); ++i) {
@@ -101,11 +103,6 @@ ParameterService::ParameterService(ServiceSetup setup, std::shared_ptr<EngineImp
       const int known = std::max(place_ + 1, static_cast<int>(setup_.servers.size()));
       copier_ = std::make_unique<Copier>(*server_, place_, known);
     }
-  }
-  if (server_ && is_worker_) {
-    server_->set_owner_lives([this](int shard) {
-      return !lost_[static_cast<size_t>(homes_[static_cast<size_t>(shard)].load())].load();
-    });
   }
 }
 
@@ -138,7 +135,9 @@ Status ParameterService::begin(const GiveUp& give_up) {
     ring(engine_->bell());
     if (!server_ && may_grow(setup_)) doorkeeper_ = std::thread([this] { keep_door(); });
   }
-  return setup_.newcomer_takes ? await_a_worker(give_up) : await_workers(give_up);
+  const Status bad = setup_.newcomer_takes ? await_a_worker(give_up) : await_workers(give_up);
+  has_begun_.store(bad.ok(), std::memory_order_release);
+  return bad;
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parameters/call.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/limits.h"
@@ -59,6 +60,12 @@ Status check(const Call& call, const CallLimits& limits) {
   const auto kind = static_cast<uint8_t>(call.kind);
   if (kind == 0 || kind > kLastCallKind)
     return {Code::kMismatch, "it makes a call of kind " + std::to_string(kind)};
+  if (static_cast<uint8_t>(call.hand_over) > static_cast<uint8_t>(HandOver::kShare)) {
+    return {Code::kMismatch, name_of(call.kind) + " belongs to no hand-over that there is"};
+  }
+  if (!std::isfinite(call.scale)) {
+    return {Code::kMismatch, name_of(call.kind) + " multiplies by " + std::to_string(call.scale)};
+  }
   if (call.count > limits.most_count) {
     return {Code::kMismatch,
             too_large("a shard of its call", call.count * sizeof(float), limits.most_count * sizeof(float))};

@@ -19,7 +19,7 @@
 
 namespace braid {
 
-inline constexpr uint32_t kCallVersion = 9;    // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kCallVersion = 10;   // raised with every change of Call, RangeNumbers or Answer
 inline constexpr uint32_t kMostRanges = 4096;  // of one table
 inline constexpr size_t kMostSettingsBytes = 65536;
 inline constexpr size_t kMostAnswerTextBytes = 4096;
@@ -76,8 +76,9 @@ struct Call {
   // Version of the values with which the worker computed the update, or of a restored shard. Where a late push goes
   // on (Quorum): of the values that the round begins with for which the push is meant.
   uint64_t base = 0;
-  // kRestore, kReplica: updates so far. kAdopt: 1 if the worker has values. Pushes: which one of this worker it is, so
-  // that all shards count alike; 0: by the shard's own count.
+  // kRestore, kReplica: updates so far. kAdopt: what values the worker has (kNoValues, ...). Pushes: which one of this
+  // worker it is, so that all shards count alike; 0: by the shard's own count. kInstall, in mode kSync: how many rounds
+  // are in the values.
   uint64_t steps = 0;
   uint64_t body_bytes = 0;
   uint32_t codec = 0;  // of the update (number_of(); 0: float32)
@@ -102,6 +103,11 @@ inline size_t lane_of(const Call& call) {
   }
 }
 
+// Of kAdopt: what the worker can bring.
+inline constexpr uint64_t kNoValues = 0;     // nothing
+inline constexpr uint64_t kMixedValues = 1;  // an answer was arriving when the server was lost: parts are newer
+inline constexpr uint64_t kWholeValues = 2;
+
 // The numbers of a rule for a part of the vector. `end` counts elements of the whole vector, not of the shard.
 struct RangeNumbers {
   uint64_t end = 0;
@@ -116,7 +122,7 @@ struct Turn {
   static constexpr uint32_t kRests = 1;
   static constexpr uint32_t kHasNoClock = 2;
   int32_t worker = -1;
-  uint32_t flags = 0;  // kRests, kHasNoClock
+  uint32_t flags = 0;  // kRests, kHasNoClock; of the first row: rounds so far (kSync)
   uint64_t clock = 0;
 };
 inline constexpr size_t kMostTurns = 1024;
@@ -153,7 +159,8 @@ struct Answer {
   uint64_t shard_version =
       0;  // number of updates in the values; kFind with kWait: in the copy; kOffer: of workers. With moved_to: as
           // `steps` of kFind.
-  // kSnapshot: updates so far. Pushes: of this worker, as the shard counts them. kFind with kWait: 1 if a copy is here.
+  // kSnapshot: updates so far. Pushes: of this worker, as the shard counts them. In mode kSync, also with pulls: how
+  // many rounds are in the values. kFind with kWait: 1 if a copy is here.
   // kOffer: the numbers that the server holds at most. kFind and kAdopt with kDone, kInstall: updates up to this
   // version are left, of those made before the call's move (Losses); 0 if the server knows of no such move.
   uint64_t steps = 0;

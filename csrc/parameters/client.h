@@ -25,10 +25,14 @@ struct ClientCall {
 
   Status status;
   Answer answer;
+  bool has_begun_to_arrive = false;  // `into` may have parts of an answer
 
   bool is_over() const { return over_.load(std::memory_order_acquire); }
   // For clients.
-  void begin() { over_.store(false, std::memory_order_relaxed); }
+  void begin() {
+    has_begun_to_arrive = false;
+    over_.store(false, std::memory_order_relaxed);
+  }
   void finish(Status outcome) {
     status = std::move(outcome);
     over_.store(true, std::memory_order_release);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door of a server: it admits the workers of the beginning, and then follows the list of those that come late.
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "base/caught.h"
@@ -13,6 +14,8 @@ namespace braid {
 namespace {
 
 constexpr milliseconds kLookForLate{200};
+// A late worker that has not come to this server by then is dead.
+constexpr milliseconds kLateComes{120'000};
 // How long a server whose settings differ stays, to tell the workers.
 constexpr milliseconds kRefusing{10'000};
 
@@ -94,6 +97,7 @@ void ParameterService::follow_list(Store& store) {
   while (!is_stopping()) {
     if (copier_ && (!setup_.newcomer_takes || server_->holds_shards())) register_backup(store);
     if (setup_.newcomer_takes) admit_announced(store);
+    admit_late(store);
     const Status read = read_entry(store, [this] { return is_stopping(); });
     if (read.ok()) continue;
     if (read.code() == Code::kAborted) return;
@@ -104,7 +108,7 @@ void ParameterService::follow_list(Store& store) {
       }
       return;
     }
-    const Deadline again = Clock::now() + kLookForLate;
+    const Deadline again = Clock::now() + (late_.empty() ? kLookForLate : kGlance);
     while (Clock::now() < again && !is_stopping()) std::this_thread::sleep_for(milliseconds(10));
   }
 }
@@ -134,16 +138,24 @@ Status ParameterService::read_entry(Store& store, const GiveUp& give_up) {
   if (setup_.newcomer_takes) {
     unannounced_.insert(worker);
   } else {
-    admit_late(store, worker);
+    late_.push_back({worker, next_in_list_ - 1, Clock::now() + kLateComes});
   }
   return {};
 }
 
-void ParameterService::admit_late(Store& store, int worker) {
-  if (Status failed = admit(store, worker, kLatePairs); !failed.ok()) {
-    log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + failed.message());
-  } else {
-    log(LogLevel::kInfo, "parameter service \"" + setup_.name + "\": " + worker_text(worker) + " has come");
+void ParameterService::admit_late(Store& store) {
+  for (auto at = late_.begin(); at != late_.end() && !is_stopping();) {
+    const LateWorker late = *at;
+    if (!store.get(coming_key(setup_.name, place_, late.in_list), kGlance).ok()) {
+      at = Clock::now() > late.until ? late_.erase(at) : std::next(at);
+      continue;
+    }
+    at = late_.erase(at);
+    if (Status failed = admit(store, late.worker, kAnnouncedPair); !failed.ok()) {
+      log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + failed.message());
+    } else {
+      log(LogLevel::kInfo, "parameter service \"" + setup_.name + "\": " + worker_text(late.worker) + " has come");
+    }
   }
 }
 

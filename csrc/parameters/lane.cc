@@ -78,6 +78,7 @@ void CallLane::take_call() {
   if (!session_.has_joined && call.kind != CallKind::kJoin) {
     return end({Code::kMismatch, "it calls " + name_of(call.kind) + " before it has joined"});
   }
+  if (session_.has_joined && call.kind == CallKind::kJoin) return end({Code::kMismatch, "it joins twice"});
   state_ = State::kBuffer;
   if (call.ranges == 0) return;
   table_.resize(call.ranges);

@@ -33,11 +33,7 @@ bool ParameterService::tend_moved_part(size_t shard, ParameterRequest& request) 
       begin_rescue(shard, {Code::kAborted, server_text_at(place) + " gives a shard away"}, true);
     }
   }
-  // What a coded push would have brought lies in the residual again, and travels with the repeated one.
-  if (is_push(call.call.kind) && residuals_.codec()) call.call.scale = 0;
-  call.answer = {};
-  call.status = {};
-  request.is_parked_[shard] = true;
+  repeat(shard, request);
   return true;
 }
 

@@ -26,6 +26,10 @@ std::string list_key(const std::string& name, int k) {
   return "braid/parameters/" + name + "/late/" + std::to_string(k);
 }
 
+std::string coming_key(const std::string& name, int server_place, int k) {
+  return "braid/parameters/" + name + "/coming/" + std::to_string(server_place) + "/" + std::to_string(k);
+}
+
 std::string who_key(const std::string& name, int member) {
   return "braid/parameters/" + name + "/who/" + std::to_string(member);
 }

@@ -22,10 +22,15 @@ inline constexpr milliseconds kGlance{1};
 inline constexpr milliseconds kSettleTime{50};
 // A late worker does not wait longer than this for a server, which may have died. Nor does a server for a late worker.
 inline constexpr milliseconds kLatePairs{20'000};
+// Who has said that it comes makes a pair at once.
+inline constexpr milliseconds kAnnouncedPair{5'000};
 inline constexpr std::string_view kServerEntry = "server ";
 inline constexpr std::string_view kCopiesEntry = "copies ";
 
 std::string list_key(const std::string& name, int k);
+// Where the worker at place k of the list says that it comes to the server at this place now. Whoever dies before that
+// keeps nobody waiting.
+std::string coming_key(const std::string& name, int server_place, int k);
 // Where a member says who it is (ServiceSetup::who), before it makes pairs.
 std::string who_key(const std::string& name, int member);
 // Writes a text that nobody else writes at the next free place of the list; which one that was.

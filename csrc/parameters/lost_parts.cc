@@ -19,6 +19,12 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
     return failure_.ok();
   }
   ClientCall& call = request.calls_[shard];
+  if (call.has_begun_to_arrive && request.newest_ == kept_.values) kept_.is_mixed[shard] = true;
+  // In rounds of all a push has a number, so the shard's next server knows whether it counts already.
+  if (is_push(call.call.kind) && setup_.server.mode == Mode::kSync) {
+    repeat(shard, request);
+    return true;
+  }
   if (is_push(call.call.kind)) {
     ++lost_parts_;
     ++request.lost_parts_;
@@ -39,6 +45,15 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   }
   request.is_parked_[shard] = true;
   return true;
+}
+
+// Starts the part again, where the shard will be. What a coded push would have brought lies in the residual.
+void ParameterService::repeat(size_t shard, ParameterRequest& request) {
+  ClientCall& call = request.calls_[shard];
+  if (is_push(call.call.kind) && residuals_.codec()) call.call.scale = 0;
+  call.answer = {};
+  call.status = {};
+  request.is_parked_[shard] = true;
 }
 
 // ---- Updates that were applied

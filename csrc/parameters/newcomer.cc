@@ -24,8 +24,6 @@ namespace {
 constexpr milliseconds kAskNewcomer{100};
 // A newcomer waits so long for its first worker.
 constexpr milliseconds kFirstWorker{20'000};
-// A worker that has said that it has seen a newcomer makes a pair at once.
-constexpr milliseconds kAnnouncedPair{5'000};
 
 std::string seen_key(const std::string& name, int place, int worker) {
   return "braid/parameters/" + name + "/seen/" + std::to_string(place) + "/" + std::to_string(worker);

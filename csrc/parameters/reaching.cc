@@ -14,6 +14,7 @@ Status ParameterService::reach_servers(const GiveUp& give_up) {
   if (setup_.is_late) {
     const auto written = write_in_list(setup_.name, store, std::to_string(setup_.member));
     if (!written.ok()) return written.status();
+    in_list_ = written.value();
   }
   bool reaches_one = false;
   Status last;
@@ -23,7 +24,7 @@ Status ParameterService::reach_servers(const GiveUp& give_up) {
     reaches_one |= client.ok();
     if (client.ok()) {
       clients_[place] = std::move(client).value();
-      if (!is_home(static_cast<int>(place))) clients_[place]->watch();  // it may have to take over a shard
+      clients_[place]->watch();
       continue;
     }
     const Status& bad = client.status();
@@ -49,6 +50,9 @@ Result<std::unique_ptr<Client>> ParameterService::reach(int place, Store& store,
   const bool is_late = setup_.is_late || static_cast<size_t>(place) >= setup_.servers.size();
   Options options = setup_.options;
   if (is_late) options.timeout = std::min(options.timeout, kLatePairs);
+  if (in_list_ >= 0) {
+    if (Status bad = store.set(coming_key(setup_.name, place, in_list_), "1"); !bad.ok()) return bad;
+  }
   auto pair =
       Pair::form(engine_, store, Pair::kWorker, pair_name(server, setup_.member), server_text(server), options);
   if (!pair.ok()) return pair.status();

@@ -128,6 +128,7 @@ void RemoteClient::start(ClientCall& call) {
     sent_bytes_.fetch_add(body.size(), std::memory_order_relaxed);
   });
   if (!thrown.ok()) fail_locked(thrown);
+  if (!thrown.ok() && !call.is_over()) call.finish(failure_);  // it has come into no lane
 }
 
 bool RemoteClient::poll() {
@@ -156,7 +157,8 @@ bool RemoteClient::step(Lane& lane) {
                 &open.receive);
   }
   if (!open.receive.done()) {
-    if (Clock::now() < call.deadline) return false;
+    // In the other lanes a call may wait for other workers. It is for them to say how long that may last.
+    if (lane.index > 0 || Clock::now() < call.deadline) return false;
     fail_locked({Code::kTimeout, peer_ + " has not answered " + name_of(call.call.kind) + " in time"});
     return true;
   }
@@ -192,7 +194,7 @@ bool RemoteClient::step(Lane& lane) {
 bool RemoteClient::take_answer(Lane& lane) {
   Open& open = lane.open.front();
   open.has_answer = true;
-  const ClientCall& call = *open.call;
+  ClientCall& call = *open.call;
   const Answer& answer = call.answer;
   const bool failed = answer.verdict == Verdict::kFailed;
   const bool is_coded = !failed && answer.codec != 0 && brings_values(call) && answer.codec == number_of(pull_);
@@ -208,6 +210,7 @@ bool RemoteClient::take_answer(Lane& lane) {
   if (answer.body_bytes == 0) return true;
   if (failed) open.text.resize(answer.body_bytes);
   if (is_coded) open.values = message_of(whole);
+  call.has_begun_to_arrive = !failed && !is_coded;
   const Bytes coded = is_coded ? Bytes(open.values) : call.into;
   const Bytes into = failed ? std::as_writable_bytes(std::span(open.text)) : coded;
   pair_->recv(Pair::Part::kAnswerBody, lane_number(lane.index, lane.first), into, &open.receive);

@@ -146,6 +146,7 @@ void Server::wake_copy(Job& job, Entry& entry, const Adoption::Offer& newest) {
   Turn first;
   std::memcpy(&first, turns, sizeof first);
   entry.last = first.worker;
+  entry.rounds = first.flags;
   forget_clocks(entry);
   entry.is_given = entry.is_dormant = false;
   entry.given_to = entry.gone_to = -1;
@@ -178,7 +179,7 @@ std::vector<Turn> Server::turns_of(const Entry& entry) const {
       turns[rows++] = {worker, (progress.rests ? Turn::kRests : 0) | (progress.has_clock ? 0 : Turn::kHasNoClock),
                        progress.clock};
   }
-  turns[0] = {entry.last, 0, rows - 1};
+  turns[0] = {entry.last, static_cast<uint32_t>(entry.rounds), rows - 1};
   return turns;
 }
 
@@ -186,6 +187,7 @@ void Server::take_turns(Entry& entry, const float* rows) {
   std::vector<Turn> turns(kMostTurns);
   std::memcpy(static_cast<void*>(turns.data()), rows, kMostTurns * sizeof(Turn));
   entry.last = turns[0].worker;
+  entry.rounds = turns[0].flags;
   const size_t count = std::min<uint64_t>(turns[0].clock, kMostTurns - 1);
   for (size_t row = 1; row <= count; ++row) {
     const auto known = entry.progress.find(turns[row].worker);

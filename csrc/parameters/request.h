@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
@@ -11,7 +12,6 @@
 
 namespace braid {
 
-// Memory of the caller stays valid until done().
 class ParameterRequest {
  public:
   bool done() const { return done_.load(std::memory_order_acquire); }
@@ -25,6 +25,8 @@ class ParameterRequest {
   std::vector<uint64_t> steps() const;
   // Parts of the update that went to a server that died meanwhile. They may be lost.
   int lost_parts() const { return lost_parts_; }
+  // By then it should be done. It may wait for other workers, so it goes on.
+  Deadline due() const { return due_; }
 
  private:
   friend class ParameterService;
@@ -38,6 +40,8 @@ class ParameterRequest {
   std::vector<uint64_t> versions_;
   // Once it is done: a whole vector of values for a rescue, or null.
   const float* newest_ = nullptr;
+  std::shared_ptr<const void> owner_;  // of the caller's memory
+  Deadline due_ = kNoDeadline;
   Status status_;
   int lost_parts_ = 0;
   std::atomic<bool> done_{false};

@@ -19,11 +19,13 @@ std::vector<uint64_t> ParameterRequest::steps() const {
   return steps;
 }
 
-ParameterService::Request ParameterService::start(CallKind kind, const float* newest, const Fill& fill) {
+ParameterService::Request ParameterService::start(CallKind kind, const float* newest, Owner owner,
+                                                  const Fill& fill) {
   auto request = std::make_shared<ParameterRequest>();
   request->kind_ = kind;
   request->newest_ = newest;
-  const Deadline deadline = call_deadline();
+  request->owner_ = std::move(owner);
+  const Deadline deadline = request->due_ = call_deadline();
   std::vector<size_t> due;
   std::unique_lock lock(mutex_);
   request->versions_ = versions_;
@@ -78,16 +80,31 @@ void ParameterService::learn_clock(const ParameterRequest& request) {
   has_clock_ = !is_resting_;
 }
 
-bool ParameterService::rest_again() {
-  if (!is_resting_ || !failure_.ok()) return false;
+bool ParameterService::rescue_lost_shards() {
+  if (!is_worker_ || !failure_.ok()) return false;
   bool moved = false;
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
     const int home = homes_[shard].load();
     if (!is_asked(shard) || rescues_[shard] || !is_lost(home)) continue;
-    begin_rescue(shard, {Code::kPeerLost, server_text_at(home) + " is lost"}, false);
+    const auto& client = clients_[static_cast<size_t>(home)];
+    const Status loss = client ? client->failure() : Status();
+    begin_rescue(shard, loss.ok() ? Status(Code::kPeerLost, server_text_at(home) + " is lost") : loss, false);
     moved = true;
+    if (!failure_.ok()) return true;
   }
   return moved;
+}
+
+std::string ParameterService::unanswered(const ParameterRequest& request) const {
+  const std::lock_guard lock(mutex_);
+  std::set<int> silent;
+  for (size_t shard = 0; shard < request.calls_.size(); ++shard) {
+    if (request.is_parked_[shard] || !request.calls_[shard].is_over()) silent.insert(request.places_[shard]);
+  }
+  std::string who;
+  for (const int place : silent) who += (who.empty() ? "" : ", ") + server_text_at(place);
+  const std::string others = setup_.server.mode == Mode::kAsync ? "" : "; it may wait for other workers";
+  return name_of(request.kind_) + " is not answered yet by " + who + others + "; the request goes on";
 }
 
 void ParameterService::start_call(size_t shard, ParameterRequest& request, const Status& failure) {
@@ -111,18 +128,19 @@ auto part(T* vector, const Extent& extent, size_t vectors = 1) {
 
 }  // namespace
 
-ParameterService::Request ParameterService::install(const float* values) {
-  return start(CallKind::kInstall, nullptr, [&](size_t shard, ClientCall& call) {
+ParameterService::Request ParameterService::install(const float* values, Owner owner) {
+  return start(CallKind::kInstall, nullptr, std::move(owner), [&](size_t shard, ClientCall& call) {
     call.body = std::as_bytes(part(values, extents_[shard]));
     call.call.base = 0;
   });
 }
 
 ParameterService::Request ParameterService::push(const float* update, float* result, Table table, float scale,
-                                                 const ParameterRequest* based_on, std::optional<uint64_t> round) {
+                                                 const ParameterRequest* based_on, std::optional<uint64_t> round,
+                                                 Owner owner) {
   const auto shared = std::make_shared<const Table>(std::move(table));
   const CallKind kind = result == nullptr ? CallKind::kPush : CallKind::kPushPull;
-  return start(kind, is_elastic() ? update : result, [&](size_t shard, ClientCall& call) {
+  return start(kind, is_elastic() ? update : result, std::move(owner), [&](size_t shard, ClientCall& call) {
     call.table = shared;
     call.call.scale = scale;
     if (based_on != nullptr) call.call.base = based_on->versions()[shard];
@@ -132,35 +150,31 @@ ParameterService::Request ParameterService::push(const float* update, float* res
   });
 }
 
-ParameterService::Request ParameterService::pull(float* values) {
-  return start(CallKind::kPull, values, [&](size_t shard, ClientCall& call) {
+ParameterService::Request ParameterService::pull(float* values, Owner owner) {
+  return start(CallKind::kPull, values, std::move(owner), [&](size_t shard, ClientCall& call) {
     call.into = std::as_writable_bytes(part(values, extents_[shard]));
   });
 }
 
 ParameterService::Request ParameterService::rest() {
-  for (size_t place = 0; place < places(); ++place) {
-    const auto& client = clients_[place];
-    if (client) client->watch();  // no call may be under way when a server dies
-  }
-  return start(CallKind::kRest, nullptr, [](size_t, ClientCall&) {});
+  return start(CallKind::kRest, nullptr, {}, [](size_t, ClientCall&) {});
 }
 
 ParameterService::Request ParameterService::look() {
-  return start(CallKind::kLook, nullptr, [](size_t, ClientCall&) {});
+  return start(CallKind::kLook, nullptr, {}, [](size_t, ClientCall&) {});
 }
 
-ParameterService::Request ParameterService::snapshot(float* values) {
+ParameterService::Request ParameterService::snapshot(float* values, Owner owner) {
   const auto vectors = static_cast<size_t>(1 + state_vectors_);
-  return start(CallKind::kSnapshot, nullptr, [&](size_t shard, ClientCall& call) {
+  return start(CallKind::kSnapshot, nullptr, std::move(owner), [&](size_t shard, ClientCall& call) {
     call.into = std::as_writable_bytes(part(values, extents_[shard], vectors));
   });
 }
 
 ParameterService::Request ParameterService::restore(const float* values, const std::vector<uint64_t>& steps,
-                                                    const std::vector<uint64_t>& versions) {
+                                                    const std::vector<uint64_t>& versions, Owner owner) {
   const auto vectors = static_cast<size_t>(1 + state_vectors_);
-  return start(CallKind::kRestore, nullptr, [&](size_t shard, ClientCall& call) {
+  return start(CallKind::kRestore, nullptr, std::move(owner), [&](size_t shard, ClientCall& call) {
     call.body = std::as_bytes(part(values, extents_[shard], vectors));
     call.call.steps = shard < steps.size() ? steps[shard] : 0;
     call.call.base = shard < versions.size() ? versions[shard] : 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/log.h"
 #include "parameters/placement.h"
 #include "parameters/service.h"
@@ -13,8 +14,14 @@ namespace braid {
 namespace {
 
 constexpr milliseconds kAskAgain{10};
-// A server that only this worker has lost is never replaced. After this time the worker gives up.
+constexpr milliseconds kAskForMemoryAgain{1'000};
+// A server that only this worker has lost is never replaced. After this time the worker gives up; not before others
+// must have noticed the loss, too.
 constexpr milliseconds kRescueTime{30'000};
+
+Deadline rescue_due(const Options& options) {
+  return Clock::now() + std::max(kRescueTime, 2 * options.peer_timeout);
+}
 
 }  // namespace
 
@@ -28,7 +35,7 @@ void ParameterService::begin_rescue(size_t shard, const Status& why, bool leaves
   rescue->from = home;
   rescue->is_hand_over = !was_lost;
   rescue->state = was_lost ? Rescue::State::kFinding : Rescue::State::kTaking;
-  rescue->due = was_lost ? Clock::now() + kRescueTime : call_deadline();
+  rescue->due = was_lost ? rescue_due(setup_.options) : call_deadline();
   rescue->why = why;
   rescue->moves = moves_[shard];
   rescue->ask_at = Clock::now();
@@ -75,12 +82,17 @@ void ParameterService::choose(Rescue& rescue) {
 // A request that is not done may have brought this shard, and waits for another one.
 ParameterService::Newest ParameterService::newest_of(size_t shard) const {
   const size_t begin = extents_[shard].begin;
-  Newest newest{newest_ == nullptr ? nullptr : newest_ + begin, versions_[shard]};
+  const float* const kept = kept_.values == nullptr ? nullptr : kept_.values + begin;
+  Newest newest{kept, versions_[shard], kept_.rounds[shard], kept_.is_mixed[shard]};
   for (const Request& request : open_) {
     const ClientCall& call = request->calls_[shard];
-    if (is_elastic() || request->newest_ == nullptr || request->is_parked_[shard]) continue;
-    if (!call.is_over() || !call.status.ok() || call.answer.shard_version <= newest.version) continue;
-    newest = {request->newest_ + begin, call.answer.shard_version};
+    if (is_elastic() || request->newest_ == nullptr || request->is_parked_[shard] || !call.is_over()) continue;
+    const float* const values = request->newest_ + begin;
+    if (!call.status.ok()) {
+      newest.is_mixed |= call.has_begun_to_arrive && values == newest.values;
+    } else if (call.answer.shard_version > newest.version) {
+      newest = {values, call.answer.shard_version, call.answer.steps, false};
+    }
   }
   return newest;
 }
@@ -96,11 +108,14 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
   const Newest newest = newest_of(shard);
   call.call.base = kind == CallKind::kRestore ? rescue.version : newest.version;
   if (hand_over == HandOver::kShare) call.call.base = rescue.workers;
-  call.call.steps = kind == CallKind::kAdopt ? (newest.values != nullptr ? 1 : 0) : rescue.steps;
+  call.call.steps = rescue.steps;
+  if (kind == CallKind::kAdopt) call.call.steps = rescue.lacks_memory ? kNoValues : newest.quality();
+  if (kind == CallKind::kInstall) call.call.steps = newest.rounds;
   call.call.moves = rescue.is_hand_over ? rescue.moves : moves_[shard] + 1;
   call.call.place = static_cast<uint32_t>(rescue.to);
   call.body = {};
   call.into = {};
+  call.status = {Code::kSystem, "there was no memory for it"};  // as long as it has not begun
   if (kind == CallKind::kInstall) {
     rescue.taken.assign(newest.values, newest.values + extents_[shard].count);
     rescue.taken.resize(install_floats(call.call));
@@ -118,6 +133,27 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
   clients_[static_cast<size_t>(place)]->start(call);
 }
 
+bool ParameterService::move_rescues() {
+  bool moved = false;
+  for (size_t shard = 0; shard < rescues_.size(); ++shard) {
+    const Status thrown = caught("carrying a shard", [&] { moved |= move_rescue(shard); });
+    if (!thrown.ok()) postpone(shard, thrown);
+  }
+  return moved;
+}
+
+void ParameterService::postpone(size_t shard, const Status& why) {
+  if (!rescues_[shard]) return;
+  Rescue& rescue = *rescues_[shard];
+  if (!std::exchange(rescue.lacks_memory, true)) {
+    log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": this worker cannot carry shard " +
+                                std::to_string(shard) + ", so another one has to: " + why.message());
+  }
+  rescue.taken = {};
+  ask_again(rescue);
+  rescue.ask_at = Clock::now() + kAskForMemoryAgain;
+}
+
 bool ParameterService::move_rescue(size_t shard) {
   if (!rescues_[shard] || !failure_.ok()) return false;
   Rescue& rescue = *rescues_[shard];
@@ -126,10 +162,7 @@ bool ParameterService::move_rescue(size_t shard) {
     const auto now = Clock::now();
     if (now < rescue.ask_at) return false;
     if (now > rescue.due) {
-      failure_ = {Code::kPeerLost, rescue.is_hand_over
-                                       ? "a parameter server leaves, and no other one takes over its shard"
-                                       : "this worker has lost a parameter server that other workers still reach; "
-                                         "start the worker again"};
+      failure_ = why_none_took(rescue);
       return true;
     }
     rescue.has_asked = true;
@@ -144,7 +177,7 @@ bool ParameterService::move_rescue(size_t shard) {
   if (rescue.is_hand_over && is_lost(rescue.from)) {  // it died before all was done
     rescue.is_hand_over = rescue.is_share = false;
     rescue.to = -1;
-    rescue.due = Clock::now() + kRescueTime;
+    rescue.due = rescue_due(setup_.options);
     ask_again(rescue);
   } else if (rescue.is_hand_over) {
     go_on_with_hand_over(rescue);
@@ -152,6 +185,14 @@ bool ParameterService::move_rescue(size_t shard) {
     go_on(rescue);
   }
   return true;
+}
+
+Status ParameterService::why_none_took(const Rescue& rescue) const {
+  if (rescue.lacks_memory) return {Code::kSystem, "no worker has the memory to bring a shard to another server"};
+  if (rescue.is_hand_over)
+    return {Code::kPeerLost, "a parameter server leaves, and no other one takes over its shard"};
+  return Status(Code::kPeerLost, rescue.why.message())
+      .within("this worker has lost a parameter server that other workers still reach; start the worker again");
 }
 
 // Asks anew after a while, from the first state on.
@@ -200,6 +241,11 @@ void ParameterService::go_on(Rescue& rescue) {
       if (is_ok && call.answer.verdict == Verdict::kDone) return end_loss(shard, rescue.to, call.answer);
       if (is_ok && call.answer.verdict == Verdict::kSend && newest_of(shard).values != nullptr) {
         rescue.state = State::kInstalling;
+        if (newest_of(shard).is_mixed) {
+          log(LogLevel::kWarning, "parameter service \"" + setup_.name +
+                                      "\": no worker has whole values of shard " + std::to_string(shard) +
+                                      ", so parts of it are newer than others");
+        }
         return call_for(rescue, rescue.to, CallKind::kInstall, HandOver::kYes);
       }
       break;

@@ -34,10 +34,11 @@ struct Rescue {
     kTelling,     // tells the former server.
     kKeeping,     // tells it that it must stay.
   } state = State::kFinding;
-  bool has_asked = false;    // since ask_at
-  int asked = -1;            // kFinding: the last place
-  std::vector<float> taken;  // values and state
-  uint64_t version = 0;      // of these
+  bool lacks_memory = false;  // this worker cannot carry the shard
+  bool has_asked = false;     // since ask_at
+  int asked = -1;             // kFinding: the last place
+  std::vector<float> taken;   // values and state
+  uint64_t version = 0;       // of these
   uint64_t steps = 0;
   uint64_t moves = 0;
   Status why;  // the loss of the former server

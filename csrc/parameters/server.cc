@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/log.h"
 
 namespace braid {
@@ -18,17 +19,18 @@ Server::Server(const ServerOptions& options, std::vector<Extent> extents, Doorbe
     : options_(options),
       extents_(std::move(extents)),
       state_vectors_(braid::state_vectors(options.rule)),
-      bell_(bell) {
+      bell_(bell),
+      buffers_(options.buffers, [this](const Job& job) { return buffers_for(job); }, bell) {
   for (const Extent& extent : extents_) {
     entries_.emplace_back(Shard(extent.begin, extent.count, options_.shard_rule(), options_.is_relaxed()));
     most_count_ = std::max(most_count_, extent.count);
   }
   message_at_ = (most_count_ + 15) / 16 * 16;
-  buffer_count_ = most_count_;
+  size_t numbers = most_count_;
   if (options_.coding.push) {
-    buffer_count_ =
-        message_at_ + (body_bytes(options_.coding.push, most_count_) + sizeof(float) - 1) / sizeof(float);
+    numbers = message_at_ + (body_bytes(options_.coding.push, most_count_) + sizeof(float) - 1) / sizeof(float);
   }
+  buffers_.set_size(numbers);
 }
 
 // ---- Workers
@@ -46,7 +48,11 @@ Status Server::admit(int worker, const std::string& settings) {
     sources_.insert(worker);
     return {};
   }
-  workers_.insert(worker);
+  if (!workers_.insert(worker).second) {
+    return {Code::kInvalidArgument, worker_text(worker) +
+                                        " is here already: another process has that number. Give this one another "
+                                        "number, or wait until the other one has ended"};
+  }
   for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
   return {};
 }
@@ -65,6 +71,7 @@ void Server::dismiss(int worker, bool died, const std::string& loss) {
   const std::lock_guard lock(mutex_);
   sources_.erase(worker);
   if (workers_.erase(worker) == 0) return;
+  have_called_.erase(worker);
   if (died) ++died_;
   if (!loss.empty()) lost_.push_back(loss);
   for (auto at = waiting_.begin(); at != waiting_.end();) {
@@ -107,6 +114,7 @@ void Server::submit(Job& job) {
   const bool is_copy = job.call.kind == CallKind::kReplica;
   if (!(is_copy ? sources_ : workers_).contains(job.worker)) return fail(job, not_here(job.worker));
   if (lane_of(job.call) > 0 && job.call.kind != CallKind::kAttend) ++calls_;
+  have_called_.insert(job.worker);
   waiting_.push_back(&job);
   settle_locked();
 }
@@ -114,6 +122,7 @@ void Server::submit(Job& job) {
 void Server::cancel(Job& job) {
   const std::lock_guard lock(mutex_);
   waiting_.remove(&job);
+  buffers_.forget(job);
 }
 
 void Server::close(const Status& why) {
@@ -127,18 +136,23 @@ void Server::close(const Status& why) {
 
 // A job that is applied or done may let others go on, so look again until nothing moves.
 void Server::settle_locked() {
-  for (bool moved = true; moved;) {
+  bool has_moved = false;
+  for (bool moved = true; moved; has_moved |= moved) {
     moved = false;
     for (auto at = waiting_.begin(); at != waiting_.end();) {
       Job& job = **at;
       const bool was_applied = job.is_applied;
-      if (!advance_locked(job)) {
-        moved |= job.is_applied != was_applied;
+      bool is_done = false;
+      const Status thrown = caught("a call of a worker", [&] { is_done = advance_locked(job); });
+      if (!thrown.ok()) job.status = thrown;  // else it would end the session that happens to look
+      if (thrown.ok() && !is_done) {
+        moved |= job.is_applied != was_applied || std::exchange(must_look_again_, false);
         ++at;
         continue;
       }
       at = waiting_.erase(at);
       moved = true;
+      buffers_.forget(job);
       if (!job.status.ok()) {
         job.answer.verdict = Verdict::kFailed;
         job.answer.code = job.status.code();
@@ -147,9 +161,11 @@ void Server::settle_locked() {
       ring(bell_);
     }
   }
+  if (has_moved) buffers_.look_again();
 }
 
 void Server::fail(Job& job, Status why) {
+  buffers_.forget(job);
   job.answer.verdict = Verdict::kFailed;
   job.answer.code = why.code();
   job.status = std::move(why);
@@ -183,6 +199,7 @@ bool Server::advance_locked(Job& job) {
       if (!entry.is_here()) {
         job.status = shard.install(job.update, job.call.base);
         if (!job.status.ok()) return true;
+        entry.rounds = job.call.steps;
         entry.is_given = entry.is_dormant = false;
         entry.given_to = entry.gone_to = -1;
         entry.moves = std::max({entry.moves, job.call.moves, entry.adoption.most_moves()});
@@ -276,7 +293,7 @@ void Server::tell_map(Job& job, const Entry& entry) const {
 
 bool Server::read(Job& job, Entry& entry) {
   if (job.is_remote && !job.buffer) {
-    job.buffer = take_buffer_locked();
+    job.buffer = buffers_.take(job);
     if (!job.buffer) return false;
     job.result = job.buffer.get();
   }
@@ -284,6 +301,7 @@ bool Server::read(Job& job, Entry& entry) {
   job.reply = job.result;
   job.beginning = entry.shard.beginning();
   job.answer.shard_version = entry.shard.version();
+  if (options_.mode == Mode::kSync) job.answer.steps = entry.rounds;
   return true;
 }
 
@@ -304,7 +322,7 @@ Server::Stats Server::stats() const {
     for (size_t row = 0; row < staleness.size(); ++row) stats.staleness[row] += staleness[row];
     stats.bytes += shard.bytes() + (entries_[i].sum ? shard.count() * sizeof(float) : 0);
   }
-  stats.bytes += (free_.size() + static_cast<size_t>(buffers_out_)) * buffer_count_ * sizeof(float);
+  stats.bytes += buffers_.bytes();
   stats.bytes += static_cast<size_t>(session_bytes_.load(std::memory_order_relaxed));
   if (!options_.is_relaxed()) stats.updates = updates_;
   stats.calls = calls_;

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "parameters/buffers.h"
 #include "parameters/call.h"
 #include "parameters/modes.h"
 #include "parameters/shard.h"
@@ -97,9 +97,6 @@ class Server {
   void cancel(Job& job);
   // Fails all jobs, now and later.
   void close(const Status& why);
-  // Set once, before the first job: true if the shard's former server lives. Then nobody may adopt the shard.
-  void set_owner_lives(std::function<bool(int shard)> lives) { owner_lives_ = std::move(lives); }
-
   // Gives all shards away: calls for them are refused as moved, and workers take them to another server. A call that is
   // accepted already is finished, or nothing of it is done. If a worker says that there is no other server,
   // is_leaving() is false again.
@@ -135,7 +132,8 @@ class Server {
   Deadline copy_due() const;
 
   // A buffer for the body of a call: for the numbers of the largest shard, and behind them, from message_at() on, for
-  // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one.
+  // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one. Then the job
+  // waits in a queue until acquire() has given it one, or cancel().
   Floats acquire(const Job& job);
   void release(Floats buffer);
 
@@ -163,20 +161,21 @@ class Server {
   struct Progress {  // of one worker in one shard
     uint64_t clock = 0;
     bool has_contributed = false;  // kSync, kQuorum: to the present round
-    bool rests = false;            // until its next push
+    bool rests = false;            // until its next push.
     bool has_pushed = false;       // kQuorum: ever
     bool has_clock = true;  // false: the shard came from a server that was lost; until the worker's next push
+    // The number of its last push that came, as the worker counts. 0: unknown, or another mode than kSync.
+    uint64_t number = 0;
   };
   struct Adoption {
     struct Offer {
-      bool has_values = false;
+      uint64_t values = kNoValues;
       uint64_t moves = 0;  // that the worker knows, with this one
       uint64_t version = 0;
-      // After a loss versions count anew from an earlier one, so moves come first.
+      // After a loss versions count anew from an earlier one, so moves come before them.
       auto operator<=>(const Offer&) const = default;
     };
     std::map<int, Offer> offers;  // by worker
-    Clock::time_point began;
     int chosen = -1;
     Clock::time_point chosen_at;
     // Of all that have offered.
@@ -189,10 +188,12 @@ class Server {
     int last = -1;                     // kRoundRobin: who pushed last
     Floats sum;                        // kSync, kQuorum: of the updates of the present round
     int summed = 0;
-    int came = 0;                    // kQuorum: how many workers have brought these
+    int came = 0;                    // kQuorum: how many workers have brought these.
     Deadline ends_at = kNoDeadline;  // kQuorum: the end of the grace period
     Table table;                     // of the round
     uint64_t table_base = 0;         // of the push that it came with
+    // Rounds of kSync that are over, since the values began.
+    uint64_t rounds = 0;
     Adoption adoption;
     uint64_t moves = 0;  // of the shard, when it came here
     Losses losses;
@@ -217,6 +218,13 @@ class Server {
   bool advance_locked(Job& job);
   bool advance_push(Job& job, Entry& entry);
   bool advance_round(Job& job, Entry& entry);
+  bool counts_already(const Job& job, const Entry& entry) const;
+  // In mode kSync, notes the number of a push. True if it is meant for a round after the present one.
+  bool is_for_later(const Job& job, Entry& entry);
+  // The present round does not end before the worker has contributed to it.
+  static bool is_awaited(const Progress& progress, const Entry& entry) {
+    return !progress.has_contributed && !progress.rests && progress.number <= entry.rounds + 1;
+  }
   void add_to_round(Job& job, Entry& entry);
   // Applies the round's sum if all living workers have contributed.
   void end_round_if_due(Entry& entry);
@@ -251,8 +259,8 @@ class Server {
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
   void fail(Job& job, Status why);
-  Floats take_buffer_locked();
-  void give_back_locked(Floats buffer);
+  // How many buffers must be free before this job takes one (Buffers::Needs).
+  int buffers_for(const Job& job) const;
   // How many workers may need a buffer before this one.
   int turns_before(const Job& job) const;
   // Of the workers that do not rest, and whose clock is known; 0 if there is none.
@@ -270,15 +278,14 @@ class Server {
   const int state_vectors_;
   size_t most_count_ = 0;
   size_t message_at_ = 0;
-  size_t buffer_count_ = 0;  // numbers in a buffer
   DoorbellWord& bell_;
-  std::function<bool(int)> owner_lives_;
 
   mutable std::mutex mutex_;
   std::set<int> workers_;  // those that live
   std::set<int> sources_;  // servers whose backup this one is: their numbers (source_number())
   bool has_backup_ = false;
   std::set<int> have_heard_;
+  std::set<int> have_called_;  // of those that live: others may still be on their way to other servers
   bool is_leaving_ = false;
   std::optional<uint64_t> takes_;  // come_late()
   bool has_its_part_ = false;      // the same
@@ -286,8 +293,8 @@ class Server {
   int awaited_ = 0;                // workers with lower numbers have not all come yet; 0 once they have
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
-  std::vector<Floats> free_;
-  int buffers_out_ = 0;
+  Buffers buffers_;
+  bool must_look_again_ = false;  // a job lets others go on, and is not done
   std::atomic<ptrdiff_t> session_bytes_{0};
   uint64_t updates_ = 0;
   uint64_t calls_ = 0;

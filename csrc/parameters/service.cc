@@ -18,6 +18,8 @@ constexpr milliseconds kLookSeldom{500};
 constexpr milliseconds kRest{1};
 // How long a leaving worker waits until the servers have heard of it.
 constexpr milliseconds kLeaveTime{1000};
+// How long a rank that leaves before other workers waits until they have taken its shards to other servers.
+constexpr milliseconds kHandOverTime{10'000};
 
 }  // namespace
 
@@ -26,8 +28,8 @@ constexpr milliseconds kLeaveTime{1000};
 bool ParameterService::tend() {
   const std::lock_guard lock(mutex_);
   bool moved = false;
-  for (size_t shard = 0; shard < rescues_.size(); ++shard) moved |= move_rescue(shard);
-  moved |= rest_again();
+  moved |= move_rescues();
+  moved |= rescue_lost_shards();
   moved |= attend_idle_servers();
   moved |= say_farewells();
   moved |= tend_newcomers();
@@ -71,7 +73,10 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
   if (is_open) return false;
   if (bad.ok()) note_versions(request);
   if (bad.ok()) learn_clock(request);
-  if (bad.ok() && request.newest_ != nullptr) newest_ = request.newest_;
+  if (bad.ok() && request.newest_ != nullptr) {
+    kept_.values = request.newest_;
+    kept_.owner = request.owner_;
+  }
   request.status_ = bad;
   request.done_.store(true, std::memory_order_release);  // from here on its memory belongs to the caller again
   ring(engine_->bell());
@@ -87,7 +92,10 @@ void ParameterService::note_versions(ParameterRequest& request) {
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
     const uint64_t version = is_asked(shard) ? request.calls_[shard].answer.shard_version : least;
     request.versions_[shard] = version;
-    if (request.newest_ != nullptr) versions_[shard] = version;
+    if (request.newest_ == nullptr) continue;
+    versions_[shard] = version;
+    kept_.rounds[shard] = request.calls_[shard].answer.steps;
+    kept_.is_mixed[shard] = false;
   }
 }
 
@@ -149,7 +157,7 @@ void ParameterService::poll_until_stopped() {
   while (!is_stopping()) {
     const auto now = Clock::now();
     const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
-    if (limit.count() > 0 && gap > limit && has_clients_.load(std::memory_order_acquire)) fence(gap);
+    if (limit.count() > 0 && gap > limit && has_begun_.load(std::memory_order_acquire)) fence(gap);
     bool moved = poll_sessions();
     if (copier_) moved |= copier_->poll();
     const Deadline round_ends = server_ ? server_->end_late_rounds() : kNoDeadline;
@@ -165,7 +173,8 @@ void ParameterService::poll_until_stopped() {
       moved |= poll_clients();
       moved |= tend();
       const std::lock_guard lock(mutex_);
-      is_waiting = !open_.empty();
+      is_waiting = !open_.empty() || std::any_of(rescues_.begin(), rescues_.end(),
+                                                 [](const auto& rescue) { return rescue != nullptr; });
     }
     Deadline look = std::min(round_ends, Clock::now() + (is_waiting ? kLookEvery : kLookSeldom));
     if (copier_) look = std::min(look, std::max(copier_->due(), Clock::now() + kLookEvery));
@@ -225,9 +234,17 @@ void ParameterService::close(milliseconds limit, const GiveUp& give_up, const st
     }
     static_cast<void>(tend());
   }
-  const Deadline until = Clock::now() + limit;
-  while (server_ && !server_->workers().empty() && Clock::now() < until && !(give_up && give_up())) {
-    std::this_thread::sleep_for(milliseconds(2));
+  const auto await_leavers = [&](milliseconds time) {
+    const Deadline until = Clock::now() + time;
+    while (!server_->workers().empty()) {
+      if (Clock::now() > until || (give_up && give_up())) return false;
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    return true;
+  };
+  if (server_ && limit.count() > 0 && !await_leavers(limit) && is_worker_ && why.empty()) {
+    server_->leave();
+    await_leavers(kHandOverTime);
   }
   stopping_.store(true, std::memory_order_release);
   ring(engine_->bell());

@@ -48,29 +48,34 @@ class ParameterService {
   const std::vector<Extent>& extents() const { return extents_; }  // by shard, in order
   int state_vectors() const { return state_vectors_; }
 
-  // The values of worker 0 become the servers'. On other workers the values are ignored.
+  // Requests use the caller's memory until they are done. A `result`, and with the elastic rule an `update`, stays
+  // unchanged until a later request brings values, because a rescue may read it. `owner` keeps the memory for as long
+  // as the service may use it. It goes on any thread. Null: the caller sees to that until the service has ended.
   using Request = std::shared_ptr<ParameterRequest>;
-  Request install(const float* values);
-  // Vectors have elements() numbers. `result` may be null: nothing comes back. A `result` stays valid and unchanged
-  // until a later request brings values, because a rescue may read it. With the elastic rule this holds for `update`.
+  using Owner = std::shared_ptr<const void>;
+  // The values of worker 0 become the servers'. On other workers the values are ignored.
+  Request install(const float* values, Owner owner = {});
+  // Vectors have elements() numbers. `result` may be null: nothing comes back.
   // `based_on`: the request whose values the update was computed with. Null: the last one that brought values and was
   // done before this call.
   // `round`: the version of the values that the round begins with for which this push is meant, on all shards
   // (Quorum::late_goes_on).
   Request push(const float* update, float* result, Table table, float scale, const ParameterRequest* based_on,
-               std::optional<uint64_t> round = std::nullopt);
-  Request pull(float* values);
+               std::optional<uint64_t> round = std::nullopt, Owner owner = {});
+  Request pull(float* values, Owner owner = {});
   // No other worker waits for this one until its next push.
   Request rest();
   // Brings versions(), and no values.
   Request look();
   // `values` has elements() * (1 + state_vectors()) numbers: shard by shard, its values and then its state.
-  Request snapshot(float* values);
+  Request snapshot(float* values, Owner owner = {});
   // Versions go on from the given ones, if those are higher.
   Request restore(const float* values, const std::vector<uint64_t>& steps,
-                  const std::vector<uint64_t>& versions = {});
+                  const std::vector<uint64_t>& versions = {}, Owner owner = {});
   // Waits, and moves the request meanwhile. kTimeout if the deadline comes first; the request goes on.
   Waited wait(const ParameterRequest& request, Deadline deadline, const GiveUp& give_up);
+  // Says who has not answered it, for an error.
+  std::string unanswered(const ParameterRequest& request) const;
 
   struct Stats {
     Server::Stats server;              // of this member's shards
@@ -127,7 +132,7 @@ class ParameterService {
   void follow_list(Store& store);
   // The next one of the list; kTimeout if nobody has come.
   Status read_entry(Store& store, const GiveUp& give_up);
-  void admit_late(Store& store, int worker);
+  void admit_late(Store& store);
   Status admit(Store& store, int worker, milliseconds timeout);
   // backups.cc
   void register_backup(Store& store);
@@ -155,7 +160,7 @@ class ParameterService {
   bool poll_clients();
   void note_lost(int place);
   using Fill = std::function<void(size_t shard, ClientCall& call)>;
-  Request start(CallKind kind, const float* newest, const Fill& fill);
+  Request start(CallKind kind, const float* newest, Owner owner, const Fill& fill);
   void start_call(size_t shard, ParameterRequest& request, const Status& failure);
   // Ends requests whose calls are over, and moves rescues. True if anything moved.
   bool tend();
@@ -170,8 +175,9 @@ class ParameterService {
   // Numbers a push, or learns from its answers which number it had.
   void count_push(ParameterRequest& request);
   void learn_clock(const ParameterRequest& request);
-  // A worker that rests finds servers that were lost, and tells those that have taken over.
-  bool rest_again();
+  // Looks for new homes of shards whose servers were lost, whether or not a call needs them now: a server takes such a
+  // shard over once all its workers have asked it to (adoption.cc).
+  bool rescue_lost_shards();
   bool start_parked(ParameterRequest& request);
   bool is_lost(int place) const;
   // How many servers this worker knows. A shard may be at one that it has yet to reach.
@@ -185,10 +191,17 @@ class ParameterService {
   // rescue.cc
   void begin_rescue(size_t shard, const Status& why, bool leaves);
   bool move_rescue(size_t shard);
+  bool move_rescues();
+  // This worker lacks the memory to carry the shard. Another one may have it.
+  void postpone(size_t shard, const Status& why);
+  Status why_none_took(const Rescue& rescue) const;
   // Values of a shard that this worker has; null if it has none.
   struct Newest {
     const float* values = nullptr;
     uint64_t version = 0;
+    uint64_t rounds = 0;    // Mode::kSync: how many are in the values
+    bool is_mixed = false;  // parts are of a newer version, whose answer was arriving when the server was lost
+    uint64_t quality() const { return values == nullptr ? kNoValues : is_mixed ? kMixedValues : kWholeValues; }
   };
   Newest newest_of(size_t shard) const;
   void call_for(Rescue& rescue, int place, CallKind kind, HandOver hand_over);
@@ -201,6 +214,7 @@ class ParameterService {
   void end_rescue(size_t shard, int home, uint64_t moves);
   // lost_parts.cc
   bool tend_lost_part(size_t shard, ParameterRequest& request);
+  void repeat(size_t shard, ParameterRequest& request);
   // Notes the version that a push has made, to know after the server's death whether the update is lost.
   void note_push(size_t shard, ParameterRequest& request);
   // As end_rescue(), where the former server was lost.
@@ -222,13 +236,15 @@ class ParameterService {
   const bool is_worker_;
   std::unique_ptr<Server> server_;  // null: this member holds no shards
   int place_ = -1;                  // of this server in the list
+  int in_list_ = -1;                // of a late worker: its place in the list of those that come late
   std::unique_ptr<Copier> copier_;  // null: without replicas
   Residuals residuals_;
   // By place in the list of servers: `servers`, then those that have come late. Fixed up to places_, once has_clients_.
   std::vector<std::unique_ptr<Client>> clients_;
   std::atomic<size_t> places_;
   std::atomic<bool> has_clients_{false};
-  // Atomic, because a server asks for them while others hold the lock below.
+  std::atomic<bool> has_begun_{false};
+  // Atomic, because stats() and the poll of clients look at them without the lock below.
   std::deque<std::atomic<int>> homes_;  // by shard: place in `servers`
   std::deque<std::atomic<bool>> lost_;  // by place: this worker has lost the server
   std::vector<std::string> names_;      // by place: of the servers that were reached
@@ -241,8 +257,14 @@ class ParameterService {
   uint64_t clock_ = 0;
   bool has_clock_ = true;
   bool is_resting_ = false;
-  std::deque<ClientCall> rests_;   // by shard: says again that it rests, to the shard's next server
-  const float* newest_ = nullptr;  // the values that came last, for a rescue
+  std::deque<ClientCall> rests_;  // by shard: says again that it rests, to the shard's next server
+  // The values that came last, for a rescue, and whose memory they are in.
+  struct Kept {
+    const float* values = nullptr;
+    Owner owner;
+    std::vector<uint64_t> rounds;  // by shard: as Newest
+    std::vector<bool> is_mixed;    // the same
+  } kept_;
   std::list<Request> open_;
   std::vector<std::unique_ptr<Rescue>> rescues_;  // by shard
   struct Farewell {
@@ -277,9 +299,15 @@ class ParameterService {
 
   std::list<std::unique_ptr<Session>> sessions_;  // of the first thread.
   // Of the second thread:
-  int next_in_list_ = 0;       // in the list of those that come late.
-  int list_places_;            // of servers, as far as the list has told.
-  std::set<int> unannounced_;  // of a newcomer: workers that may still say that they have seen it
+  int next_in_list_ = 0;  // in the list of those that come late.
+  int list_places_;       // of servers, as far as the list has told.
+  struct LateWorker {
+    int worker = -1;
+    int in_list = -1;  // its place there
+    Deadline until;
+  };
+  std::list<LateWorker> late_;  // those that stand in the list, and may be on their way to this server
+  std::set<int> unannounced_;   // of a newcomer: workers that may still say that they have seen it
   std::atomic<int> callers_{0};
   std::atomic<uint64_t> waits_{0};  // that have begun
   std::atomic<bool> stopping_{false};

@@ -54,7 +54,7 @@ void Session::end(const Status& why) {
   for (CallLane& lane : lanes_) lane.give_buffer_back();
   const bool is_lost = !why.ok() && why.code() != Code::kAborted;
   const std::string loss = state_.name + " is lost: " + why.message();
-  state_.server.dismiss(state_.worker, !why.ok(), is_lost && state_.has_joined ? loss : "");
+  if (state_.has_joined) state_.server.dismiss(state_.worker, !why.ok(), is_lost ? loss : "");
   if (!state_.has_joined) {
     state_.server.has_heard(state_.worker);  // a refused worker leaves when it has the reason
   } else if (is_lost) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In which order a server applies updates, and who gets a buffer for one.
 #include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "base/log.h"
@@ -99,7 +100,7 @@ int Server::turns_before(const Job& job) const {
             (progress.has_contributed && !options_.quorum.late_goes_on) || (has_order && progress.rests);
         return has_to_wait ? options_.buffers : before;
       }
-      before += has_order && !progress.has_contributed && !progress.rests ? 1 : 0;
+      before += has_order && is_awaited(progress, entry) ? 1 : 0;
     }
   } else if (options_.mode == Mode::kRoundRobin) {
     for (const auto& [worker, progress] : entry.progress) {
@@ -113,33 +114,25 @@ int Server::turns_before(const Job& job) const {
   return before;
 }
 
-Floats Server::take_buffer_locked() {
-  if (buffers_out_ >= options_.buffers) return nullptr;
-  Floats buffer = free_.empty() ? make_floats(buffer_count_) : std::move(free_.back());
-  if (!free_.empty()) free_.pop_back();
-  ++buffers_out_;
-  return buffer;
-}
-
-void Server::give_back_locked(Floats buffer) {
-  if (!buffer) return;
-  --buffers_out_;
-  free_.push_back(std::move(buffer));
-}
-
 // Those that must wait leave one buffer for the ones that all wait for, and for pulls. A worker has a call for each
 // shard at a time, and the buffers are for all shards.
+int Server::buffers_for(const Job& job) const {
+  constexpr int kNone = INT_MAX;
+  if (!is_push(job.call.kind) || job.is_applied) return 1;
+  if (awaited_ > 0) return kNone;  // else pushes that wait could take all buffers
+  const int before = turns_before(job);
+  if (before >= options_.buffers) return kNone;
+  return before > 0 ? 2 : 1;
+}
+
 Floats Server::acquire(const Job& job) {
   const std::lock_guard lock(mutex_);
-  if (awaited_ > 0 && is_push(job.call.kind)) return nullptr;  // else pushes that wait could take all buffers
-  const int before = turns_before(job);
-  const int free = options_.buffers - buffers_out_ - (before > 0 ? 1 : 0);
-  return free > 0 && before < options_.buffers ? take_buffer_locked() : nullptr;
+  return buffers_.take(job);
 }
 
 void Server::release(Floats buffer) {
   const std::lock_guard lock(mutex_);
-  give_back_locked(std::move(buffer));
+  buffers_.give_back(std::move(buffer));
   settle_locked();
 }
 
@@ -149,7 +142,7 @@ bool Server::advance_push(Job& job, Entry& entry) {
   if (!job.is_applied && (waits_for_copy(entry) || !wake(job.worker, entry))) return false;
   if (options_.has_rounds()) return advance_round(job, entry);
   const bool pulls = job.call.kind == CallKind::kPushPull;
-  const bool reads_now = pulls && options_.mode != Mode::kSsp;
+  const bool reads_now = pulls && options_.mode != Mode::kSsp;  // kSsp: the answer may have to wait
   Progress& progress = entry.progress[job.worker];
   if (!job.is_applied) {
     if (options_.mode == Mode::kRoundRobin && !is_turn_of(job.worker, entry)) return false;
@@ -167,28 +160,55 @@ bool Server::advance_push(Job& job, Entry& entry) {
     entry.last = job.worker;
     count_push(job, entry);
     ++updates_;
-    if (!reads_now) give_back_locked(std::move(job.buffer));
+    if (!reads_now) buffers_.give_back(std::move(job.buffer));
   }
-  if (!pulls || reads_now) return true;
+  if (options_.mode != Mode::kSsp) return true;
   const bool is_ahead =
       job.call.place == 0 && progress.clock > least_clock(entry) + static_cast<uint64_t>(options_.staleness);
   // Slower workers push a shard that goes, or has gone, elsewhere. There this one waits for them with its next update.
   if (is_ahead && !is_leaving_ && !entry.is_given) return false;
-  return read(job, entry);
+  return !pulls || read(job, entry);
 }
 
 // ---- One update of the mean of all workers, or of those that come in time
+
+// A server that was lost may have counted a push and not answered it. Then the worker repeats it, with its number.
+bool Server::counts_already(const Job& job, const Entry& entry) const {
+  return options_.mode == Mode::kSync && job.call.steps > 0 && job.call.steps <= entry.rounds;
+}
+
+// The worker's push for the present round was lost with a server, and others have values without it. So nobody waits
+// for that push. If all have lost theirs, these rounds are over.
+bool Server::is_for_later(const Job& job, Entry& entry) {
+  if (options_.mode != Mode::kSync) return false;
+  const bool is_new = std::exchange(entry.progress[job.worker].number, job.call.steps) != job.call.steps;
+  if (job.call.steps <= entry.rounds + 1) return false;
+  const uint64_t before = entry.rounds;
+  end_round_if_due(entry);  // those that have contributed may have waited for this worker
+  uint64_t least = UINT64_MAX;
+  for (const auto& [worker, progress] : entry.progress) {
+    if (!progress.rests) least = std::min(least, progress.has_contributed ? 0 : progress.number);
+  }
+  if (least > entry.rounds + 1) entry.rounds = least - 1;
+  must_look_again_ |= is_new || entry.rounds != before;
+  return job.call.steps > entry.rounds + 1;
+}
 
 // kSync: the values do not change until all workers have pushed again. So the answers come from the shard itself.
 // kQuorum: they may change before. So an answer is a copy.
 bool Server::advance_round(Job& job, Entry& entry) {
   Progress& mine = entry.progress[job.worker];
+  if (!job.is_applied && counts_already(job, entry)) {
+    job.is_applied = job.is_late = true;
+    buffers_.give_back(std::move(job.buffer));
+  }
   if (!job.is_applied) {
+    if (is_for_later(job, entry)) return false;
     // To the round before this one, which goes on.
     if (mine.has_contributed && !options_.quorum.late_goes_on) return false;
     if (options_.mode == Mode::kSync) {
       for (const auto& [worker, progress] : entry.progress) {
-        if (worker < job.worker && !progress.has_contributed && !progress.rests) return false;
+        if (worker < job.worker && is_awaited(progress, entry)) return false;
       }
     }
     job.status = entry.shard.check(*job.table);
@@ -210,6 +230,7 @@ bool Server::advance_round(Job& job, Entry& entry) {
     if (!job.is_remote) read(job, entry);
   }
   job.answer.shard_version = entry.shard.version();
+  job.answer.steps = entry.rounds;
   return true;
 }
 
@@ -235,13 +256,13 @@ void Server::add_to_round(Job& job, Entry& entry) {
     entry.ends_at = Clock::now() + options_.quorum.grace;
     ring(bell_);  // the thread that calls end_late_rounds() may sleep for longer
   }
-  give_back_locked(std::move(job.buffer));
+  buffers_.give_back(std::move(job.buffer));
 }
 
 void Server::end_round_if_due(Entry& entry) {
   if (entry.summed == 0) return;
   for (const auto& [worker, progress] : entry.progress) {
-    if (!progress.has_contributed && !progress.rests) return;
+    if (is_awaited(progress, entry)) return;
   }
   end_round(entry);
 }
@@ -279,6 +300,7 @@ void Server::end_round(Entry& entry) {
     if (progress.has_contributed) ++progress.clock;
     progress.has_contributed = false;
   }
+  ++entry.rounds;
 }
 
 }  // namespace braid

@@ -18,12 +18,14 @@
 #include "python/array_communicator.h"
 #include "python/array_memory.h"
 #include "python/bind.h"
+#include "python/kept_arrays.h"
 #include "python/python_store.h"
 #include "python/rule_numbers.h"
 
 namespace braid {
 namespace {
 
+using Owner = ParameterService::Owner;
 using Numbers = std::vector<std::pair<uint64_t, py::dict>>;
 
 constexpr double kLongestSeconds = 1e9;
@@ -32,20 +34,19 @@ milliseconds milliseconds_of(double seconds) {
   return milliseconds(static_cast<int64_t>(std::ceil(std::min(seconds, kLongestSeconds) * 1000)));
 }
 
-// A request under way, and the arrays that it uses.
+// A request under way.
 class HeldRequest {
  public:
-  HeldRequest(std::shared_ptr<ParameterService> service, ParameterService::Request request,
-              std::vector<py::object> arrays)
-      : service_(std::move(service)), request_(std::move(request)), arrays_(std::move(arrays)) {}
-  // The arrays must not go before the request is done.
+  HeldRequest(std::shared_ptr<ParameterService> service, ParameterService::Request request)
+      : service_(std::move(service)), request_(std::move(request)) {}
+  // Whoever drops the request may use its arrays again.
   ~HeldRequest() {
     if (made_under_ != fork_count()) {
       abandon(std::move(service_));
       return;
     }
     const WithoutGil without_gil;  // the service may end here, and its threads may want the GIL
-    if (!request_->done()) static_cast<void>(service_->wait(*request_, kNoDeadline, {}));
+    if (!request_->done()) static_cast<void>(service_->wait(*request_, request_->due(), {}));
     service_.reset();
   }
   HeldRequest(const HeldRequest&) = delete;
@@ -56,12 +57,11 @@ class HeldRequest {
     Interrupts interrupts;
     if (!request_->done()) {
       const WithoutGil without_gil;
-      const Deadline deadline = timeout_s ? deadline_after(milliseconds_of(*timeout_s)) : kNoDeadline;
+      const Deadline deadline = timeout_s ? deadline_after(milliseconds_of(*timeout_s)) : request_->due();
       static_cast<void>(service_->wait(*request_, deadline, interrupts.give_up()));
     }
     if (interrupts.restore()) throw py::error_already_set();
-    if (!request_->done())
-      raise({Code::kTimeout, "the parameter servers have not answered yet; the request goes on"});
+    if (!request_->done()) raise({Code::kTimeout, service_->unanswered(*request_)});
     raise_if_failed(request_->status());
   }
   const ParameterRequest& finished() const {
@@ -74,7 +74,6 @@ class HeldRequest {
   const int made_under_ = fork_count();
   std::shared_ptr<ParameterService> service_;
   ParameterService::Request request_;
-  std::vector<py::object> arrays_;
 };
 
 class PythonService {
@@ -95,20 +94,21 @@ class PythonService {
       service->close(milliseconds_of(limit_s), interrupts.give_up(), why);
       service.reset();
     }
-    newest_ = py::none();
+    let_dropped_arrays_go();
   }
 
   // Puts worker 0's values into `out`, once they have come. `initial` of other workers is ignored. Returns the request
   // that brought them, which is done.
   std::unique_ptr<HeldRequest> start(const py::array& initial, const py::array& out) {
     const float* values = vector_of(initial, false);
-    float* into = vector_of(out, true);
+    static_cast<void>(vector_of(out, true));  // before anything is installed
     if (installs_) {
-      started({initial}, [&](ParameterService& running) { return running.install(values); })->wait(std::nullopt);
+      started({initial}, [&](ParameterService& running, Owner owner) {
+        return running.install(values, std::move(owner));
+      })->wait(std::nullopt);
     }
-    auto first = started({out}, [&](ParameterService& running) { return running.pull(into); });
+    auto first = pull(out);
     first->wait(std::nullopt);
-    newest_ = out;
     return first;
   }
 
@@ -120,26 +120,23 @@ class PythonService {
     const ParameterRequest* base = based_on.is_none() ? nullptr : py::cast<HeldRequest&>(based_on).get();
     Table table = table_of(numbers);
     const py::object result = out ? py::object(*out) : py::none();
-    auto request = started({update, result, newest_}, [&](ParameterService& running) {
-      return running.push(from, into, std::move(table), scale, base, round);
+    return started({update, result}, [&](ParameterService& running, Owner owner) {
+      return running.push(from, into, std::move(table), scale, base, round, std::move(owner));
     });
-    if (out) newest_ = result;
-    return request;
   }
 
   std::unique_ptr<HeldRequest> pull(const py::array& out) {
     float* into = vector_of(out, true);
-    auto request = started({out, newest_}, [&](ParameterService& running) { return running.pull(into); });
-    newest_ = out;
-    return request;
+    return started({out},
+                   [&](ParameterService& running, Owner owner) { return running.pull(into, std::move(owner)); });
   }
 
   std::unique_ptr<HeldRequest> rest() {
-    return started({}, [](ParameterService& running) { return running.rest(); });
+    return started({}, [](ParameterService& running, const Owner&) { return running.rest(); });
   }
 
   std::unique_ptr<HeldRequest> look() {
-    return started({}, [](ParameterService& running) { return running.look(); });
+    return started({}, [](ParameterService& running, const Owner&) { return running.look(); });
   }
 
   py::dict snapshot() {
@@ -147,7 +144,8 @@ class PythonService {
     const py::ssize_t vectors = 1 + service().state_vectors();
     py::array_t<float> saved(elements * vectors);
     float* const into = saved.mutable_data();
-    const auto request = started({saved}, [&](ParameterService& running) { return running.snapshot(into); });
+    const auto request = started(
+        {saved}, [&](ParameterService& running, Owner owner) { return running.snapshot(into, std::move(owner)); });
     request->wait(std::nullopt);
     py::dict result;
     result["numbers"] = saved;
@@ -171,8 +169,8 @@ class PythonService {
       throw py::value_error("a snapshot of this service has " + std::to_string(expected) + " numbers, not " +
                             std::to_string(floats.size()));
     }
-    started({saved}, [&](ParameterService& running) {
-      return running.restore(floats.data(), steps, versions);
+    started({saved}, [&](ParameterService& running, Owner owner) {
+      return running.restore(floats.data(), steps, versions, std::move(owner));
     })->wait(std::nullopt);
   }
 
@@ -211,19 +209,20 @@ class PythonService {
     throw py::value_error("expected " + std::to_string(service().elements()) + " numbers, got " +
                           std::to_string(floats.size()));
   }
-  // Starts a request, which keeps these arrays: its own, and the newest values of before, which a rescue may read.
+  // Starts a request. The service keeps its arrays for as long as it may use them.
   // To start one may take as long as to encode the update, or to add it to a mapped shard. Meanwhile another thread may
   // close this: the request keeps the service that it was started at.
   template <class Start>
   std::unique_ptr<HeldRequest> started(std::vector<py::object> arrays, const Start& start) const {
     ParameterService& running = service();
     std::shared_ptr<ParameterService> kept = service_;
+    Owner owner = keep_arrays(std::move(arrays));
     ParameterService::Request request;
     {
       const WithoutGil without_gil;
-      request = start(running);
+      request = start(running, std::move(owner));
     }
-    return std::make_unique<HeldRequest>(std::move(kept), std::move(request), std::move(arrays));
+    return std::make_unique<HeldRequest>(std::move(kept), std::move(request));
   }
   static Table table_of(const Numbers& numbers) {
     Table table;
@@ -234,7 +233,6 @@ class PythonService {
   const int made_under_ = fork_count();
   const bool installs_;  // the servers begin with this worker's values
   std::shared_ptr<ParameterService> service_;
-  py::object newest_ = py::none();  // values that a rescue may need (service.h)
 };
 
 template <class T>

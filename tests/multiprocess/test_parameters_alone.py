@@ -14,6 +14,7 @@ from ports import free_port
 from ranks import Rank, run_ranks
 from serving import LIMIT_S, said_by, serving, start
 from slowness import limit
+from sockets import cut_connections_to
 from stopped import stop_soon, stopped
 from waiting import eventually
 
@@ -174,6 +175,91 @@ def train_beside_a_stopped_server(rank: Rank, shares: list[float]) -> float:
 def test_a_stopped_server_stops_nobody_unless_it_holds_numbers(shares: list[float], waits: bool) -> None:
     spent, *_ = run_ranks(train_beside_a_stopped_server, 3, shares, join=False, timeout_s=300.0)
     assert (spent >= STOPPED_S) == waits
+
+
+def train_around_a_stop(rank: Rank, where: str, pid: int) -> tuple[list[int], float, int]:
+    """Train while the first server is stopped, and after it has gone on; return homes, a value, and parts lost."""
+    with join(rank, where, "serve:2", rule="add", mode="async") as one:
+        values = one.start(np.zeros(ELEMENTS, np.float32))
+        update = np.ones(ELEMENTS, np.float32)
+
+        def train(steps: int) -> None:
+            for _ in range(steps):
+                one.push_pull(update, values).wait()
+
+        train(STEPS)
+        rank.mark("begun")
+        for other in range(rank.size):
+            rank.wait_for("begun", other)
+        if rank.rank == 0:
+            os.kill(pid, signal.SIGSTOP)
+        rank.mark("stopped")
+        rank.wait_for("stopped", 0)
+        train(1)  # it waits until the server is lost
+        rank.mark("moved")
+        for other in range(rank.size):
+            rank.wait_for("moved", other)
+        if rank.rank == 0:
+            os.kill(pid, signal.SIGCONT)
+        train(STEPS)
+        rank.mark("trained")
+        for other in range(rank.size):
+            rank.wait_for("trained", other)
+        one.pull(values).wait()
+        stats = one.stats()
+        return stats["homes"], float(values[0]), stats["lost_parts"]
+
+
+@pytest.mark.long
+def test_a_server_that_stood_still_is_no_owner_any_more(monkeypatch) -> None:
+    monkeypatch.setenv("BRAID_PEER_TIMEOUT", str(round(limit(4))))
+    where = f"tcp://127.0.0.1:{free_port()}"
+    with serving(where, 2) as (first, second):
+        found = run_ranks(train_around_a_stop, 2, where, first.pid, join=False, timeout_s=300.0)
+    assert "stood still" in said_by(first)
+    assert "is over after" in said_by(second)
+    homes = {tuple(homes) for homes, _, _ in found}
+    assert len(homes) == 1, "all workers agree on the owner"
+    assert len(set(homes.pop())) == 1, "which has all shards"
+    assert len({value for _, value, _ in found}) == 1
+    made, lost = 2 * (2 * STEPS + 1), sum(lost for _, _, lost in found)
+    assert made - lost <= found[0][1] <= made
+
+
+def lose_one_server_alone(rank: Rank, where: str, pid: int) -> tuple[str, list[int], float]:
+    """Cut worker 2's connections to one server; return its error, the homes of the shards, and a value."""
+    import braid
+
+    with join(rank, where, "serve:2", rule="add", mode="async") as one:
+        values = one.start(np.zeros(ELEMENTS, np.float32))
+        one.push_pull(np.ones(ELEMENTS, np.float32), values).wait()
+        rank.mark("begun")
+        for other in range(rank.size):
+            rank.wait_for("begun", other)
+        if rank.rank == 2:
+            cut_connections_to(pid)
+            with pytest.raises(braid.PeerLostError) as error:
+                one.push_pull(np.ones(ELEMENTS, np.float32), values).wait()
+            rank.mark("over")
+            return str(error.value), [], 0.0
+        while not (rank.folder / "over.2").exists():
+            one.push_pull(np.ones(ELEMENTS, np.float32), values).wait()
+        rank.mark("trained")
+        for other in (0, 1):
+            rank.wait_for("trained", other)
+        one.pull(values).wait()
+        assert len(set(values.tolist())) <= 2, "worker 2 pushed to one of two servers"
+        return "", one.stats()["homes"], float(values.max())
+
+
+@pytest.mark.long
+def test_a_server_that_one_worker_alone_loses_stays_the_owner() -> None:
+    where = f"tcp://127.0.0.1:{free_port()}"
+    with serving(where, 2) as (first, _):
+        found = run_ranks(lose_one_server_alone, 3, where, first.pid, wire="tcp", join=False, timeout_s=300.0)
+    assert "this worker has lost a parameter server that other workers still reach" in found[2][0]
+    assert found[0][1:] == found[1][1:]
+    assert set(found[0][1]) == {0, 1}, "each server has kept its shards"
 
 
 def refused(rank: Rank, where: str) -> list[str]:

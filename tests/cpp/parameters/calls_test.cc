@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
+
 #include "parameters/call.h"
 
 namespace braid {
@@ -61,6 +64,16 @@ TEST(Call, EveryKindHasAName) {
   for (uint8_t kind = 1; kind <= kLastCallKind; ++kind) {
     EXPECT_NE(name_of(static_cast<CallKind>(kind)), "an unknown call") << int(kind);
   }
+}
+
+TEST(Call, WithNumbersThatNoWorkerSendsIsRefused) {
+  const CallLimits limits{kMost, 0, std::nullopt};
+  Call push = push_of(10);
+  push.scale = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(check(push, limits).message().find("multiplies by nan"), std::string::npos);
+  push = push_of(10);
+  push.hand_over = static_cast<HandOver>(4);
+  EXPECT_NE(check(push, limits).message().find("no hand-over that there is"), std::string::npos);
 }
 
 }  // namespace

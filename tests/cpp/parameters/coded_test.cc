@@ -157,7 +157,8 @@ TEST_P(Coded, ARefusedPushIsKept) {
       });
 }
 
-// Server 1 vanishes. What worker 2 pushed to it and lost goes with its next push; its first values are whole.
+// Server 1 vanishes, while a push of worker 2 waits for its turn there. That push goes with the next one, and the first
+// values are whole.
 TEST_P(Coded, ALostServerTakesNoUpdateAlong) {
   constexpr size_t kElements = 400;
   Line line;
@@ -167,12 +168,21 @@ TEST_P(Coded, ALostServerTakesNoUpdateAlong) {
     ServiceSetup setup = coded_setup(place, kElements, "int4", "int4");
     setup.servers = {1, 0};
     setup.shares = {1, 0};
+    setup.server.mode = Mode::kRoundRobin;
     auto service = must_create(std::move(setup));
     ASSERT_NE(service, nullptr);
     std::vector<float> values = noise(kElements, 3);
     ASSERT_TRUE(install_at_0(*service, place, values).ok());
     ASSERT_TRUE(outcome(*service, service->pull(values.data())).ok());
     ASSERT_TRUE(outcome(*service, service->pull(values.data())).ok());
+    const auto begin = [&](const std::vector<float>& update) {
+      return service->push(update.data(), values.data(), table_of(kElements, 1), 1, nullptr);
+    };
+    const std::vector<float> first_update = noise(kElements, 0);
+    const auto waits = place.rank == 2 ? begin(first_update) : nullptr;
+    if (waits) {
+      EXPECT_EQ(service->wait(*waits, Clock::now() + milliseconds(50), {}), Waited::kLate);
+    }
     line.meet(3);
     if (place.rank == 1) {
       service.reset();
@@ -183,11 +193,14 @@ TEST_P(Coded, ALostServerTakesNoUpdateAlong) {
     }
     while (!is_gone.load()) std::this_thread::yield();
     line.meet(3);
+    if (place.rank == 0) {
+      ASSERT_TRUE(outcome(*service, service->rest()).ok());  // it takes no turn
+    }
     std::vector<float> sum(kElements);
     int lost = 0;
     for (int step = 0; place.rank == 2 && step < 4; ++step) {
       const std::vector<float> update = noise(kElements, step);
-      const auto pushed = service->push(update.data(), values.data(), table_of(kElements, 1), 1, nullptr);
+      const auto pushed = step == 0 ? waits : begin(update);
       ASSERT_TRUE(outcome(*service, pushed).ok());
       lost += pushed->lost_parts();
       for (size_t i = 0; i < kElements; ++i) sum[i] += update[i];

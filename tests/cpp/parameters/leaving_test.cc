@@ -133,6 +133,47 @@ std::vector<std::vector<float>> train_while_two_leave(const std::function<void(S
 
 // int8 carries equal numbers exactly, so nothing is left for a residual. A refused update may travel together with the
 // next one, which only a rule without momentum does not notice.
+// A rank that is done before the others takes nothing with it: its shard goes on with its momentum.
+TEST(LeavingServers, OfARankThatEndsFirstHandTheirShardsOver) {
+  std::atomic<int> steps{0};
+  std::atomic<bool> has_left{false};
+  constexpr int kHalf = 10;
+  at_all_places(2, options_for(wires()[0]), [&](const Place& place) {
+    ServiceSetup setup = setup_of(place, kNumbers, "sgd:momentum");
+    setup.servers = {1, 0};
+    setup.shares = {1, 0};
+    auto service = must_create(std::move(setup));
+    ASSERT_NE(service, nullptr);
+    std::vector<float> values(kNumbers);
+    const std::vector<float> update(kNumbers, 1.0f);
+    const auto train = [&](int pushes) {
+      for (int i = 0; i < pushes; ++i) {
+        const auto push = service->push(update.data(), values.data(), momentum_table(kNumbers), 1, nullptr);
+        const Status done = outcome(*service, push);
+        ASSERT_TRUE(done.ok()) << done.message();
+        ++steps;
+      }
+    };
+    if (place.rank == 0) {
+      ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+    }
+    ASSERT_TRUE(outcome(*service, service->pull(values.data())).ok());
+    train(kHalf);
+    while (steps.load() < 2 * kHalf) std::this_thread::sleep_for(milliseconds(1));
+    if (place.rank == 1) {
+      service->close(milliseconds(1), {});
+      has_left = true;
+      return;
+    }
+    while (!has_left.load()) train(1);
+    train(kHalf);
+    EXPECT_EQ(values, std::vector<float>(kNumbers, after_momentum(steps.load())));
+    EXPECT_EQ(service->stats().homes, (std::vector<int>{1, 1}));
+    EXPECT_EQ(service->stats().lost_parts, 0u);
+    service->close(milliseconds(20'000), {});
+  });
+}
+
 TEST(LeavingServers, RefuseCodedUpdatesThatAreRepeatedOnce) {
   const auto found = train_while_two_leave([](ServiceSetup& setup) {
     setup.server.rule = rule_from_text("sgd").value();

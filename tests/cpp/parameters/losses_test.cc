@@ -79,6 +79,7 @@ TEST(TakingOver, ValuesOfALaterMoveAreNewer) {
     EXPECT_TRUE(job.done);
     return job.answer;
   };
+  for (int worker = 0; worker < 3; ++worker) EXPECT_EQ(ask(worker, CallKind::kFind).verdict, Verdict::kWait);
   for (int worker = 0; worker < 3; ++worker) EXPECT_EQ(ask(worker).verdict, Verdict::kWait);
   EXPECT_EQ(ask(0).verdict, Verdict::kWait);
   EXPECT_EQ(ask(2).verdict, Verdict::kWait);
@@ -218,9 +219,8 @@ TEST_F(LostParts, OfAWorkerThatSleepsWhileOneServerVanishesAndOneLeaves) {
   });
 }
 
-// The sleeper has values of a larger version than the shard ever gets at the second server. They are no longer part of
-// its past, so the trainer's are taken.
-TEST_F(LostParts, VersionsOfALostPastDoNotCount) {
+// The sleeper has the newest values when the first server dies, so its updates are not lost.
+TEST_F(LostParts, ASleeperBringsWhatItHas) {
   run([this](int worker, ParameterService& service) {
     if (worker == kTrainer) {
       install(service);
@@ -231,14 +231,14 @@ TEST_F(LostParts, VersionsOfALostPastDoNotCount) {
     meet(2);
     if (worker == kTrainer) {
       end_one();
-      EXPECT_EQ(pull(service), 0);
+      EXPECT_EQ(pull(service), 5);
       push(service, 2, true);
       push(service, 1);
       end_one();
     }
     meet(3);
-    EXPECT_EQ(pull(service), 2);
-    EXPECT_EQ(service.stats().lost_parts, worker == kSleeper ? 5u : 1u);
+    EXPECT_EQ(pull(service), 7);
+    EXPECT_EQ(service.stats().lost_parts, worker == kSleeper ? 0u : 1u);
   });
 }
 

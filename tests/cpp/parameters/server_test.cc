@@ -8,60 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "parameters/services.h"
+#include "parameters/one_server.h"
 
 namespace braid::testing {
 namespace {
-
-constexpr size_t kCount = 4;
-
-// A call, with the memory that its worker keeps.
-struct Played {
-  Table table{{kCount, with_rate(1)}};
-  std::vector<float> update = std::vector<float>(kCount);
-  std::vector<float> result = std::vector<float>(kCount);
-  Job job;
-
-  bool done() const { return job.done.load(); }
-};
-
-class OneServer : public ::testing::Test {
- protected:
-  void make(Mode mode, int workers, int staleness = 0, int buffers = 4, Quorum quorum = {}) {
-    ServerOptions options;
-    options.quorum = quorum;
-    options.rule = rule_from_text("sgd").value();
-    options.mode = mode;
-    options.staleness = staleness;
-    options.settings = "same";
-    options.buffers = buffers;
-    server_ = std::make_unique<Server>(options, std::vector<Extent>{{0, kCount}}, bell_);
-    for (int worker = 0; worker < workers; ++worker) ASSERT_TRUE(server_->admit(worker, "same").ok());
-  }
-  Played& call(int worker, CallKind kind, float update = 0, uint64_t base = 0, float scale = 1) {
-    Played& played = *played_.emplace_back(std::make_unique<Played>());
-    played.update.assign(kCount, update);
-    played.job.worker = worker;
-    played.job.call.kind = kind;
-    played.job.call.count = kCount;
-    played.job.call.base = base;
-    played.job.call.scale = scale;
-    played.job.table = &played.table;
-    played.job.update = played.update.data();
-    played.job.result = played.result.data();
-    server_->submit(played.job);
-    return played;
-  }
-  void install(float value) { ASSERT_TRUE(call(0, CallKind::kInstall, value).done()); }
-  float value(int worker = 0) { return call(worker, CallKind::kPull).result[0]; }
-  void TearDown() override {
-    if (server_) server_->close({Code::kAborted, "over"});
-  }
-
-  DoorbellWord bell_;
-  std::vector<std::unique_ptr<Played>> played_;
-  std::unique_ptr<Server> server_;
-};
 
 TEST_F(OneServer, CallsWaitForTheFirstValues) {
   make(Mode::kAsync, 2);
@@ -89,6 +39,7 @@ TEST_F(OneServer, PushesWaitUntilTheFirstWorkersHaveCome) {
   remote.call.kind = CallKind::kPush;
   remote.call.count = kCount;
   EXPECT_EQ(server_->acquire(remote), nullptr) << "a push that waits may take no buffer";
+  server_->cancel(remote);
   ASSERT_TRUE(server_->admit(1, "same").ok());
   server_->has_heard(1);
   EXPECT_FALSE(early.done());
@@ -96,6 +47,17 @@ TEST_F(OneServer, PushesWaitUntilTheFirstWorkersHaveCome) {
   ASSERT_TRUE(early.done());
   ASSERT_TRUE(late.done());
   EXPECT_EQ(early.result[0], 3);  // one round of both: 5 - (1 + 3) / 2
+}
+
+TEST_F(OneServer, ASecondWorkerWithTheSameNumberIsRefused) {
+  make(Mode::kAsync, 2);
+  install(5);
+  const Status refused = server_->admit(1, "same");
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(says(refused, "worker 1 is here already")) << refused.message();
+  EXPECT_EQ(value(1), 5) << "the first one goes on";
+  server_->dismiss(1, false);
+  EXPECT_TRUE(server_->admit(1, "same").ok()) << "its number is free again";
 }
 
 TEST_F(OneServer, OtherSettingsAreRefusedAndNamed) {
@@ -146,6 +108,19 @@ TEST_F(OneServer, SspHoldsTheFastWorker) {
   ASSERT_TRUE(slow.done());
   ASSERT_TRUE(ahead.done());
   EXPECT_EQ(ahead.result[0], 12) << "sees the update that it waited for";
+}
+
+// Whoever pushes, and pulls afterwards, may be as far ahead as whoever does both at once.
+TEST_F(OneServer, SspHoldsPushesWithoutAPull) {
+  make(Mode::kSsp, 2, 1);
+  install(0);
+  EXPECT_TRUE(call(0, CallKind::kPush, 1).done());
+  const Played& ahead = call(0, CallKind::kPush, 1);
+  EXPECT_FALSE(ahead.done());
+  EXPECT_EQ(value(1), -2) << "it is applied, though";
+  EXPECT_TRUE(call(1, CallKind::kPush, 1).done());
+  EXPECT_TRUE(ahead.done());
+  EXPECT_FALSE(call(0, CallKind::kPush, 1).done());
 }
 
 TEST_F(OneServer, SspGoesOnWhenTheSlowestDies) {
@@ -338,7 +313,7 @@ TEST_F(OneServer, OneThatOnlyLooksOnIsNeverAwaited) {
 TEST_F(OneServer, NobodyIsAheadOfOneThatRests) {
   make(Mode::kSsp, 3, 1);
   install(0);
-  for (int step = 0; step < 2; ++step) EXPECT_TRUE(call(2, CallKind::kPush, 1).done());
+  EXPECT_TRUE(call(2, CallKind::kPush, 1).done());
   const Played& ahead = call(2, CallKind::kPushPull, 1);
   EXPECT_FALSE(ahead.done());
   ASSERT_TRUE(call(0, CallKind::kRest).done());
@@ -424,48 +399,6 @@ TEST(Quorum, IsReadFromTheMode) {
         "quorum:at_least=2,grace_ms=-1", "quorum:at_least=2,grace_ms=5s"}) {
     EXPECT_EQ(quorum_from_text(bad).status().code(), Code::kInvalidArgument) << bad;
   }
-}
-
-TEST_F(OneServer, TheWorkerWithTheNewestValuesInstallsALostShard) {
-  make(Mode::kAsync, 3);
-  const Played& old = call(0, CallKind::kAdopt, 0, 4);
-  const Played& newer = call(1, CallKind::kAdopt, 0, 9);
-  EXPECT_EQ(old.job.answer.verdict, Verdict::kWait);
-  EXPECT_EQ(newer.job.answer.verdict, Verdict::kWait) << "worker 2 has not offered yet";
-  EXPECT_EQ(call(2, CallKind::kAdopt, 0, 7).job.answer.verdict, Verdict::kWait);
-  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kWait);
-  EXPECT_EQ(call(1, CallKind::kAdopt, 0, 9).job.answer.verdict, Verdict::kSend);
-  EXPECT_TRUE(call(1, CallKind::kInstall, 3, 9).done());
-  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kDone);
-  EXPECT_EQ(value(), 3);
-  EXPECT_EQ(server_->stats().versions.at(0), 9u);
-}
-
-TEST_F(OneServer, AShardWhoseServerLivesIsNotAdopted) {
-  make(Mode::kAsync, 1);
-  server_->set_owner_lives([](int) { return true; });
-  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kWait);
-  EXPECT_EQ(call(0, CallKind::kAdopt, 0, 4).job.answer.verdict, Verdict::kWait);
-}
-
-TEST_F(OneServer, BuffersGoToThoseWhoseTurnComesFirst) {
-  make(Mode::kSync, 3, 0, 1);
-  const auto wants = [&](int worker) {
-    Job job;
-    job.worker = worker;
-    job.call.kind = CallKind::kPushPull;
-    job.call.count = kCount;
-    return server_->acquire(job);
-  };
-  EXPECT_EQ(wants(0), nullptr) << "the only buffer is for the values of the beginning";
-  install(1);
-  EXPECT_EQ(wants(1), nullptr) << "the only buffer is for worker 0";
-  Floats buffer = wants(0);
-  EXPECT_NE(buffer, nullptr);
-  EXPECT_EQ(wants(0), nullptr);
-  server_->release(std::move(buffer));
-  EXPECT_NE(buffer = wants(0), nullptr);
-  server_->release(std::move(buffer));
 }
 
 TEST_F(OneServer, RefusedNumbersChangeNothing) {

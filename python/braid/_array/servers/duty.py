@@ -93,11 +93,11 @@ class Duty(threading.Thread):
                 if not has_shards and told["versions"]:
                     has_shards = True
                     self._say(f"has come late to strategy {self._offer.name!r}, and takes shards")
+                if failure := core.failure():
+                    raise RuntimeError(failure)
                 if not told["workers"]:
                     self.has_given = core.is_leaving()
                     return
-                if failure := core.failure():
-                    raise RuntimeError(failure)
                 if self._ending.is_set() and not has_asked:
                     core.leave()
                     has_asked = True
