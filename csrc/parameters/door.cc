@@ -14,6 +14,8 @@ namespace braid {
 namespace {
 
 constexpr milliseconds kLookForLate{200};
+// The same, while one stands in the list and has not come yet.
+constexpr milliseconds kLookForExpected{50};
 // A late worker that has not come to this server by then is dead.
 constexpr milliseconds kLateComes{120'000};
 // How long a server whose settings differ stays, to tell the workers.
@@ -108,7 +110,7 @@ void ParameterService::follow_list(Store& store) {
       }
       return;
     }
-    const Deadline again = Clock::now() + (late_.empty() ? kLookForLate : kGlance);
+    const Deadline again = Clock::now() + (late_.empty() ? kLookForLate : kLookForExpected);
     while (Clock::now() < again && !is_stopping()) std::this_thread::sleep_for(milliseconds(10));
   }
 }
