@@ -2,9 +2,6 @@
 """``braid aggregator``: an aggregator that helps a job's ranks to sum."""
 
 import os
-import signal
-import threading
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -15,6 +12,7 @@ from braid._errors import CommunicatorError
 from braid._links import stated_links
 from braid._notices import tell
 from braid.cli.errors import CommandError, check_settings
+from braid.cli.signals import Ending
 
 _WHO = "braid aggregator"
 _LONGEST_CAUSE = 200
@@ -62,30 +60,24 @@ def aggregator(join: Store, timeout: Timeout = 60.0) -> int:
     except CommunicatorError as error:
         raise CommandError(f"--join {join}: {error}", 1) from error
 
-    stop = threading.Event()
     joined = False
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, usual[signal.Signals(number)])  # who does not want to wait says so twice
 
     def say(line: str) -> None:
         nonlocal joined
         joined = True
         tell(line, _WHO)
 
-    usual = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        _core.serve(store, reach, stated_links(), stop.is_set, say)
-    except Exception as error:
-        if not joined and not stop.is_set():
-            raise CommandError(f"--join {join}: {error}", 1) from error
-        # Any other error would look the same without its words.
-        words = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
-        cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
-        tell(f"the job's store is gone; so is this aggregator ({cause})", _WHO)
+        with Ending() as ending:
+            try:
+                _core.serve(store, reach, stated_links(), ending.has_come, say)
+            except Exception as error:
+                if not joined and not ending.has_come():
+                    raise CommandError(f"--join {join}: {error}", 1) from error
+                # Any other error would look the same without its words.
+                words = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
+                cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
+                tell(f"the job's store is gone; so is this aggregator ({cause})", _WHO)
     finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
         store.close()
     return 0

@@ -3,12 +3,9 @@
 
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 import time
-from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -20,6 +17,7 @@ from braid._array.servers.duty import ParameterServer
 from braid._errors import CommunicatorError
 from braid._notices import tell
 from braid.cli.errors import CommandError, check_settings
+from braid.cli.signals import Ending
 
 _WHO = "braid serve"
 _PAUSE_S = 0.05
@@ -79,19 +77,9 @@ def serve(
     except CommunicatorError as error:
         raise CommandError(f"--rendezvous {rendezvous}: {error}", 1) from error
 
-    stop = threading.Event()
-    store.give_up_when(stop.is_set)
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, usual[signal.Signals(number)])  # who does not want to wait says so twice
-
-    usual = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        return _serve(store, reach, limit, name or f"{socket.gethostname()}:{os.getpid()}", stop)
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
+    with Ending() as ending:
+        store.give_up_when(ending.has_come)
+        return _serve(store, reach, limit, name or f"{socket.gethostname()}:{os.getpid()}", ending)
 
 
 def memory_of(text: str) -> int:
@@ -106,7 +94,7 @@ def memory_of(text: str) -> int:
     return nbytes
 
 
-def _serve(store: KeyValueStore, reach: str, limit: int, name: str, stop: threading.Event) -> int:
+def _serve(store: KeyValueStore, reach: str, limit: int, name: str, ending: Ending) -> int:
     def say(line: str) -> None:
         tell(line, _WHO)
 
@@ -115,7 +103,7 @@ def _serve(store: KeyValueStore, reach: str, limit: int, name: str, stop: thread
     try:
         server = ParameterServer(store, name, limit, reach, say)
         say(f"{name} waits for strategies")
-        while not stop.wait(_PAUSE_S):
+        while not ending.wait(_PAUSE_S):
             server.look()
     except Exception as error:
         # Any other error would look the same without its words.
@@ -123,11 +111,11 @@ def _serve(store: KeyValueStore, reach: str, limit: int, name: str, stop: thread
         cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
     if server is None:
         raise CommandError(f"the job's store is gone ({cause})", 1)
-    while cause and server.is_busy and not stop.wait(_PAUSE_S):  # workers may still train without their store
+    while cause and server.is_busy and not ending.wait(_PAUSE_S):  # workers may still train without their store
         server.tend()
     if not cause:
         server.leave()
-    if stop.is_set() and server.is_serving:
+    if ending.has_come() and server.is_serving:
         say("gives its shards to other servers; interrupt it again to end it at once")
     server.stop()
     try:
@@ -140,7 +128,7 @@ def _serve(store: KeyValueStore, reach: str, limit: int, name: str, stop: thread
     while server.has_threads and time.monotonic() < until:  # those that serve no more close their connections
         time.sleep(_PAUSE_S)
     server.tend()
-    if cause and not stop.is_set():
+    if cause and not ending.has_come():
         say(f"the job's store is gone; so is this server ({cause})")
     if not server.served:
         say("no strategy has asked for this server")
