@@ -30,6 +30,7 @@ Result<std::unique_ptr<Pair>> Pair::form(std::shared_ptr<EngineImpl> engine, Sto
     bad = run_rendezvous(*pair->engine_, store, end, 2, name, options, pair->mailbox_, pair->wires_);
     pair->wires_.board.reset();  // pairs have no collectives
     pair->mailbox_.set_name(1 - end, peer);
+    pair->mailbox_.hide_ranks();
   });
   if (!thrown.ok()) bad = thrown;
   if (!bad.ok()) {

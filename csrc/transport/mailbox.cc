@@ -296,7 +296,7 @@ void Mailbox::take_offer(Node from, const Frame& offer, Bytes into, Request* req
   if (!pulled.ok()) {
     // A peer that fails takes its memory away, and sends the reason right before. The reason may come after this
     // offer.
-    peer(from).unreadable = pulled;
+    peer(from).unreadable = without_number(from, pulled);
     peer(from).receives[offer.tag] = {into, request};
     writing_.erase(request);
     ring(bell_);

@@ -100,6 +100,8 @@ class Mailbox final : public FrameSink {
   void need_all(bool yes);
   // Sets the name of the peer in the error if it is lost for its silence: "rank 3 (host n1, pid 4711)".
   void set_name(Node peer, std::string name);
+  // Ranks of this group mean nothing to users: errors leave them out.
+  void hide_ranks();
   // From now on a needed peer that is silent for `after` is lost. The mailbox calls `start`, with mutex() held,
   // when a peer may be needed. Then calls of look_for_silence() must begin.
   void lose_silent(milliseconds after, std::function<void()> start);
@@ -269,6 +271,7 @@ class Mailbox final : public FrameSink {
   // Fails the group and tells connected peers, which may wait for us. `everyone`: tells all peers, and opens
   // connections only to tell them.
   void fail_locked(const Status& why, bool everyone = false);
+  Status without_number(Node node, Status why);
   void drop_all(const Status& why);  // closes all channels and finishes every request
   // Return false, and fail the group, if the peer has another operation or another size than this rank.
   bool agrees(Node from, const Frame& frame);
@@ -302,6 +305,7 @@ class Mailbox final : public FrameSink {
   int idle_looks_ = 0;
   std::vector<Node> needed_elsewhere_;
   bool needs_all_ = false;
+  bool hides_ranks_ = false;
 };
 
 }  // namespace braid

@@ -18,10 +18,22 @@ void Mailbox::finish(Request* request, Status status) {
   ring(bell_);
 }
 
+Status Mailbox::without_number(Node node, Status why) {
+  if (!hides_ranks_) return why;
+  static_cast<void>(caught("naming a failure", [&] {
+    const std::string number = rank_text(node);
+    const std::string& text = why.message();
+    const bool has_number = text.starts_with(number + " ") || text.starts_with(number + ":");
+    if (has_number) why = {why.code(), "the peer" + text.substr(number.size()), node};
+  }));
+  return why;
+}
+
 void Mailbox::lost(Node node, Status why) {
   Peer& p = peer(node);
   if (!p.lost.ok()) return;
-  p.lost = p.left ? Status(Code::kPeerLost, rank_text(node) + " has left the group", node) : std::move(why);
+  if (p.left) why = {Code::kPeerLost, rank_text(node) + " has left the group", node};
+  p.lost = without_number(node, std::move(why));
   has_lost_.store(true, std::memory_order_release);
   // A peer may leave when nobody needs it. So it is a failure only if a message now cannot come or go.
   bool needed = !p.receives.empty() || !p.sends.empty();
@@ -45,8 +57,9 @@ void Mailbox::fail_here(const Status& why) {
 
 void Mailbox::broke(const Status& why) {
   Status named = why;
-  static_cast<void>(caught("naming a failure",
-                           [&] { named = Status(why.code(), rank_text(rank_) + ": " + why.message(), rank_); }));
+  static_cast<void>(caught("naming a failure", [&] {
+    named = Status(why.code(), (hides_ranks_ ? "" : rank_text(rank_) + ": ") + why.message(), rank_);
+  }));
   fail_locked(named, true);
 }
 

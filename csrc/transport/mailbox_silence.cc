@@ -37,6 +37,11 @@ void Mailbox::set_name(Node node, std::string name) {
   peer(node).name = std::move(name);
 }
 
+void Mailbox::hide_ranks() {
+  const std::lock_guard lock(mutex_);
+  hides_ranks_ = true;
+}
+
 void Mailbox::need(std::vector<Node> elsewhere) {
   const std::lock_guard lock(mutex_);
   needed_elsewhere_ = std::move(elsewhere);
@@ -91,8 +96,8 @@ bool Mailbox::look_for_silence(milliseconds step) {
     if (p.silent >= silence_) {
       const bool has_nic = p.channel->traits().has_nic;
       const Status why(Code::kPeerLost,
-                       (p.name.empty() ? rank_text(node) : p.name) + " has not answered " + rank_text(rank_) +
-                           " for " + seconds_text(silence_) +
+                       (p.name.empty() ? rank_text(node) : p.name) + " has not answered" +
+                           (hides_ranks_ ? "" : " " + rank_text(rank_)) + " for " + seconds_text(silence_) +
                            (has_nic ? "; its process is stopped or hangs in the kernel, or the network is cut"
                                     : "; its process is stopped or hangs in the kernel") +
                            " (BRAID_PEER_TIMEOUT)",

@@ -184,6 +184,9 @@ TEST_P(Death, IsToldWithTheRanksTheHostAndTheReason) {
       for (const std::string& text : lost) {
         EXPECT_TRUE(text.find("(pid ") != std::string::npos) << text;
         EXPECT_TRUE(text.find(why) != std::string::npos) << text;
+        for (const char* in_the_pair : {"rank 0 ", "rank 0:", "rank 1 ", "rank 1:"}) {
+          EXPECT_TRUE(text.find(in_the_pair) == std::string::npos) << text;
+        }
       }
       service->close(milliseconds(20'000), {});
     });
