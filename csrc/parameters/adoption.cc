@@ -26,6 +26,14 @@ uint64_t Server::left_of(const Job& job, const Entry& entry) {
   return entry.moves > before ? entry.losses.least_since(before) : 0;
 }
 
+// Whether there is memory for the shard. The first worker that asks decides it for all.
+bool Server::reserve(const Job& job, Entry& entry) {
+  if (entry.refused_moves >= job.call.moves) return false;
+  if (!entry.is_reserved) entry.is_reserved = has_memory_for(entry);
+  if (!entry.is_reserved) entry.refused_moves = job.call.moves;
+  return entry.is_reserved;
+}
+
 // All workers that had the lost server ask its successor. The one with the newest values installs them.
 Verdict Server::adopt_locked(Job& job, Entry& entry) {
   const bool is_kept = job.call.hand_over == HandOver::kKeep;
@@ -43,6 +51,10 @@ Verdict Server::adopt_locked(Job& job, Entry& entry) {
     return Verdict::kFailed;
   }
   Adoption& adoption = entry.adoption;
+  if (!reserve(job, entry)) {
+    refuse_for_memory(job, entry);
+    return Verdict::kFailed;
+  }
   const auto now = Clock::now();
   adoption.offers[job.worker] = {job.call.steps, job.call.moves, job.call.base};
   const bool have_all_offered = std::all_of(workers_.begin(), workers_.end(), [&](int worker) {

@@ -43,7 +43,7 @@ Result<std::shared_ptr<Engine>> engine_of(const ServiceSetup& setup) {
 
 Result<std::unique_ptr<ParameterService>> ParameterService::create(ServiceSetup setup, const GiveUp& give_up) {
   if (Status bad = check(setup); !bad.ok()) return bad;
-  const size_t pieces = pieces_of(setup);
+  const size_t pieces = pieces_of(setup.elements, setup.servers.size(), setup.least_piece);
   std::vector<double> shares;
   for (const double share : setup.shares) shares.insert(shares.end(), pieces, share);
   auto extents = place(setup.elements, setup.servers.size() * pieces, shares);
@@ -52,6 +52,7 @@ Result<std::unique_ptr<ParameterService>> ParameterService::create(ServiceSetup 
   if (!engine.ok()) return engine.status();
   setup.server.settings = settings_of(setup);
   setup.server.buffers *= static_cast<int>(pieces);  // as many bytes in all
+  setup.server.promised_workers = static_cast<size_t>(setup.workers);
   if (setup.newcomer_takes) {
     const Status bad = enlist(setup, give_up);
     if (!bad.ok()) return bad.within("parameter service \"" + setup.name + "\"");

@@ -6,8 +6,8 @@
 
 namespace braid {
 
-Buffers::Buffers(int count, Needs needs, DoorbellWord& bell)
-    : count_(count), needs_(std::move(needs)), bell_(bell) {}
+Buffers::Buffers(int count, Spares spares, Needs needs, DoorbellWord& bell)
+    : count_(count), spares_(spares), needs_(std::move(needs)), bell_(bell) {}
 
 Floats Buffers::take(const Job& job) {
   const auto place = std::find(queue_.begin(), queue_.end(), &job);
@@ -29,7 +29,7 @@ Floats Buffers::take(const Job& job) {
 void Buffers::give_back(Floats buffer) {
   if (!buffer) return;
   --out_;
-  spare_.push_back(std::move(buffer));
+  if (spares_ == Spares::kKept) spare_.push_back(std::move(buffer));
   look_again();
 }
 

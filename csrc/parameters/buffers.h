@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for the bodies of large calls at a server: so many buffers, first come, first served.
+// Memory for the bodies of large calls at a server: so many buffers, first come, first served. Those that come back are
+// kept for the next calls, or freed.
 //
 // Thread safety: none; the server's mutex guards it.
 #pragma once
@@ -22,7 +23,8 @@ class Buffers {
   // else. It is asked again whenever a buffer could be given.
   using Needs = std::function<int(const Job&)>;
   // `bell` is rung when a job that has asked in vain should ask again.
-  Buffers(int count, Needs needs, DoorbellWord& bell);
+  enum class Spares : bool { kFreed, kKept };
+  Buffers(int count, Spares spares, Needs needs, DoorbellWord& bell);
 
   // Set once, before the first take(): numbers in a buffer.
   void set_size(size_t numbers) { size_ = numbers; }
@@ -44,6 +46,7 @@ class Buffers {
 
  private:
   const int count_;
+  const Spares spares_;
   const Needs needs_;
   DoorbellWord& bell_;
   size_t size_ = 0;

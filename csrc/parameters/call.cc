@@ -22,6 +22,19 @@ uint64_t body_bytes_of(const Call& call, const CallLimits& limits) {
   }
 }
 
+// As HandOver says.
+bool may_belong_to(HandOver hand_over, CallKind kind) {
+  switch (kind) {
+    case CallKind::kReplica: return hand_over == HandOver::kYes;
+    case CallKind::kInstall:
+    case CallKind::kLeave: return hand_over <= HandOver::kYes;
+    case CallKind::kAdopt:
+    case CallKind::kRestore: return hand_over <= HandOver::kKeep;
+    case CallKind::kSnapshot: return hand_over <= HandOver::kYes || hand_over == HandOver::kShare;
+    default: return hand_over == HandOver::kNo;
+  }
+}
+
 }  // namespace
 
 std::string name_of(CallKind kind) {
@@ -60,7 +73,7 @@ Status check(const Call& call, const CallLimits& limits) {
   const auto kind = static_cast<uint8_t>(call.kind);
   if (kind == 0 || kind > kLastCallKind)
     return {Code::kMismatch, "it makes a call of kind " + std::to_string(kind)};
-  if (static_cast<uint8_t>(call.hand_over) > static_cast<uint8_t>(HandOver::kShare)) {
+  if (!may_belong_to(call.hand_over, call.kind)) {
     return {Code::kMismatch, name_of(call.kind) + " belongs to no hand-over that there is"};
   }
   if (!std::isfinite(call.scale)) {

@@ -19,7 +19,7 @@
 
 namespace braid {
 
-inline constexpr uint32_t kCallVersion = 10;   // raised with every change of Call, RangeNumbers or Answer
+inline constexpr uint32_t kCallVersion = 11;   // raised with every change of Call, RangeNumbers or Answer
 inline constexpr uint32_t kMostRanges = 4096;  // of one table
 inline constexpr size_t kMostSettingsBytes = 65536;
 inline constexpr size_t kMostAnswerTextBytes = 4096;
@@ -138,6 +138,12 @@ inline size_t install_floats(const Call& call) {
   return call.count + (call.hand_over != HandOver::kNo ? Losses::kFloats : 0);
 }
 
+// The body is a shard with the rule's state, or with what a rescue adds: larger than an update.
+inline bool has_whole_body(const Call& call) {
+  if (call.kind == CallKind::kInstall) return call.hand_over != HandOver::kNo;
+  return call.kind == CallKind::kRestore || call.kind == CallKind::kReplica;
+}
+
 // The number under which the parts of a lane's call travel.
 inline uint64_t lane_number(size_t lane, uint64_t call) { return uint64_t{lane} << 40 | call; }
 
@@ -148,11 +154,14 @@ enum class Verdict : uint8_t {
   kSend,    // kAdopt: this worker installs the shard; kOffer: this worker brings shards
 };
 
+// Answer::has_moved: this server has no memory for the shard.
+inline constexpr uint16_t kLacksMemory = 2;
+
 struct Answer {
   uint32_t version = kCallVersion;
   Verdict verdict = Verdict::kDone;
   Code code = Code::kOk;
-  // 1, with kFailed: nothing was done, because the shard goes to another server.
+  // With kFailed: nothing was done. 1: the shard goes to another server; or kLacksMemory.
   uint16_t has_moved = 0;
   uint32_t staleness = 0;  // of the update: how many came between its base and it.
   uint32_t codec = 0;      // of the values in the body, which then are a difference (coded_values.h).

@@ -149,6 +149,7 @@ bool Server::may_take(const Job& job, const Entry& entry) const {
 void Server::take(Job& job, Entry& entry) {
   if (entry.is_here() && entry.moves >= job.call.moves) return;
   if (!may_take(job, entry)) return refuse(job, entry);
+  if (!has_memory_for(entry)) return refuse_for_memory(job, entry);
   if (job.call.hand_over == HandOver::kKeep) stay_locked();
   job.status = entry.shard.restore(job.update, job.call.steps, job.call.base);
   if (!job.status.ok()) return;
@@ -156,6 +157,7 @@ void Server::take(Job& job, Entry& entry) {
   entry.is_given = false;
   entry.given_to = entry.gone_to = -1;
   entry.is_dormant = true;
+  entry.is_reserved = false;
   entry.moves = job.call.moves;
   entry.adoption = {};
   entry.copy = {};

@@ -46,8 +46,7 @@ bool CallLane::step() {
         return true;
       }
       if (session_.has_joined && job_->call.kind == CallKind::kJoin) server_.has_heard(session_.worker);
-      if (job_->buffer) server_.release(std::move(job_->buffer));
-      snapshot_.reset();
+      server_.release(*job_);
       ++count_;
       begin_call();
       return true;
@@ -92,22 +91,16 @@ void CallLane::find_memory() {
   const Call& call = job_->call;
   Bytes into;
   if (call.kind == CallKind::kMap) {
-    snapshot_ = make_floats(kMapTextBytes / sizeof(float));
-    job_->result = snapshot_.get();
+    if (!map_text_) map_text_ = make_floats(kMapTextBytes / sizeof(float));
+    job_->result = map_text_.get();
   } else if (call.kind == CallKind::kJoin) {
     text_.resize(call.body_bytes);
     into = std::as_writable_bytes(std::span(text_));
-  } else if (call.kind == CallKind::kInstall && call.hand_over != HandOver::kNo) {
-    const size_t count = install_floats(call);
-    snapshot_ = make_floats(count);
-    job_->update = snapshot_.get();
-    into = std::as_writable_bytes(std::span(snapshot_.get(), count));
-  } else if (call.kind == CallKind::kRestore || call.kind == CallKind::kReplica ||
-             call.kind == CallKind::kSnapshot) {
-    const size_t count = snapshot_floats(call, server_.state_vectors());
-    snapshot_ = make_floats(count);
-    job_->update = job_->result = snapshot_.get();
-    if (call.kind != CallKind::kSnapshot) into = std::as_writable_bytes(std::span(snapshot_.get(), count));
+  } else if (has_whole_body(call)) {
+    job_->whole = server_.acquire_whole(*job_);
+    if (!job_->whole) return;
+    job_->update = job_->whole.get();
+    into = {reinterpret_cast<std::byte*>(job_->whole.get()), call.body_bytes};
   } else if (call.body_bytes > 0) {
     job_->buffer = server_.acquire(*job_);
     if (!job_->buffer) return;
@@ -203,7 +196,7 @@ void CallLane::cancel() {
 }
 
 void CallLane::give_buffer_back() {
-  if (job_ && job_->buffer) server_.release(std::move(job_->buffer));
+  if (job_) server_.release(*job_);
 }
 
 }  // namespace braid

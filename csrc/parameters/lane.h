@@ -72,7 +72,7 @@ class CallLane {
   Request body_request_;
   Table table_;
   std::string text_;  // settings of the worker, or the reason of a failure
-  Floats snapshot_;   // for kSnapshot, kRestore and kInstall, which are larger than a buffer
+  Floats map_text_;   // for kMap
   CodedValues values_;
   size_t counted_bytes_ = 0;  // of values_, as the server knows
   std::unique_ptr<Job> job_;

@@ -7,11 +7,6 @@
 #include <string>
 
 namespace braid {
-namespace {
-
-constexpr size_t kGranule = 16;  // elements: a cache line
-
-}  // namespace
 
 Result<std::vector<Extent>> place(size_t elements, size_t servers, const std::vector<double>& shares) {
   if (servers == 0) return Status(Code::kInvalidArgument, "a parameter service needs at least one server");

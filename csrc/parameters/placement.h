@@ -10,8 +10,11 @@
 
 namespace braid {
 
-// Cuts a vector into one part per server. `shares`: relative sizes, empty for equal ones. Parts begin at multiples of 16
-// elements, and may be empty. kInvalidArgument for shares that are negative, not finite or all zero.
+// Parts of a vector begin at multiples of so many elements: a cache line.
+inline constexpr size_t kGranule = 16;
+
+// Cuts a vector into one part per server. `shares`: relative sizes, empty for equal ones. Parts may be
+// empty. kInvalidArgument for shares that are negative, not finite or all zero.
 Result<std::vector<Extent>> place(size_t elements, size_t servers, const std::vector<double>& shares);
 
 // Which shards a server that has come late should get, the first one first: those that make the fullest server less

@@ -119,6 +119,9 @@ void Server::keep_copy(Job& job, Entry& entry) {
     job.status = {Code::kAborted, "this server leaves, and keeps no copies"};
     return;
   }
+  if (entry.copy.numbers.empty() && !reach_memory(workers_.size(), nullptr, &entry)) {
+    return refuse_for_memory(job, entry);
+  }
   Copy& copy = entry.copy;
   const size_t count = snapshot_floats(job.call, state_vectors_);
   copy.numbers.assign(job.update, job.update + count);
@@ -148,7 +151,7 @@ void Server::wake_copy(Job& job, Entry& entry, const Adoption::Offer& newest) {
   entry.last = first.worker;
   entry.rounds = first.flags;
   forget_clocks(entry);
-  entry.is_given = entry.is_dormant = false;
+  entry.is_given = entry.is_dormant = entry.is_reserved = false;
   entry.given_to = entry.gone_to = -1;
   entry.moves = std::max(entry.moves, entry.adoption.most_moves());
   entry.losses = Losses::read(turns + kTurnFloats);

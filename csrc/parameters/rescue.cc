@@ -117,15 +117,15 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
   call.into = {};
   call.status = {Code::kSystem, "there was no memory for it"};  // as long as it has not begun
   if (kind == CallKind::kInstall) {
-    rescue.taken.assign(newest.values, newest.values + extents_[shard].count);
-    rescue.taken.resize(install_floats(call.call));
-    losses_[shard].write(rescue.taken.data() + extents_[shard].count);
-    call.body = std::as_bytes(std::span(rescue.taken));
+    rescue.take_memory(install_floats(call.call));
+    std::copy_n(newest.values, extents_[shard].count, rescue.taken.get());
+    losses_[shard].write(rescue.taken.get() + extents_[shard].count);
+    call.body = rescue.carried();
   } else if (kind == CallKind::kSnapshot) {
-    rescue.taken.resize(snapshot_floats(call.call, state_vectors_));
-    call.into = std::as_writable_bytes(std::span(rescue.taken));
+    rescue.take_memory(snapshot_floats(call.call, state_vectors_));
+    call.into = rescue.carried();
   } else if (kind == CallKind::kRestore) {
-    call.body = std::as_bytes(std::span(rescue.taken));
+    call.body = rescue.carried();
   }
   call.answer = {};
   call.status = {};
@@ -149,9 +149,15 @@ void ParameterService::postpone(size_t shard, const Status& why) {
     log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": this worker cannot carry shard " +
                                 std::to_string(shard) + ", so another one has to: " + why.message());
   }
-  rescue.taken = {};
   ask_again(rescue);
   rescue.ask_at = Clock::now() + kAskForMemoryAgain;
+}
+
+// A worker has memory for one shard at a time. Other workers may carry others meanwhile.
+bool ParameterService::carries_another(const Rescue& rescue) const {
+  return std::any_of(rescues_.begin(), rescues_.end(), [&rescue](const std::unique_ptr<Rescue>& other) {
+    return other && other.get() != &rescue && other->taken;
+  });
 }
 
 bool ParameterService::move_rescue(size_t shard) {
@@ -165,6 +171,7 @@ bool ParameterService::move_rescue(size_t shard) {
       failure_ = why_none_took(rescue);
       return true;
     }
+    if (rescue.state == Rescue::State::kTaking && carries_another(rescue)) return false;
     rescue.has_asked = true;
     if (rescue.state == Rescue::State::kTaking) {
       const bool asks_first = rescue.is_share && !rescue.is_frozen;
@@ -189,6 +196,12 @@ bool ParameterService::move_rescue(size_t shard) {
 
 Status ParameterService::why_none_took(const Rescue& rescue) const {
   if (rescue.lacks_memory) return {Code::kSystem, "no worker has the memory to bring a shard to another server"};
+  if (rescue.servers_lack_memory) {
+    return Status(Code::kPeerLost, rescue.why.message())
+        .within(
+            "no parameter server that is left has memory for a shard; start another `braid serve`, or give each "
+            "more with --memory");
+  }
   if (rescue.is_hand_over)
     return {Code::kPeerLost, "a parameter server leaves, and no other one takes over its shard"};
   return Status(Code::kPeerLost, rescue.why.message())
@@ -197,11 +210,14 @@ Status ParameterService::why_none_took(const Rescue& rescue) const {
 
 // Asks anew after a while, from the first state on.
 void ParameterService::ask_again(Rescue& rescue) {
+  rescue.taken.reset();
   rescue.state = rescue.is_hand_over ? Rescue::State::kTaking : Rescue::State::kFinding;
   rescue.has_asked = false;
   rescue.moves = moves_[static_cast<size_t>(rescue.shard)];
   rescue.asked = rescue.keeper = -1;
-  rescue.ask_at = Clock::now() + kAskAgain;
+  // All have refused. Only a server that comes late can change that.
+  const bool is_vain = rescue.servers_lack_memory && rescue.refused.empty();
+  rescue.ask_at = Clock::now() + (is_vain ? kAskForMemoryAgain : kAskAgain);
 }
 
 // ---- The server was lost
@@ -239,7 +255,8 @@ void ParameterService::go_on(Rescue& rescue) {
       return find(rescue);
     case State::kAsking:
       if (is_ok && call.answer.verdict == Verdict::kDone) return end_loss(shard, rescue.to, call.answer);
-      if (is_ok && call.answer.verdict == Verdict::kSend && newest_of(shard).values != nullptr) {
+      if (is_ok && call.answer.verdict == Verdict::kSend && newest_of(shard).values != nullptr &&
+          !carries_another(rescue)) {
         rescue.state = State::kInstalling;
         if (newest_of(shard).is_mixed) {
           log(LogLevel::kWarning, "parameter service \"" + setup_.name +
@@ -258,8 +275,15 @@ void ParameterService::go_on(Rescue& rescue) {
     failure_ = call.status;
     return;
   }
-  if (!is_ok && call.answer.has_moved != 0) rescue.refused.insert(rescue.to);
+  if (!is_ok && call.answer.has_moved != 0) note_refusal(rescue);
   ask_again(rescue);
+}
+
+void ParameterService::note_refusal(Rescue& rescue) {
+  rescue.refused.insert(rescue.to);
+  if (rescue.call.answer.has_moved != kLacksMemory || std::exchange(rescue.servers_lack_memory, true)) return;
+  log(LogLevel::kWarning,
+      "parameter service \"" + setup_.name + "\": " + rescue.call.status.message() + "; another server is asked");
 }
 
 // ---- The server leaves
@@ -299,13 +323,14 @@ void ParameterService::go_on_with_hand_over(Rescue& rescue) {
       return end_rescue(shard, rescue.from, moves_[shard]);  // it stays
     case State::kRestoring:
       if (is_ok) {
+        rescue.taken.reset();
         rescue.state = State::kTelling;
         return call_for(rescue, rescue.from, CallKind::kMoved, HandOver::kNo);
       }
       if (!is_lost(rescue.to) && call.answer.has_moved == 0) {
         log(LogLevel::kWarning, "parameter service \"" + setup_.name + "\": " + call.status.message());
       }
-      rescue.refused.insert(rescue.to);
+      note_refusal(rescue);
       if (std::exchange(rescue.is_share, false)) {
         rescue.to = rescue.from;  // which has it still
       } else {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "parameters/client.h"
+#include "parameters/shard.h"
 
 namespace braid {
 
@@ -34,16 +35,25 @@ struct Rescue {
     kTelling,     // tells the former server.
     kKeeping,     // tells it that it must stay.
   } state = State::kFinding;
-  bool lacks_memory = false;  // this worker cannot carry the shard
-  bool has_asked = false;     // since ask_at
-  int asked = -1;             // kFinding: the last place
-  std::vector<float> taken;   // values and state
-  uint64_t version = 0;       // of these
+  bool lacks_memory = false;         // this worker cannot carry the shard.
+  bool servers_lack_memory = false;  // one of those that have refused
+  bool has_asked = false;            // since ask_at
+  int asked = -1;                    // kFinding: the last place
+  Floats taken;                      // values and state, on their way through this worker
+  size_t taken_floats = 0;           // of these
+  uint64_t version = 0;              // the same
   uint64_t steps = 0;
   uint64_t moves = 0;
   Status why;  // the loss of the former server
   Clock::time_point ask_at;
   Deadline due = kNoDeadline;
+
+  void take_memory(size_t floats) {
+    taken = make_floats(floats);
+    taken_floats = floats;
+  }
+  Bytes carried() const { return std::as_writable_bytes(std::span(taken.get(), taken_floats)); }
+  size_t bytes() const { return taken ? taken_floats * sizeof(float) : 0; }
 };
 
 }  // namespace braid

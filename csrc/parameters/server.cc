@@ -20,17 +20,20 @@ Server::Server(const ServerOptions& options, std::vector<Extent> extents, Doorbe
       extents_(std::move(extents)),
       state_vectors_(braid::state_vectors(options.rule)),
       bell_(bell),
-      buffers_(options.buffers, [this](const Job& job) { return buffers_for(job); }, bell) {
+      buffers_(
+          options.buffers, Buffers::Spares::kKept, [this](const Job& job) { return buffers_for(job); }, bell),
+      wholes_(
+          kWholeBuffers, Buffers::Spares::kFreed, [](const Job&) { return 1; }, bell),
+      restores_(
+          kRestoreBuffers, Buffers::Spares::kFreed, [](const Job&) { return 1; }, bell),
+      memory_(options.budget, options.promised_bytes) {
   for (const Extent& extent : extents_) {
     entries_.emplace_back(Shard(extent.begin, extent.count, options_.shard_rule(), options_.is_relaxed()));
     most_count_ = std::max(most_count_, extent.count);
   }
-  message_at_ = (most_count_ + 15) / 16 * 16;
-  size_t numbers = most_count_;
-  if (options_.coding.push) {
-    numbers = message_at_ + (body_bytes(options_.coding.push, most_count_) + sizeof(float) - 1) / sizeof(float);
-  }
-  buffers_.set_size(numbers);
+  buffers_.set_size(buffer_floats(options_, most_count_));
+  wholes_.set_size(whole_floats(options_, most_count_));
+  restores_.set_size(wholes_.size());
 }
 
 // ---- Workers
@@ -48,11 +51,16 @@ Status Server::admit(int worker, const std::string& settings) {
     sources_.insert(worker);
     return {};
   }
-  if (!workers_.insert(worker).second) {
+  if (workers_.contains(worker)) {
     return {Code::kInvalidArgument, worker_text(worker) +
                                         " is here already: another process has that number. Give this one another "
                                         "number, or wait until the other one has ended"};
   }
+  if (workers_.size() >= options_.promised_workers && !reach_memory(workers_.size() + 1)) {
+    return {Code::kSystem, "it has no memory for one worker more than the " + std::to_string(workers_.size()) +
+                               " that are here: give it more with --memory"};
+  }
+  workers_.insert(worker);
   for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
   return {};
 }
@@ -122,7 +130,7 @@ void Server::submit(Job& job) {
 void Server::cancel(Job& job) {
   const std::lock_guard lock(mutex_);
   waiting_.remove(&job);
-  buffers_.forget(job);
+  forget_place(job);
 }
 
 void Server::close(const Status& why) {
@@ -152,7 +160,7 @@ void Server::settle_locked() {
       }
       at = waiting_.erase(at);
       moved = true;
-      buffers_.forget(job);
+      forget_place(job);
       if (!job.status.ok()) {
         job.answer.verdict = Verdict::kFailed;
         job.answer.code = job.status.code();
@@ -161,11 +169,19 @@ void Server::settle_locked() {
       ring(bell_);
     }
   }
-  if (has_moved) buffers_.look_again();
+  if (!has_moved) return;
+  buffers_.look_again();
+  wholes_.look_again();
+  restores_.look_again();
+}
+
+void Server::forget_place(const Job& job) {
+  buffers_.forget(job);
+  wholes_of(job).forget(job);
 }
 
 void Server::fail(Job& job, Status why) {
-  buffers_.forget(job);
+  forget_place(job);
   job.answer.verdict = Verdict::kFailed;
   job.answer.code = why.code();
   job.status = std::move(why);
@@ -200,7 +216,7 @@ bool Server::advance_locked(Job& job) {
         job.status = shard.install(job.update, job.call.base);
         if (!job.status.ok()) return true;
         entry.rounds = job.call.steps;
-        entry.is_given = entry.is_dormant = false;
+        entry.is_given = entry.is_dormant = entry.is_reserved = false;
         entry.given_to = entry.gone_to = -1;
         entry.moves = std::max({entry.moves, job.call.moves, entry.adoption.most_moves()});
         if (job.call.hand_over != HandOver::kNo) entry.losses = Losses::read(job.update + shard.count());
@@ -250,7 +266,7 @@ bool Server::advance_locked(Job& job) {
         share(job, entry);
         return true;
       }
-      if (!shard.is_installed()) return false;
+      if (!shard.is_installed() || !find_whole(job)) return false;
       if (job.call.hand_over != HandOver::kNo) give(job, entry);
       if (!job.status.ok() || job.answer.verdict == Verdict::kWait) return true;
       shard.snapshot(job.result);
@@ -291,6 +307,13 @@ void Server::tell_map(Job& job, const Entry& entry) const {
   job.reply = job.result;
 }
 
+bool Server::find_whole(Job& job) {
+  if (!job.is_remote || job.whole) return true;
+  job.whole = wholes_.take(job);
+  job.result = job.whole.get();
+  return job.whole != nullptr;
+}
+
 bool Server::read(Job& job, Entry& entry) {
   if (job.is_remote && !job.buffer) {
     job.buffer = buffers_.take(job);
@@ -303,6 +326,26 @@ bool Server::read(Job& job, Entry& entry) {
   job.answer.shard_version = entry.shard.version();
   if (options_.mode == Mode::kSync) job.answer.steps = entry.rounds;
   return true;
+}
+
+// ---- Memory
+
+bool Server::reach_memory(size_t workers, const Entry* shard, const Entry* copy) {
+  std::vector<Holding> holdings;
+  for (const Entry& entry : entries_) {
+    const bool is_here = entry.shard.is_installed();
+    const bool is_expected = !is_here && (&entry == shard || entry.is_reserved);
+    const bool has_copy =
+        (&entry == copy || !entry.copy.numbers.empty()) && !is_expected;  // a shard takes its place
+    holdings.push_back({entry.shard.count(), is_here || is_expected, has_copy});
+  }
+  return memory_.reach(bytes_needed(options_, most_count_, holdings, workers));
+}
+
+void Server::refuse_for_memory(Job& job, const Entry& entry) const {
+  job.answer.has_moved = kLacksMemory;
+  job.status = {Code::kSystem, "it has no memory for shard " + std::to_string(job.call.shard) + " of " +
+                                   std::to_string(entry.shard.count()) + " numbers"};
 }
 
 // ---- What it tells
@@ -322,7 +365,7 @@ Server::Stats Server::stats() const {
     for (size_t row = 0; row < staleness.size(); ++row) stats.staleness[row] += staleness[row];
     stats.bytes += shard.bytes() + (entries_[i].sum ? shard.count() * sizeof(float) : 0);
   }
-  stats.bytes += buffers_.bytes();
+  stats.bytes += buffers_.bytes() + wholes_.bytes() + restores_.bytes();
   stats.bytes += static_cast<size_t>(session_bytes_.load(std::memory_order_relaxed));
   if (!options_.is_relaxed()) stats.updates = updates_;
   stats.calls = calls_;

@@ -18,28 +18,13 @@
 #include "base/clock.h"
 #include "parameters/buffers.h"
 #include "parameters/call.h"
-#include "parameters/modes.h"
+#include "parameters/memory_budget.h"
+#include "parameters/memory_needs.h"
+#include "parameters/server_options.h"
 #include "parameters/shard.h"
 #include "transport/doorbell.h"
 
 namespace braid {
-
-struct ServerOptions {
-  RuleSpec rule;
-  Mode mode = Mode::kAsync;
-  Consistency consistency = Consistency::kAtomic;  // kRelaxed: see check() of a setup
-  Quorum quorum;
-  int staleness = 0;                  // kSsp: how many updates a worker may be ahead of the slowest one
-  bool divides_by_staleness = false;  // the rate is divided by the staleness (Zhang 2016)
-  std::string settings;               // equal on all workers
-  BodyCodecs coding;                  // of updates and values that travel
-  int buffers = 4;                    // large calls whose bodies the server holds at a time
-  int replicas = 0;                   // 1: another server keeps a copy of each shard (replica.cc)
-
-  bool has_rounds() const { return mode == Mode::kSync || mode == Mode::kQuorum; }
-  bool is_relaxed() const { return consistency == Consistency::kRelaxed; }
-  ShardRule shard_rule() const { return {rule, divides_by_staleness}; }
-};
 
 // A part of the vector.
 struct Extent {
@@ -57,6 +42,7 @@ struct Job {
   const float* update = nullptr;
   float* result = nullptr;
   Floats buffer;
+  Floats whole;  // the same, for a shard with the rule's state
   bool is_remote = false;
 
   Status status;
@@ -74,7 +60,8 @@ class Server {
   // Shard i has extents[i]. A server holds the shards that are installed in it. `bell` is rung when a job is done.
   Server(const ServerOptions& options, std::vector<Extent> extents, DoorbellWord& bell);
 
-  // A worker has come. kMismatch if its settings differ; the text names both.
+  // A worker has come. kMismatch if its settings differ; the text names both. kSystem if there is no memory for one
+  // worker more.
   Status admit(int worker, const std::string& settings);
   // The worker has left or died. It no longer counts for those who wait, and its own jobs fail. `loss`: for stats().
   void dismiss(int worker, bool died, const std::string& loss = "");
@@ -135,11 +122,14 @@ class Server {
   // an encoded update. Null while all are in use, or while workers whose turn comes earlier may need one. Then the job
   // waits in a queue until acquire() has given it one, or cancel().
   Floats acquire(const Job& job);
-  void release(Floats buffer);
+  // The same for a shard with the rule's state, with what a hand-over adds.
+  Floats acquire_whole(const Job& job);
+  // The job has no memory of this server any more.
+  void release(Job& job);
 
   const std::vector<Extent>& extents() const { return extents_; }
   int state_vectors() const { return state_vectors_; }
-  size_t message_at() const { return message_at_; }
+  size_t message_at() const { return braid::message_at(most_count_); }
   CallLimits limits() const { return {most_count_, state_vectors_, options_.coding.push}; }
   const BodyCodecs& coding() const { return options_.coding; }
   // Memory that the sessions keep, for stats().
@@ -196,6 +186,10 @@ class Server {
     uint64_t rounds = 0;
     Adoption adoption;
     uint64_t moves = 0;  // of the shard, when it came here
+    // Up to this move, this server lacks the memory to take the shard over. It stays so: all workers must go to the
+    // same server.
+    std::optional<uint64_t> refused_moves;
+    bool is_reserved = false;  // there is memory for it, and it is about to come
     Losses losses;
     bool is_given = false;     // a worker has taken the shard to another server, or is about to
     int given_to = -1;         // the worker that takes it; -1 as well if that one is gone
@@ -230,6 +224,12 @@ class Server {
   void end_round_if_due(Entry& entry);
   void end_round(Entry& entry);
   Verdict adopt_locked(Job& job, Entry& entry);
+  // Takes from the budget what the server needs for so many workers, and for a shard, or a copy of one, that is to come.
+  // False if that is not there.
+  bool reach_memory(size_t workers, const Entry* shard = nullptr, const Entry* copy = nullptr);
+  bool reserve(const Job& job, Entry& entry);
+  bool has_memory_for(const Entry& entry) { return reach_memory(workers_.size(), &entry); }
+  void refuse_for_memory(Job& job, const Entry& entry) const;
   // handover.cc: whether the call is refused, because the shard goes, or has gone, to another server.
   bool has_moved(const Job& job, const Entry& entry) const;
   void refuse(Job& job, const Entry& entry) const;
@@ -258,9 +258,13 @@ class Server {
   static void forget_clocks(Entry& entry);
   // Copies the values into the job's memory. False while it has none and all buffers are in use.
   bool read(Job& job, Entry& entry);
+  // The same for a shard with the rule's state.
+  bool find_whole(Job& job);
   void fail(Job& job, Status why);
+  void forget_place(const Job& job);  // in the queues for buffers
   // How many buffers must be free before this job takes one (Buffers::Needs).
   int buffers_for(const Job& job) const;
+  Buffers& wholes_of(const Job& job);
   // How many workers may need a buffer before this one.
   int turns_before(const Job& job) const;
   // Of the workers that do not rest, and whose clock is known; 0 if there is none.
@@ -277,7 +281,6 @@ class Server {
   const std::vector<Extent> extents_;
   const int state_vectors_;
   size_t most_count_ = 0;
-  size_t message_at_ = 0;
   DoorbellWord& bell_;
 
   mutable std::mutex mutex_;
@@ -294,6 +297,9 @@ class Server {
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   Buffers buffers_;
+  Buffers wholes_;    // for shards with the rule's state
+  Buffers restores_;  // the same
+  MemoryShare memory_;
   bool must_look_again_ = false;  // a job lets others go on, and is not done
   std::atomic<ptrdiff_t> session_bytes_{0};
   uint64_t updates_ = 0;

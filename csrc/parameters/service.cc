@@ -278,6 +278,7 @@ ParameterService::Stats ParameterService::stats() const {
   stats.worker_bytes += residuals_.bytes();
   for (const auto& home : homes_) stats.homes.push_back(home.load());
   const std::lock_guard lock(mutex_);
+  for (const auto& rescue : rescues_) stats.worker_bytes += rescue ? rescue->bytes() : 0;
   stats.lost_parts = lost_parts_;
   stats.lost_members = stats.server.lost;
   stats.lost_members.insert(stats.lost_members.end(), lost_servers_.begin(), lost_servers_.end());

@@ -89,7 +89,7 @@ class ParameterService {
     uint64_t lost_parts = 0;
     // Servers and workers that this member has lost: "the server of rank 4 on node7 (pid 4711) is lost: ...".
     std::vector<std::string> lost_members;
-    size_t worker_bytes = 0;  // of memory for codecs
+    size_t worker_bytes = 0;  // of memory for codecs, and for a shard that this worker carries
   };
   static constexpr size_t kMostNoted = 1024;
   Stats stats() const;
@@ -195,6 +195,9 @@ class ParameterService {
   // This worker lacks the memory to carry the shard. Another one may have it.
   void postpone(size_t shard, const Status& why);
   Status why_none_took(const Rescue& rescue) const;
+  bool carries_another(const Rescue& rescue) const;
+  // The server at `to` does not take the shard.
+  void note_refusal(Rescue& rescue);
   // Values of a shard that this worker has; null if it has none.
   struct Newest {
     const float* values = nullptr;

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "parameters/memory_needs.h"
+#include "parameters/placement.h"
+
 namespace braid {
 namespace {
 
@@ -35,8 +38,26 @@ bool may_grow(const ServiceSetup& setup) {
   return std::any_of(setup.servers.begin(), setup.servers.end(), [](int server) { return server >= kFirstAlone; });
 }
 
-size_t pieces_of(const ServiceSetup& setup) {
-  return std::clamp(setup.elements / setup.servers.size() / setup.least_piece, size_t{1}, kMostPieces);
+size_t pieces_of(size_t elements, size_t servers, size_t least_piece) {
+  return std::clamp(elements / servers / least_piece, size_t{1}, kMostPieces);
+}
+
+ServerNeeds needs_of(ServerOptions options, size_t elements, size_t servers, double share, size_t workers) {
+  const auto rounded = [&](double count) {
+    return std::min(elements, static_cast<size_t>(count) + kGranule + 1);  // a part begins at a multiple of it
+  };
+  const double part = static_cast<double>(elements) * (share > 0 ? share : 1.0 / static_cast<double>(servers));
+  const size_t pieces = pieces_of(elements, servers);
+  const size_t most = rounded(part / static_cast<double>(pieces));
+  const size_t held = rounded(part);
+  options.buffers *= static_cast<int>(pieces);
+  ServerNeeds needs;
+  needs.whatever_it_holds = bytes_needed(options, most, {}, workers);
+  const Holding shards{held, true, options.replicas > 0};
+  needs.in_all = bytes_needed(options, most, {&shards, 1}, workers);
+  // Of each further piece: what a copy has beside the numbers.
+  if (options.replicas > 0) needs.in_all += (pieces - 1) * whole_floats(options, 0) * sizeof(float);
+  return needs;
 }
 
 int server_at(const ServiceSetup& setup, int place) {

@@ -18,6 +18,7 @@ inline constexpr int kMostMembers = 65536;
 // A server begins with this many shards at most. Values of one shard travel while updates of the next one arrive, so
 // both directions of a NIC are busy. Servers that come late can take some of the shards.
 inline constexpr size_t kMostPieces = 8;
+inline constexpr size_t kLeastPiece = size_t{1} << 18;
 // So many servers may come late.
 inline constexpr int kMostNewcomers = 64;
 // From here on members are processes without a worker. Workers that come late stay below.
@@ -38,7 +39,7 @@ struct ServiceSetup {
   // it its member number.
   std::optional<uint64_t> newcomer_takes;
   // Numbers of a shard, at least, where a server has several.
-  size_t least_piece = size_t{1} << 18;
+  size_t least_piece = kLeastPiece;
   Options options;               // `timeout` is the limit of every call, and of the beginning
   std::shared_ptr<Store> store;  // where the members find each other
   // The same, for the thread that admits workers; may be `store` if threads may share it.
@@ -49,7 +50,14 @@ struct ServiceSetup {
 // Servers may come late: some of the first ones have no worker.
 bool may_grow(const ServiceSetup& setup);
 // How many shards each server has at first: more than one only if each has least_piece numbers.
-size_t pieces_of(const ServiceSetup& setup);
+size_t pieces_of(size_t elements, size_t servers, size_t least_piece = kLeastPiece);
+// Bytes of memory that a server needs, at most (memory_needs.h).
+struct ServerNeeds {
+  uint64_t whatever_it_holds = 0;
+  uint64_t in_all = 0;  // with its part of the vector
+};
+// `share`: its part of the vector, from 0 to 1; 0: as large as the others'.
+ServerNeeds needs_of(ServerOptions options, size_t elements, size_t servers, double share, size_t workers);
 // The number of the server at this place of the list, which goes on with those that come late.
 int server_at(const ServiceSetup& setup, int place);
 // kInvalidArgument names what is wrong.

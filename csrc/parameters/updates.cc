@@ -130,9 +130,20 @@ Floats Server::acquire(const Job& job) {
   return buffers_.take(job);
 }
 
-void Server::release(Floats buffer) {
+Buffers& Server::wholes_of(const Job& job) {
+  return job.call.kind == CallKind::kRestore && job.call.hand_over == HandOver::kNo ? restores_ : wholes_;
+}
+
+Floats Server::acquire_whole(const Job& job) {
   const std::lock_guard lock(mutex_);
-  buffers_.give_back(std::move(buffer));
+  return wholes_of(job).take(job);
+}
+
+void Server::release(Job& job) {
+  if (!job.buffer && !job.whole) return;
+  const std::lock_guard lock(mutex_);
+  buffers_.give_back(std::move(job.buffer));
+  wholes_of(job).give_back(std::move(job.whole));
   settle_locked();
 }
 

@@ -241,15 +241,28 @@ T value_of(Result<T> result) {
   return std::move(result).value();
 }
 
-std::unique_ptr<PythonService> make_service(py::object store, py::object door_store, const std::string& name,
-                                            int member, int workers, const std::vector<int>& servers,
-                                            size_t elements, const std::optional<std::vector<double>>& shares,
-                                            const std::string& rule, const std::string& settings,
-                                            const std::string& mode, int staleness, bool staleness_rate,
-                                            double timeout_s, bool late, const std::string& reach,
-                                            const std::string& push_codec, const std::string& pull_codec,
-                                            const std::string& consistency, int replicas,
-                                            std::optional<uint64_t> newcomer_takes, const std::string& who) {
+std::pair<uint64_t, uint64_t> needs_of_server(size_t elements, size_t servers, double share, size_t workers,
+                                              const std::string& rule, const std::string& mode,
+                                              const std::string& push_codec, const std::string& pull_codec,
+                                              int replicas) {
+  if (servers == 0) throw py::value_error("there must be a server");
+  ServerOptions options;
+  options.rule = value_of(rule_from_text(rule));
+  options.mode = value_of(mode_from_text(mode));
+  options.coding = {value_of(codec_option(push_codec)), value_of(codec_option(pull_codec))};
+  options.replicas = replicas;
+  const ServerNeeds needs = needs_of(options, elements, servers, share, workers);
+  return {needs.whatever_it_holds, needs.in_all};
+}
+
+std::unique_ptr<PythonService> make_service(
+    py::object store, py::object door_store, const std::string& name, int member, int workers,
+    const std::vector<int>& servers, size_t elements, const std::optional<std::vector<double>>& shares,
+    const std::string& rule, const std::string& settings, const std::string& mode, int staleness,
+    bool staleness_rate, double timeout_s, bool late, const std::string& reach, const std::string& push_codec,
+    const std::string& pull_codec, const std::string& consistency, int replicas,
+    std::optional<uint64_t> newcomer_takes, const std::string& who,
+    const std::optional<std::shared_ptr<MemoryBudget>>& memory, uint64_t promised_bytes) {
   ServiceSetup setup;
   setup.name = name;
   setup.member = member;
@@ -269,6 +282,8 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
   setup.is_late = late;
   setup.newcomer_takes = newcomer_takes;
   setup.who = who;
+  setup.server.budget = memory.value_or(nullptr);
+  setup.server.promised_bytes = promised_bytes;
   setup.options = value_of(options_from_env());
   setup.options.timeout = milliseconds_of(timeout_s);
   if (!reach.empty()) setup.options.reach = reach;
@@ -289,6 +304,16 @@ std::unique_ptr<PythonService> make_service(py::object store, py::object door_st
 }  // namespace
 
 void bind_parameters(py::module_& m) {
+  py::class_<MemoryBudget, std::shared_ptr<MemoryBudget>>(m, "MemoryBudget")
+      .def(py::init<uint64_t>(), py::arg("bytes"))
+      .def("take", &MemoryBudget::take, py::arg("bytes"))
+      .def("give_back", &MemoryBudget::give_back, py::arg("bytes"))
+      .def("left", &MemoryBudget::left);
+  m.def("parameter_server_needs", &needs_of_server, py::kw_only(), py::arg("elements"), py::arg("servers"),
+        py::arg("share") = 0.0, py::arg("workers"), py::arg("rule"), py::arg("mode") = "async",
+        py::arg("push_codec") = "", py::arg("pull_codec") = "", py::arg("replicas") = 0,
+        "The bytes of memory that a parameter server needs: whatever it holds, and in all with its part.");
+
   py::class_<HeldRequest>(m, "ParameterRequest")
       .def("done", &HeldRequest::done)
       .def("wait", &HeldRequest::wait, py::arg("timeout_s") = py::none())
@@ -303,7 +328,7 @@ void bind_parameters(py::module_& m) {
            py::arg("staleness") = 0, py::arg("staleness_rate") = false, py::arg("timeout_s") = 1800.0,
            py::arg("late") = false, py::arg("reach") = "", py::arg("push_codec") = "", py::arg("pull_codec") = "",
            py::arg("consistency") = "atomic", py::arg("replicas") = 0, py::arg("newcomer_takes") = py::none(),
-           py::arg("who") = "")
+           py::arg("who") = "", py::arg("memory") = py::none(), py::arg("promised_bytes") = 0)
       .def("start", &PythonService::start, py::arg("initial"), py::arg("out"))
       .def("push_pull", &PythonService::push_pull, py::arg("update"), py::arg("out").none(true),
            py::arg("numbers"), py::arg("scale") = 1.0f, py::arg("based_on") = py::none(),

@@ -318,7 +318,7 @@ def test_what_cannot_be_is_one_sentence_on_every_worker() -> None:
     assert first == [
         "worker 1 has mode async, but worker 0 has mode sync: all must have the same",
         "parameter service 'big': the parameter server helper0 has 1 MiB of memory, and its part of this strategy "
-        "needs 19.07 MiB: give it more with --memory, or start more servers",
+        "needs 22.94 MiB: give it more with --memory, or start more servers",
         "parameter service 'none' waits for 2 parameter servers, and 1 came within 10 s; start them with "
         f"`braid serve --rendezvous {where}`",
     ]

@@ -204,7 +204,7 @@ def test_too_little_memory_and_a_server_that_never_comes() -> None:
     assert others == [(small, missing)]
     assert small == (
         "strategy 'parameters.0': the parameter server helper0 has 1 MiB of memory, and its part of this strategy "
-        "needs 3.819 MiB: give it more with --memory, or start more servers"
+        "needs 6.159 MiB: give it more with --memory, or start more servers"
     )
     assert missing == (
         "strategy 'parameters.2' waits for 2 parameter servers, and 1 came within 10 s; start them with "

@@ -36,6 +36,7 @@ from waiting import eventually
 pytestmark = pytest.mark.unit
 
 OFFER = Offer("t", "folder", "net", 3, 2, (Vector("parameters", 1000, "sgd:momentum", "sync"),), 20.0)
+ONE_OFFER = OFFER.nbytes + 1000  # and not two
 
 
 @pytest.mark.parametrize(
@@ -107,12 +108,25 @@ def test_no_such_size(text: str) -> None:
 
 
 def test_what_a_server_needs() -> None:
-    # Half of the vector: values, momentum, four updates on their way, the sum of a round.
-    assert OFFER.nbytes == 4 * 500 * 7
-    compensates = replace(OFFER, vectors=(Vector("parameters", 1000, "sgd:compensates"),))
-    assert compensates.nbytes == 4 * 500 * (1 + 4 + 3)
-    coded = replace(OFFER, vectors=(Vector("parameters", 1000, "sgd", is_push_coded=True, is_pull_coded=True),))
-    assert coded.nbytes == 4 * 500 * (1 + 4 + 4 + 3)
+    def needed(**other: Any) -> int:
+        vector = Vector("parameters", 1000, **{"rule": "sgd", **other})
+        return replace(OFFER, vectors=(vector,)).nbytes
+
+    # Half of the vector, and what rounding to cache lines adds; tests of the core count the vectors.
+    half, plain = 4 * 517, needed()
+    assert needed(rule="sgd:compensates") == plain + OFFER.workers * half
+    assert needed(mode="sync") == needed(mode="quorum:at_least=1,grace_ms=1") == plain + half
+    assert needed(rule="sgd:momentum") == plain + 4 * half  # in three whole shards on their way, too
+    assert OFFER.workers * half * 3 // 2 < needed(pull_codec="fp16") - plain < OFFER.workers * half * 2
+    assert needed(push_codec="int8") > plain + half
+    assert needed(share=0.25) < plain < needed(share=0.75)
+    assert needed(replicas=1) > plain + 3 * half
+    with pytest.raises(ValueError, match="mode is 'syn'"):
+        needed(mode="syn")
+    small, large = replace(OFFER, vectors=OFFER.vectors + OFFER.vectors), OFFER.vectors[0].needs(3, 2)
+    assert small.numbers_within(small.nbytes) == [500, 500]
+    assert small.numbers_within(2 * large[0] - 1) == [0, 0]
+    assert small.numbers_within(large[0] + large[1]) == [250, 250]
     assert Offer.of(OFFER.pack()) == OFFER
     assert [size_text(n) for n in (7, 2048, 3 << 29)] == ["7 bytes", "2 KiB", "1.5 GiB"]
 
@@ -136,7 +150,7 @@ class Held(threading.Thread):
 
     def __init__(self, store: Any, offer: Offer, vector: Vector, member: int, *rest: Any) -> None:
         super().__init__(daemon=True)
-        self.takes = rest[2] if len(rest) > 2 else None
+        self.takes = rest[3]
         self.is_serving = self.has_served = self.takes is not None
         self.offer, self.member, self.over = offer, member, threading.Event()
         self.failure, self.updates, self.has_given = "", 9, False
@@ -194,7 +208,7 @@ def test_a_strategy_finds_its_servers() -> None:
 
 def test_one_that_is_not_taken_is_free_again() -> None:
     store = FakeStore()
-    with server(store, "a", 15_000) as a, server(store, "b", 15_000) as b:
+    with server(store, "a", ONE_OFFER) as a, server(store, "b", ONE_OFFER) as b:
         eventually(lambda: f"{PROCESSES}/1" in store._values)  # who comes later joins by itself
         for number in range(3):
             offer = replace(OFFER, token=str(number), folder=str(number))
@@ -210,11 +224,11 @@ def test_one_that_comes_late_joins_what_runs_as_far_as_its_memory_goes() -> None
         engage(store, OFFER, 1, "here:1")
         eventually(lambda: len(Held.made) == 1)
         Held.made = []
-        with server(store, "half", OFFER.nbytes // 2) as half, server(store, "whole", OFFER.nbytes):
+        fixed, _ = OFFER.vectors[0].needs(OFFER.workers, OFFER.servers)
+        half_bytes = (fixed + OFFER.nbytes) // 2
+        with server(store, "half", half_bytes) as half, server(store, "whole", OFFER.nbytes):
             eventually(lambda: len(Held.made) == 2)
             assert sorted(held.takes for held in Held.made) == [250, 500]
-            with pytest.raises(ValueError, match=r"needs 13\.67 KiB beside the"):
-                engage(store, replace(OFFER, token="u", folder="u"), 3, "here:1")
             for held in Held.made:
                 held.over.set()
             eventually(lambda: half[-1:] == ["strategy 'net' is over after 9 updates"])
@@ -222,17 +236,18 @@ def test_one_that_comes_late_joins_what_runs_as_far_as_its_memory_goes() -> None
 
 def test_too_little_memory_is_said_at_once() -> None:
     store = FakeStore()
-    with server(store, "a", 15_000), server(store, "small", 1000):
+    with server(store, "a", ONE_OFFER), server(store, "small", 1000):
         begun = time.monotonic()
         with pytest.raises(ValueError, match="the parameter server small has 1000 bytes of memory") as caught:
             engage(store, OFFER, 2, "here:1")
         assert time.monotonic() - begun < OFFER.patience_s / 2
-        assert "needs 13.67 KiB: give it more with --memory, or start more servers" in str(caught.value)
+        needed = size_text(OFFER.nbytes)
+        assert f"needs {needed}: give it more with --memory, or start more servers" in str(caught.value)
         assert names(engage(store, replace(OFFER, token="u", folder="u"), 1, "here:1")) == ["a"]
     store = FakeStore()
-    with server(store, "b", 15_000):
+    with server(store, "b", ONE_OFFER):
         engage(store, replace(OFFER, token="v", folder="v"), 1, "here:1")
-        with pytest.raises(ValueError, match=r"13.67 KiB beside the 13.67 KiB of other strategies"):
+        with pytest.raises(ValueError, match=f"{needed} beside the {needed} of other strategies"):
             engage(store, replace(OFFER, token="w", folder="w"), 1, "here:1")
 
 

@@ -51,7 +51,8 @@ class Parameters:
         staleness: the bound for ``"ssp"``.
         staleness_rate: divide the rate by the staleness of the update (Zhang 2016).
         compression: a codec for updates on their way, as ``"int8"`` (docs/codecs.md), or ``"off"``. What a
-            message lacks goes with the next one. Not with the rule ``"elastic"``.
+            message lacks goes with the next one. With ``"quorum"`` it then has the weight of that round's mean,
+            which may be of more or fewer workers. Not with the rule ``"elastic"``.
         pull_compression: the same for values: the servers send what has changed.
         consistency: ``"atomic"``: values have whole updates. ``"relaxed"`` (Hogwild, Niu 2011): workers of a
             server's host add to its shard in mapped memory, without messages; updates that meet may be lost in

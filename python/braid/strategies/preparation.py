@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from braid._array.parameters import OFF
+from braid._array.parameters import codec_of
 from braid._array.servers.terms import Vector
 from braid.strategies.attachment import refuse_unmade
 from braid.strategies.averages import RULE
@@ -44,11 +44,10 @@ class Prepared:
 
     def vectors(self, options: Options) -> list[Vector]:
         """Return what servers without a rank are asked to hold."""
-        is_push_coded, is_pull_coded = options.compression != OFF, options.pull_compression != OFF
         found = [
             Vector(
                 *("parameters", self.packing.elements, self.rule.text, options.mode),
-                *(is_push_coded, is_pull_coded, options.replicas),
+                *(codec_of(options.compression), codec_of(options.pull_compression), options.replicas),
             )
         ]
         return found + ([Vector("buffers", self.buffers.packing.elements, RULE)] if self.buffers else [])

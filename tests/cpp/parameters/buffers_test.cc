@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "parameters/one_server.h"
@@ -16,95 +14,81 @@
 namespace braid::testing {
 namespace {
 
-// Jobs of workers in other processes. Each is cancelled before its memory goes.
-class RemoteJobs {
- public:
-  explicit RemoteJobs(Server& server) : server_(server) {}
-  ~RemoteJobs() {
-    for (const auto& job : jobs_) server_.cancel(*job);
+class Buffering : public OneServer {
+ protected:
+  bool gets_buffer(Job& job) {
+    job.buffer = server_->acquire(job);
+    return job.buffer != nullptr;
   }
-  Job& of(int worker, CallKind kind = CallKind::kPushPull) {
-    Job& job = *jobs_.emplace_back(std::make_unique<Job>());
-    job.worker = worker;
-    job.is_remote = true;
-    job.call.kind = kind;
-    job.call.count = kCount;
-    return job;
-  }
-
- private:
-  Server& server_;
-  std::vector<std::unique_ptr<Job>> jobs_;
 };
 
-TEST_F(OneServer, BuffersGoToThoseWhoseTurnComesFirst) {
+TEST_F(Buffering, BuffersGoToThoseWhoseTurnComesFirst) {
   make(Mode::kSync, 3, 0, 1);
   RemoteJobs jobs(*server_);
-  const auto wants = [&](int worker) { return server_->acquire(jobs.of(worker)); };
-  EXPECT_EQ(wants(0), nullptr) << "the only buffer is for the values of the beginning";
+  EXPECT_FALSE(gets_buffer(jobs.of(0))) << "the only buffer is for the values of the beginning";
   install(1);
-  EXPECT_EQ(wants(1), nullptr) << "the only buffer is for worker 0";
-  EXPECT_EQ(wants(0), nullptr) << "an earlier job of worker 0 has a place before this one";
+  EXPECT_FALSE(gets_buffer(jobs.of(1))) << "the only buffer is for worker 0";
+  EXPECT_FALSE(gets_buffer(jobs.of(0))) << "an earlier job of worker 0 has a place before this one";
 }
 
-TEST_F(OneServer, TheOneThatHasWaitedLongestGetsTheNextBuffer) {
+TEST_F(Buffering, TheOneThatHasWaitedLongestGetsTheNextBuffer) {
   make(Mode::kAsync, 4, 0, 1);
   install(1);
   RemoteJobs jobs(*server_);
-  Floats buffer = server_->acquire(jobs.of(0));
-  ASSERT_NE(buffer, nullptr);
+  Job& holder = jobs.of(0);
+  ASSERT_TRUE(gets_buffer(holder));
   Job& first = jobs.of(1);
   Job& second = jobs.of(2);
-  EXPECT_EQ(server_->acquire(first), nullptr);
-  EXPECT_EQ(server_->acquire(second), nullptr);
-  server_->release(std::move(buffer));
+  EXPECT_FALSE(gets_buffer(first));
+  EXPECT_FALSE(gets_buffer(second));
+  server_->release(holder);
   Job& newest = jobs.of(3);
-  EXPECT_EQ(server_->acquire(newest), nullptr) << "two have waited for longer";
-  EXPECT_EQ(server_->acquire(second), nullptr) << "one has waited for longer";
-  EXPECT_NE(buffer = server_->acquire(first), nullptr);
+  EXPECT_FALSE(gets_buffer(newest)) << "two have waited for longer";
+  EXPECT_FALSE(gets_buffer(second)) << "one has waited for longer";
+  EXPECT_TRUE(gets_buffer(first));
   server_->cancel(second);
-  server_->release(std::move(buffer));
-  EXPECT_NE(buffer = server_->acquire(newest), nullptr) << "the second one has gone";
-  server_->release(std::move(buffer));
+  server_->release(first);
+  EXPECT_TRUE(gets_buffer(newest)) << "the second one has gone";
+  server_->release(newest);
 }
 
 // A pull that has come earlier is answered before a push gets memory for its body.
-TEST_F(OneServer, PullsStandInTheSameQueue) {
+TEST_F(Buffering, PullsStandInTheSameQueue) {
   make(Mode::kAsync, 3, 0, 1);
   install(1);
   RemoteJobs jobs(*server_);
-  Floats buffer = server_->acquire(jobs.of(0));
+  Job& holder = jobs.of(0);
+  ASSERT_TRUE(gets_buffer(holder));
   Job& pull = jobs.of(1, CallKind::kPull);
   server_->submit(pull);
   EXPECT_FALSE(pull.done.load());
   Job& push = jobs.of(2);
-  EXPECT_EQ(server_->acquire(push), nullptr);
-  server_->release(std::move(buffer));
+  EXPECT_FALSE(gets_buffer(push));
+  server_->release(holder);
   EXPECT_TRUE(pull.done.load());
-  EXPECT_EQ(server_->acquire(push), nullptr) << "the pull has the buffer";
-  server_->release(std::move(pull.buffer));
-  EXPECT_NE(buffer = server_->acquire(push), nullptr);
-  server_->release(std::move(buffer));
+  EXPECT_FALSE(gets_buffer(push)) << "the pull has the buffer";
+  server_->release(pull);
+  EXPECT_TRUE(gets_buffer(push));
+  server_->release(push);
 }
 
 // Whoever polls the lanes may sleep, so the bell has to ring.
-TEST_F(OneServer, ThoseThatWaitForMemoryHearThatThereIsSome) {
+TEST_F(Buffering, ThoseThatWaitForMemoryHearThatThereIsSome) {
   make(Mode::kSync, 2, 0, 1);
   install(0);
   RemoteJobs jobs(*server_);
   Job& waits = jobs.of(1);
-  EXPECT_EQ(server_->acquire(waits), nullptr) << "worker 0 comes first";
+  EXPECT_FALSE(gets_buffer(waits)) << "worker 0 comes first";
   Waiter sleeper(bell_);
   while (!sleeper.before_sleep()) sleeper.idle(Clock::now());
   const uint32_t before = bell_.rings.load();
   call(0, CallKind::kPush, 1);  // by another thread of this process
   EXPECT_NE(bell_.rings.load(), before);
-  Floats buffer = server_->acquire(waits);
-  ASSERT_NE(buffer, nullptr);
+  ASSERT_TRUE(gets_buffer(waits));
   Job& later = jobs.of(0);
-  EXPECT_EQ(server_->acquire(later), nullptr);
+  EXPECT_FALSE(gets_buffer(later));
   const uint32_t then = bell_.rings.load();
-  server_->release(std::move(buffer));
+  server_->release(waits);
   EXPECT_NE(bell_.rings.load(), then);
 }
 

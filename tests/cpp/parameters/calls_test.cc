@@ -76,5 +76,24 @@ TEST(Call, WithNumbersThatNoWorkerSendsIsRefused) {
   EXPECT_NE(check(push, limits).message().find("no hand-over that there is"), std::string::npos);
 }
 
+// A copy without the rows of a hand-over would be read beyond its end.
+TEST(Call, BelongsToAHandOverOnlyIfItsKindMay) {
+  const CallLimits limits{kMost, 0, std::nullopt};
+  Call call;
+  call.count = 10;
+  call.kind = CallKind::kReplica;
+  call.hand_over = HandOver::kNo;
+  call.body_bytes = snapshot_floats(call, 0) * sizeof(float);
+  EXPECT_NE(check(call, limits).message().find("no hand-over that there is"), std::string::npos);
+  call.hand_over = HandOver::kYes;
+  call.body_bytes = snapshot_floats(call, 0) * sizeof(float);
+  EXPECT_TRUE(check(call, limits).ok());
+  call.body_bytes = 0;
+  for (const CallKind kind : {CallKind::kFind, CallKind::kMoved, CallKind::kPull, CallKind::kAttend}) {
+    call.kind = kind;
+    EXPECT_FALSE(check(call, limits).ok()) << name_of(kind);
+  }
+}
+
 }  // namespace
 }  // namespace braid

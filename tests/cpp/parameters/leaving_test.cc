@@ -2,6 +2,7 @@
 // Servers that leave in good order. All updates are equal, so the values say how many were applied, and in which state.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -131,8 +132,6 @@ std::vector<std::vector<float>> train_while_two_leave(const std::function<void(S
   return found;
 }
 
-// int8 carries equal numbers exactly, so nothing is left for a residual. A refused update may travel together with the
-// next one, which only a rule without momentum does not notice.
 // A rank that is done before the others takes nothing with it: its shard goes on with its momentum.
 TEST(LeavingServers, OfARankThatEndsFirstHandTheirShardsOver) {
   std::atomic<int> steps{0};
@@ -174,6 +173,46 @@ TEST(LeavingServers, OfARankThatEndsFirstHandTheirShardsOver) {
   });
 }
 
+// One worker takes all eight shards of a server to another one.
+TEST(LeavingServers, GiveAWorkerOneShardToCarryAtATime) {
+  constexpr size_t kElements = 64'000;
+  constexpr size_t kShards = 8;
+  std::atomic<bool> is_full{false};
+  std::atomic<bool> has_left{false};
+  at_all_places(3, options_for(wires()[0]), [&](const Place& place) {
+    ServiceSetup setup = setup_alone(place, kElements, 1, 2, Mode::kAsync);
+    setup.least_piece = kElements / 2 / kShards;
+    const auto service = must_create(std::move(setup));
+    ASSERT_NE(service, nullptr);
+    if (place.rank == 0) {
+      std::vector<float> values(kElements);
+      ASSERT_TRUE(outcome(*service, service->install(values.data())).ok());
+      is_full = true;
+      size_t most = 0;
+      std::thread watcher([&] {
+        while (!has_left.load()) {
+          most = std::max(most, service->stats().worker_bytes);
+          std::this_thread::yield();
+        }
+      });
+      while (!has_left.load()) EXPECT_TRUE(outcome(*service, service->pull(values.data())).ok());
+      watcher.join();
+      const size_t shard_bytes = 2 * kElements / 2 / kShards * sizeof(float);  // with momentum
+      EXPECT_GE(most, shard_bytes);
+      EXPECT_LT(most, 2 * shard_bytes);
+      EXPECT_EQ(service->stats().homes, std::vector<int>(2 * kShards, 1));
+    } else if (place.rank == 1) {
+      while (!is_full.load()) std::this_thread::yield();
+      service->leave();
+      must_end(*service);
+      has_left = true;
+    }
+    service->close(milliseconds(20'000), {});
+  });
+}
+
+// int8 carries equal numbers exactly, so nothing is left for a residual. A refused update may travel together with the
+// next one, which only a rule without momentum does not notice.
 TEST(LeavingServers, RefuseCodedUpdatesThatAreRepeatedOnce) {
   const auto found = train_while_two_leave([](ServiceSetup& setup) {
     setup.server.rule = rule_from_text("sgd").value();

@@ -25,6 +25,27 @@ struct Played {
   bool done() const { return job.done.load(); }
 };
 
+// Jobs of workers in other processes. Each is cancelled before its memory goes.
+class RemoteJobs {
+ public:
+  explicit RemoteJobs(Server& server) : server_(server) {}
+  ~RemoteJobs() {
+    for (const auto& job : jobs_) server_.cancel(*job);
+  }
+  Job& of(int worker, CallKind kind = CallKind::kPushPull) {
+    Job& job = *jobs_.emplace_back(std::make_unique<Job>());
+    job.worker = worker;
+    job.is_remote = true;
+    job.call.kind = kind;
+    job.call.count = kCount;
+    return job;
+  }
+
+ private:
+  Server& server_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+};
+
 class OneServer : public ::testing::Test {
  protected:
   void make(Mode mode, int workers, int staleness = 0, int buffers = 4, Quorum quorum = {}) {
@@ -33,8 +54,11 @@ class OneServer : public ::testing::Test {
     options.rule = rule_from_text("sgd").value();
     options.mode = mode;
     options.staleness = staleness;
-    options.settings = "same";
     options.buffers = buffers;
+    make(options, workers);
+  }
+  void make(ServerOptions options, int workers) {
+    options.settings = "same";
     server_ = std::make_unique<Server>(options, std::vector<Extent>{{0, kCount}}, bell_);
     for (int worker = 0; worker < workers; ++worker) ASSERT_TRUE(server_->admit(worker, "same").ok());
   }

@@ -43,11 +43,24 @@ class Duty(threading.Thread):
         member: int,
         reach: str,
         say: Callable[[str], None],
+        memory: _core.MemoryBudget,
         takes: int | None = None,
     ) -> None:
-        """Make the thread. `takes`: how many elements a process that comes late holds at most."""
+        """Make the thread.
+
+        Args:
+            store: the job's.
+            offer: what was asked of this process, which has set the memory for it apart.
+            vector: the part of it that this thread holds.
+            member: the number of this server.
+            reach: a host that the job's ranks reach.
+            say: takes a line about what happens.
+            memory: what the process has beside; a server takes from it for workers that come late, and for shards
+                of servers that are lost.
+            takes: how many elements a process that comes late holds at most. Nothing is set apart for it.
+        """
         super().__init__(daemon=True, name=f"{offer.name}/{vector.part}")
-        self._takes = takes
+        self._takes, self._memory = takes, memory
         self._say = say
         self._store, self._offer, self._vector = Below(store.apart(), offer.folder), offer, vector
         self._member, self._reach = member, reach
@@ -72,7 +85,9 @@ class Duty(threading.Thread):
     def _serve(self) -> None:
         key = f"serve/{self._vector.part}"
         settings = unpack(self._store.get(key, self._offer.patience_s + _GRACE_S))
-        if self._takes is not None:
+        if self._takes is None:
+            settings["promised_bytes"] = self._vector.needs(self._offer.workers, self._offer.servers)[1]
+        else:
             settings["newcomer_takes"] = self._takes
         core = _core.ParameterService(
             self._store.apart(),
@@ -80,6 +95,7 @@ class Duty(threading.Thread):
             f"{self._offer.name}/{self._vector.part}",
             member=self._member,
             reach=self._reach,
+            memory=self._memory,
             **settings,
         )
         self.is_serving = self.has_served = True
@@ -115,14 +131,9 @@ class _Strategy:
 
     offer: Offer
     until: float  # then worker 0 has said whom it took
-    nbytes: int  # the most that it takes here
+    nbytes: int  # of memory, set apart for it
     duties: list[Duty] = field(default_factory=list)
     is_late: bool = False
-
-    @property
-    def reserved(self) -> int:
-        """What no other strategy may have. A late one may be over long ago, and then never begins here."""
-        return self.nbytes if not self.is_late or any(duty.is_serving for duty in self.duties) else 0
 
     @property
     def is_over(self) -> bool:
@@ -140,11 +151,12 @@ class ParameterServer:
         Args:
             store: the job's.
             name: for people.
-            memory: how many bytes the shards of all strategies may take.
+            memory: how many bytes all strategies may take.
             reach: a host that the job's ranks reach; this process listens where the route there leads.
             say: takes a line about each strategy that begins and ends.
         """
-        self._store, self._memory, self._reach, self._say = store, memory, reach, say
+        self._store, self._reach, self._say = store, reach, say
+        self._total, self._memory = memory, _core.MemoryBudget(memory)
         self._process = Process(secrets.token_hex(8), name)
         self._card = pack(asdict(self._process))
         self._place = claim(store, PROCESSES, self._card)
@@ -179,7 +191,8 @@ class ParameterServer:
 
     def tend(self) -> None:
         """As look(), where the store is gone: only end what is over."""
-        self._strategies = [each for each in self._strategies if each.duties]
+        for strategy in [each for each in self._strategies if not each.duties]:
+            self._drop(strategy)
         self._begin_and_end()
 
     def leave(self) -> None:
@@ -208,22 +221,22 @@ class ParameterServer:
         if any(strategy.offer.token == offer.token for strategy in self._strategies):
             return  # asked twice
         self._begin_and_end()  # those who ask one after the other have said whom they chose before
-        taken = self._taken
+        taken, needed = self._total - self._memory.left(), offer.nbytes
         why = ""
-        if taken + offer.nbytes > self._memory:
+        if self._memory.take(needed):
+            until = time.monotonic() + offer.patience_s + _GRACE_S
+            self._strategies.append(_Strategy(offer, until, needed))
+        else:
             beside = f" beside the {size_text(taken)} of other strategies" if taken else ""
             why = (
-                f"has {size_text(self._memory)} of memory, and its part of this strategy needs "
-                f"{size_text(offer.nbytes)}{beside}: give it more with --memory, or start more servers"
+                f"has {size_text(self._total)} of memory, and its part of this strategy needs "
+                f"{size_text(needed)}{beside}: give it more with --memory, or start more servers"
             )
-        else:
-            until = time.monotonic() + offer.patience_s + _GRACE_S
-            self._strategies.append(_Strategy(offer, until, offer.nbytes))
         self._store.set(f"{offer.folder}/serve/answer/{self._process.id}", pack({"why": why}))
 
-    @property
-    def _taken(self) -> int:
-        return sum(strategy.reserved for strategy in self._strategies)
+    def _drop(self, strategy: _Strategy) -> None:
+        self._strategies.remove(strategy)
+        self._memory.give_back(strategy.nbytes)
 
     def _new_running(self) -> list[Offer]:
         """Return the strategies that have begun since the last look."""
@@ -241,21 +254,21 @@ class ParameterServer:
             if offer.token in self._heard:
                 continue
             self._heard.add(offer.token)
-            nbytes = min(offer.nbytes, max(0, self._memory - self._taken))
-            strategy = _Strategy(offer, 0.0, nbytes, is_late=True)
-            for vector in offer.vectors:
-                takes = -(-vector.elements // offer.servers) * nbytes // max(1, offer.nbytes)
-                strategy.duties.append(
-                    Duty(self._store, offer, vector, FIRST_ALONE, self._reach, self._say, takes)
-                )
+            # Nothing is set apart: it may be over long ago.
+            strategy = _Strategy(offer, 0.0, 0, is_late=True)
+            for vector, takes in zip(offer.vectors, offer.numbers_within(self._memory.left()), strict=True):
+                strategy.duties.append(self._duty(offer, vector, FIRST_ALONE, takes))
             self._strategies.append(strategy)
             for duty in strategy.duties:
                 duty.start()
 
+    def _duty(self, offer: Offer, vector: Vector, member: int, takes: int | None = None) -> Duty:
+        return Duty(self._store, offer, vector, member, self._reach, self._say, self._memory, takes)
+
     def _begin_and_end(self) -> None:
         for strategy in list(self._strategies):
             if strategy.is_over:
-                self._strategies.remove(strategy)
+                self._drop(strategy)
                 self._tell_of_end(strategy)
             elif not strategy.duties:
                 self._begin_if_chosen(strategy)
@@ -266,12 +279,10 @@ class ParameterServer:
         chosen: list[Any] = unpack(value)["ids"] if value is not None else []
         if self._process.id not in chosen:
             if value is not None or time.monotonic() > strategy.until:
-                self._strategies.remove(strategy)
+                self._drop(strategy)
             return
         member = FIRST_ALONE + chosen.index(self._process.id)
-        strategy.duties = [
-            Duty(self._store, offer, vector, member, self._reach, self._say) for vector in offer.vectors
-        ]
+        strategy.duties = [self._duty(offer, vector, member) for vector in offer.vectors]
         for duty in strategy.duties:
             duty.start()
         self.served += 1

@@ -12,13 +12,11 @@ worker 0 answers that word with a folder for this job's keys:
 """
 
 import contextlib
-import math
 import secrets
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from braid import _core
 from braid._array.numbers import whole
 from braid._array.rendezvous import Meeting
 from braid._array.rendezvous.stores import Below, KeyValueStore
@@ -76,7 +74,7 @@ def meet_servers(
             "servers=: processes of `braid serve` find workers that meet at 'tcp://host:port', 'env://', "
             "'file:///folder' or a TCPStore of torch, and nowhere else"
         )
-    _core.rule_states(common["rule"])  # servers count on it
+    _vector(common).needs(meeting.size, len(common["servers"]))  # raises here what servers could not make sense of
     hall = Below(meeting.store, f"braid/parameters/serve/{name}")
     title, timeout_s = f"parameter service {name!r}", common["timeout_s"]
     name_there = f"{name}/{_PART}"
@@ -195,14 +193,12 @@ def _folder_of_running(hall: KeyValueStore, title: str, timeout_s: float) -> str
 
 def _vector(common: dict[str, Any]) -> Vector:
     """Return what a server is asked to hold, so that it counts the largest shard."""
-    elements, shares, servers = common["elements"], common["shares"], common["servers"]
+    shares, servers, share = common["shares"], common["servers"], 0.0
     if shares is not None and len(shares) == len(servers) and sum(shares) > 0:
         largest = max(share for share, server in zip(shares, servers, strict=True) if server >= FIRST_ALONE)
-        elements = math.ceil(elements * largest / sum(shares)) * len(servers)
-    return Vector(
-        *(_PART, elements, common["rule"], common["mode"]),
-        *(bool(common["push_codec"]), bool(common["pull_codec"]), common["replicas"]),
-    )
+        share = largest / sum(shares)
+    same = ("elements", "rule", "mode", "push_codec", "pull_codec", "replicas")
+    return Vector(_PART, share=share, **{name: common[name] for name in same})
 
 
 def _lines(common: dict[str, Any]) -> dict[str, str]:

@@ -19,8 +19,6 @@ RUNNING = "braid/serve/running"
 _SETTLE_S = 0.05  # how long two that take the same place need to see the conflict
 _LOOKS = 5
 _GLANCE_S = 0.001
-_FLOAT_BYTES = 4
-_BUFFERS = 4  # updates that a server of the core holds at a time
 
 
 @dataclass(frozen=True)
@@ -35,16 +33,23 @@ class Process:
 class Vector:
     """A vector that servers are asked to hold; `part` tells the vectors of a strategy apart.
 
-    `is_push_coded`, `is_pull_coded`: updates, or values, travel through a codec. `replicas`: copies of each shard.
+    `push_codec`, `pull_codec`: through which updates, or values, travel. `replicas`: copies of each shard.
+    `share`: the largest part of the vector that a server holds, from 0 to 1; 0: all hold as much.
     """
 
     part: str
     elements: int
     rule: str
     mode: str = "async"
-    is_push_coded: bool = False
-    is_pull_coded: bool = False
+    push_codec: str = ""
+    pull_codec: str = ""
     replicas: int = 0
+    share: float = 0.0
+
+    def needs(self, workers: int, servers: int) -> tuple[int, int]:
+        """Return the bytes that one server needs for it: whatever it holds, and in all with its part."""
+        settings = {name: value for name, value in asdict(self).items() if name != "part"}
+        return _core.parameter_server_needs(workers=workers, servers=servers, **settings)
 
 
 @dataclass(frozen=True)
@@ -78,18 +83,16 @@ class Offer:
 
     @property
     def nbytes(self) -> int:
-        """The memory that one server needs for its shards, and for updates on their way."""
-        total = 0
-        for vector in self.vectors:
-            copies = 1 + _core.rule_states(vector.rule) + _BUFFERS
-            copies += _BUFFERS if vector.is_push_coded else 0  # at most: encoded updates, behind their numbers
-            copies += self.workers if vector.is_pull_coded else 0
-            copies += self.workers if "compensates" in vector.rule else 0
-            copies += 1 if vector.mode == "sync" else 0
-            # One on its way to another server, one on its way from there, and that server's copy.
-            copies += 3 * vector.replicas * (1 + _core.rule_states(vector.rule))
-            total += _FLOAT_BYTES * copies * -(-vector.elements // self.servers)
-        return total
+        """The memory that one server needs for its shards, and for all that is on its way."""
+        return sum(vector.needs(self.workers, self.servers)[1] for vector in self.vectors)
+
+    def numbers_within(self, nbytes: int) -> list[int]:
+        """Return how many numbers of each vector a server holds in that much memory: its part at most."""
+        needs = [vector.needs(self.workers, self.servers) for vector in self.vectors]
+        fixed = sum(least for least, _ in needs)
+        share = (nbytes - fixed) / max(1, sum(whole for _, whole in needs) - fixed)
+        parts = [-(-vector.elements // self.servers) for vector in self.vectors]
+        return [int(part * min(1.0, max(0.0, share))) for part in parts]
 
     def pack(self) -> bytes:
         """Return it as bytes."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from braid._array.parameters import OFF
+from braid._array.parameters import codec_of
 from braid._array.servers.terms import Vector
 from braid.strategies.attachable import Attachable, prepare_attachable
 from braid.strategies.averages import RULE
@@ -36,10 +36,9 @@ class LocalPrepared(Attachable):
 
     def vectors(self, options: LocalOptions, rule: str) -> list[Vector]:
         """Return what servers without a rank are asked to hold; `rule`: how they move the centre."""
-        mode = "sync" if options.quorum is not None else options.mode  # a round has a sum in both
-        is_coded = options.compression != OFF
+        codec = codec_of(options.compression)
         found = [
-            Vector(part, elements, rule, mode, is_coded, is_coded)
+            Vector(part, elements, rule, options.mode, codec, codec)
             for part, elements in zip(
                 options.parts, sizes(self.packing.elements, options.num_fragments), strict=True
             )
