@@ -23,6 +23,7 @@ BUILD = ROOT / "build" / "fuzz"
 # Longest input in bytes: about what a target can make use of.
 LONGEST = {
     "peer_texts": 1024,
+    "calls": 1024,
     "codec": 6000,
     "greeting": 512,
     "links": 1024,

@@ -14,6 +14,7 @@ namespace braid::fuzz {
 
 using Input = std::span<const uint8_t>;
 
+void calls_target(Input input);
 void codec_target(Input input);
 void greeting_target(Input input);
 void mailbox_target(Input input);

@@ -25,7 +25,7 @@ constexpr Subject kSubjects[] = {
     {"peer_texts", fuzz::peer_texts_target, 10000}, {"codec", fuzz::codec_target, 10000},
     {"greeting", fuzz::greeting_target, 3000},      {"links", fuzz::links_target, 1000},
     {"mailbox", fuzz::mailbox_target, 10000},       {"schedule", fuzz::schedule_target, 4000},
-    {"topology", fuzz::topology_target, 4000},
+    {"topology", fuzz::topology_target, 4000},      {"calls", fuzz::calls_target, 4000},
 };
 
 std::vector<Bytes8> corpus_of(const std::string& name) {
