@@ -24,7 +24,9 @@ _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 def recent_commits(root: Path) -> list[str]:
     """Return the commits that belong to the change, the newest first; none where there is no history."""
     command = ["git", "rev-list", f"--since={int(time.time()) - CHANGE_S}", "HEAD"]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.split()
+    return subprocess.run(
+        command, cwd=root, capture_output=True, text=True, errors="replace", check=False
+    ).stdout.split()
 
 
 def changed_lines(diff: str) -> dict[str, set[int]]:
@@ -57,7 +59,7 @@ def changed_tests(root: Path) -> list[str]:
     if not commits:
         return []
     command = ["git", "diff", "-U0", f"{commits[-1]}^", "HEAD", "--", "tests"]
-    diff = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
+    diff = subprocess.run(command, cwd=root, capture_output=True, text=True, errors="replace", check=False).stdout
     found = [
         (not is_new, f"{file}::{name}")
         for file, lines in changed_lines(diff).items()

@@ -177,7 +177,8 @@ void Server::settle_locked() {
 
 void Server::forget_place(const Job& job) {
   buffers_.forget(job);
-  wholes_of(job).forget(job);
+  wholes_.forget(job);  // not by its kind: the call may be arriving
+  restores_.forget(job);
 }
 
 void Server::fail(Job& job, Status why) {
