@@ -24,9 +24,7 @@ _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 def recent_commits(root: Path) -> list[str]:
     """Return the commits that belong to the change, the newest first; none where there is no history."""
     command = ["git", "rev-list", f"--since={int(time.time()) - CHANGE_S}", "HEAD"]
-    return subprocess.run(
-        command, cwd=root, capture_output=True, text=True, errors="replace", check=False
-    ).stdout.split()
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.split()
 
 
 def changed_lines(diff: str) -> dict[str, set[int]]:

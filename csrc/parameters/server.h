@@ -297,8 +297,8 @@ class Server {
   std::vector<Entry> entries_;
   std::list<Job*> waiting_;
   Buffers buffers_;
-  Buffers wholes_;    // for shards with the rule's state
-  Buffers restores_;  // the same
+  Buffers wholes_;    // for shards with the rule's state.
+  Buffers restores_;  // the same, of a restore that is no hand-over
   MemoryShare memory_;
   bool must_look_again_ = false;  // a job lets others go on, and is not done
   std::atomic<ptrdiff_t> session_bytes_{0};

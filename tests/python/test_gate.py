@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import time
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -314,6 +315,23 @@ def test_tests_that_a_change_edits_are_named() -> None:
     assert list(changed.tests_at(SOURCE, {3, 4, 5})) == [("test_one", True)]
     for name in changed.changed_tests(ROOT):
         assert (ROOT / name.partition("::")[0]).exists()
+
+
+def test_a_change_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
+    def git(*words: str, date: str) -> None:
+        who = {f"GIT_{role}_{what}": "a@b" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        environment = {**os.environ, **who, "GIT_COMMITTER_DATE": date, "GIT_AUTHOR_DATE": date}
+        subprocess.run(["git", *words], cwd=tmp_path, env=environment, capture_output=True, check=True)
+
+    now = f"{int(time.time())} +0000"
+    git("init", date=now)
+    git("commit", "--allow-empty", "-m", "long ago", date="2000-01-01T00:00:00")
+    (tmp_path / "tests" / "python").mkdir(parents=True)
+    (tmp_path / "tests" / "input").write_bytes(b"\xaa no text\n")
+    (tmp_path / "tests" / "python" / "test_b.py").write_text("def test_c():\n    pass\n")
+    git("add", ".", date=now)
+    git("commit", "-m", "now", date=now)
+    assert changed.changed_tests(tmp_path) == ["tests/python/test_b.py::test_c"]
 
 
 LOG = """
