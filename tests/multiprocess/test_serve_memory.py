@@ -40,6 +40,9 @@ def outlive(rank: Rank, where: str, victim: int, brings_third: bool) -> tuple[st
         if rank.rank == 0:
             os.kill(victim, signal.SIGKILL)
             third = start(where, name="third") if brings_third else None
+            rank.mark("killed")
+        # Whoever pushes before the kill loses nothing.
+        rank.wait_for("killed", 0)
         error = ""
         try:
             parameters.push_pull(update, values).wait()
