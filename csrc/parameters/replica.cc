@@ -191,6 +191,8 @@ void Server::take_turns(Entry& entry, const float* rows) {
   std::memcpy(static_cast<void*>(turns.data()), rows, kMostTurns * sizeof(Turn));
   entry.last = turns[0].worker;
   entry.rounds = turns[0].flags;
+  // The former server may not have known a worker that has come late.
+  for (auto& [worker, progress] : entry.progress) progress.has_clock = false;
   const size_t count = std::min<uint64_t>(turns[0].clock, kMostTurns - 1);
   for (size_t row = 1; row <= count; ++row) {
     const auto known = entry.progress.find(turns[row].worker);

@@ -61,7 +61,7 @@ Status Server::admit(int worker, const std::string& settings) {
                                " that are here: give it more with --memory"};
   }
   workers_.insert(worker);
-  for (Entry& entry : entries_) entry.progress[worker] = {least_clock(entry), false};
+  for (Entry& entry : entries_) entry.progress[worker] = progress_of_newcomer(entry);
   return {};
 }
 

@@ -153,7 +153,7 @@ class Server {
     bool has_contributed = false;  // kSync, kQuorum: to the present round
     bool rests = false;            // until its next push.
     bool has_pushed = false;       // kQuorum: ever
-    bool has_clock = true;  // false: the shard came from a server that was lost; until the worker's next push
+    bool has_clock = true;         // false: unknown until its next push, as after the loss of the shard's server
     // The number of its last push that came, as the worker counts. 0: unknown, or another mode than kSync.
     uint64_t number = 0;
   };
@@ -269,6 +269,7 @@ class Server {
   int turns_before(const Job& job) const;
   // Of the workers that do not rest, and whose clock is known; 0 if there is none.
   static uint64_t least_clock(const Entry& entry);
+  static Progress progress_of_newcomer(const Entry& entry);
   static uint64_t most_clock(const Entry& entry);
   static bool is_turn_of(int worker, const Entry& entry);
   void rest(int worker, Entry& entry);

@@ -17,6 +17,14 @@ uint64_t Server::least_clock(const Entry& entry) {
   return least == UINT64_MAX ? 0 : least;
 }
 
+// It begins where the slowest of the others is. Where no clock of others is known, its own is not either: with 0 all
+// would wait until it has made as many updates as they have.
+Server::Progress Server::progress_of_newcomer(const Entry& entry) {
+  const bool knows_one = std::any_of(entry.progress.begin(), entry.progress.end(),
+                                     [](const auto& row) { return !row.second.rests && row.second.has_clock; });
+  return {.clock = least_clock(entry), .has_clock = knows_one || entry.progress.empty()};
+}
+
 uint64_t Server::most_clock(const Entry& entry) {
   uint64_t most = 0;
   for (const auto& [worker, progress] : entry.progress) {

@@ -98,6 +98,23 @@ TEST_F(Handover, TheOwnerTellsWhereTheShardHasGone) {
   EXPECT_EQ(farewell(0), Verdict::kDone);
 }
 
+// It comes while a shard is on its way. The server where it arrives has never seen the others push.
+TEST_F(Handover, ALateWorkerHasAsManyUpdatesAsTheOthers) {
+  make(Mode::kSsp);
+  constexpr uint64_t kPushes = 5;
+  for (uint64_t i = 0; i < kPushes; ++i) {
+    for (const int worker : {0, 1, 2}) EXPECT_TRUE(call(0, worker, CallKind::kPush).done());
+  }
+  servers_[0]->leave();
+  const PlayedCall& taken = call(0, 1, CallKind::kSnapshot, HandOver::kYes);
+  for (const auto& server : servers_) ASSERT_TRUE(server->admit(7, "").ok());
+  EXPECT_TRUE(call(1, 1, CallKind::kRestore, HandOver::kYes, 1, &taken).job.status.ok());
+  EXPECT_TRUE(call(0, 1, CallKind::kMoved, HandOver::kNo, 1).job.status.ok());
+  const PlayedCall& first = call(1, 7, CallKind::kPush, HandOver::kNo, 1);
+  EXPECT_TRUE(first.done());
+  EXPECT_EQ(first.job.answer.steps, kPushes + 1);
+}
+
 TEST_F(Handover, AnotherWorkerTakesWhatADeadOneHad) {
   make(Mode::kAsync);
   servers_[0]->leave();
