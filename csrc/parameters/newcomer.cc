@@ -91,17 +91,13 @@ void ParameterService::admit_announced(Store& store) {
 void ParameterService::reach_newcomer(int place, Store& store, const GiveUp& give_up) {
   const auto at = static_cast<size_t>(place);
   if (at >= clients_.size()) return;
-  const Status told = store.set(seen_key(setup_.name, place, setup_.member), "1");
-  auto client = told.ok() ? reach(place, store, give_up) : Result<std::unique_ptr<Client>>(told);
-  if (client.ok()) {
-    clients_[at] = std::move(client).value();
-    clients_[at]->watch();
-  } else {
-    lost_[at].store(true);
-    log(LogLevel::kInfo, "parameter service \"" + setup_.name + "\": " + client.status().message());
-  }
+  Status bad = store.set(seen_key(setup_.name, place, setup_.member), "1");
+  if (bad.ok()) bad = meet(place, store);
+  const bool begins = setup_.is_late && !has_clients_.load();  // and joins all servers when it has met them
+  if (bad.ok() && !begins) bad = join(place, give_up);
+  if (!bad.ok()) miss(place, bad);
   const std::lock_guard lock(mutex_);
-  if (client.ok()) newcomers_.try_emplace(place);
+  if (bad.ok()) newcomers_.try_emplace(place);
   places_.store(at + 1, std::memory_order_release);
   ring(engine_->bell());
 }

@@ -16,64 +16,95 @@ Status ParameterService::reach_servers(const GiveUp& give_up) {
     if (!written.ok()) return written.status();
     in_list_ = written.value();
   }
-  bool reaches_one = false;
-  Status last;
+  const auto first = static_cast<int>(setup_.servers.size());
   Status mismatch;
-  for (size_t place = 0; place < setup_.servers.size(); ++place) {
-    auto client = reach(static_cast<int>(place), store, give_up);
-    reaches_one |= client.ok();
-    if (client.ok()) {
-      clients_[place] = std::move(client).value();
-      clients_[place]->watch();
-      continue;
+  Status missed;
+  const auto go_on_after = [&](int place, Status bad) -> Status {
+    if (bad.code() == Code::kMismatch) {  // so that every server hears of it
+      mismatch = std::move(bad);
+      return {};
     }
-    const Status& bad = client.status();
-    if (bad.code() == Code::kMismatch) {  // goes on, so that every server hears of it
-      mismatch = bad;
-      continue;
-    }
-    if (!setup_.is_late || bad.code() != Code::kTimeout) return bad;
-    last = bad;
-    lost_[place].store(true);
+    if (bad.ok() || !miss(place, bad)) return bad;
+    missed = std::move(bad);
+    return {};
+  };
+  for (int place = 0; place < first; ++place) {
+    if (Status bad = go_on_after(place, meet(place, store)); !bad.ok()) return bad;
+  }
+  while (setup_.is_late && may_grow(setup_) && read_entry(store, give_up).ok()) {
+  }
+  // Only now: from its join on, others may wait for this worker, which may have waited for servers that are gone.
+  const int met = setup_.is_late ? static_cast<int>(places()) : first;
+  for (int place = 0; place < met; ++place) {
+    if (Status bad = go_on_after(place, join(place, give_up)); !bad.ok()) return bad;
   }
   if (!mismatch.ok()) return mismatch;
-  while (setup_.is_late && may_grow(setup_) && read_entry(store, give_up).ok()) {
-    const auto is_there = [](const auto& client) { return client != nullptr; };
-    reaches_one |= std::any_of(clients_.begin(), clients_.end(), is_there);
-  }
-  return reaches_one ? Status() : last;
+  const auto is_there = [](const auto& client) { return client != nullptr; };
+  return std::any_of(clients_.begin(), clients_.begin() + met, is_there) ? Status() : missed;
 }
 
-Result<std::unique_ptr<Client>> ParameterService::reach(int place, Store& store, const GiveUp& give_up) {
-  const int server = server_at(setup_, place);
-  if (server == setup_.member) return mapped(make_client(*server_, setup_.member, residuals_));
+// A late worker goes on without a server that has ended.
+bool ParameterService::miss(int place, const Status& why) {
+  const bool is_newcomer = static_cast<size_t>(place) >= setup_.servers.size();
+  if (!is_newcomer && !(setup_.is_late && (why.code() == Code::kTimeout || why.code() == Code::kPeerLost))) {
+    return false;
+  }
+  clients_[static_cast<size_t>(place)].reset();
+  lost_[static_cast<size_t>(place)].store(true);
+  log(LogLevel::kInfo, "parameter service \"" + setup_.name + "\": " + why.message());
+  return true;
+}
+
+Options ParameterService::options_for(int place) const {
   const bool is_late = setup_.is_late || static_cast<size_t>(place) >= setup_.servers.size();
   Options options = setup_.options;
   if (is_late) options.timeout = std::min(options.timeout, kLatePairs);
+  return options;
+}
+
+Status ParameterService::meet(int place, Store& store) {
+  const int server = server_at(setup_, place);
+  auto& client = clients_[static_cast<size_t>(place)];
+  if (server == setup_.member) {
+    client = mapped(make_client(*server_, setup_.member, residuals_));
+    return {};
+  }
   if (in_list_ >= 0) {
     if (Status bad = store.set(coming_key(setup_.name, place, in_list_), "1"); !bad.ok()) return bad;
   }
-  auto pair =
-      Pair::form(engine_, store, Pair::kWorker, pair_name(server, setup_.member), server_text(server), options);
+  auto pair = Pair::form(engine_, store, Pair::kWorker, pair_name(server, setup_.member), server_text(server),
+                         options_for(place));
   if (!pair.ok()) return pair.status();
   const bool is_near = pair.value()->wire().find(": shm") != std::string::npos;
   const std::string name = server_text(server, who_is(server, store, *pair.value()));
   names_[static_cast<size_t>(place)] = name;
   pair.value()->set_peer(name);
-  auto client = make_client(std::move(pair).value(), name, residuals_, setup_.server.coding.pull);
+  client = make_client(std::move(pair).value(), name, residuals_, setup_.server.coding.pull);
   if (is_near) client = mapped(std::move(client));
-  ClientCall join;
-  join.call.kind = CallKind::kJoin;
-  join.body = std::as_bytes(std::span(setup_.server.settings));
-  join.deadline = deadline_after(options.timeout);
-  client->start(join);
-  Waiter waiter(engine_->bell());
-  while (!join.is_over()) {
-    client->poll() ? waiter.moved() : waiter.idle(Clock::now() + kLookUpEvery);
-    if (give_up && give_up()) client->fail({Code::kAborted, "the wait was given up"});
+  return {};
+}
+
+Status ParameterService::join(int place, const GiveUp& give_up) {
+  auto& client = clients_[static_cast<size_t>(place)];
+  if (!client) return {};  // it was missed
+  if (server_at(setup_, place) != setup_.member) {
+    ClientCall call;
+    call.call.kind = CallKind::kJoin;
+    call.body = std::as_bytes(std::span(setup_.server.settings));
+    call.deadline = deadline_after(options_for(place).timeout);
+    client->start(call);
+    Waiter waiter(engine_->bell());
+    while (!call.is_over()) {
+      client->poll() ? waiter.moved() : waiter.idle(Clock::now() + kLookUpEvery);
+      if (give_up && give_up()) client->fail({Code::kAborted, "the wait was given up"});
+    }
+    if (!call.status.ok()) {
+      client.reset();  // the server may end now
+      return call.status;
+    }
   }
-  if (!join.status.ok()) return join.status;  // the server may end now
-  return client;
+  client->watch();
+  return {};
 }
 
 std::unique_ptr<Client> ParameterService::mapped(std::unique_ptr<Client> messages) {

@@ -121,7 +121,13 @@ class ParameterService {
   Status begin(const GiveUp& give_up);
   // reaching.cc
   Status reach_servers(const GiveUp& give_up);
-  Result<std::unique_ptr<Client>> reach(int place, Store& store, const GiveUp& give_up);
+  // Makes a pair with the server at this place, and a client of it.
+  Status meet(int place, Store& store);
+  // Says to a server that was met that this worker has come. From then on the server counts on it.
+  Status join(int place, const GiveUp& give_up);
+  // Whether this worker may go on without this server, which it has not reached.
+  bool miss(int place, const Status& why);
+  Options options_for(int place) const;
   // With relaxed consistency, for a server of this host.
   std::unique_ptr<Client> mapped(std::unique_ptr<Client> messages);
   // door.cc

@@ -175,7 +175,7 @@ class Storm:
         self.say(f"begins worker {number}")
         self.begin_worker(number)
         eventually(lambda: self.check() or self.ledger.rows[number, STATE] == RUNS, "the late worker", 60)
-        return 60  # it looks for each server that has ended for up to 20 s, and in some modes others wait for it
+        return 10
 
     def begin_late_server(self) -> float:
         self.say("begins a server")
