@@ -11,6 +11,8 @@ namespace {
 
 // How long the chosen worker may take to begin to install a shard. Then another one is chosen.
 constexpr milliseconds kInstallDue{10'000};
+// A worker that has not called may be on its way with values; after this time it is not.
+constexpr milliseconds kOffersDue{10'000};
 
 }  // namespace
 
@@ -56,12 +58,13 @@ Verdict Server::adopt_locked(Job& job, Entry& entry) {
     return Verdict::kFailed;
   }
   const auto now = Clock::now();
+  if (adoption.offers.empty()) adoption.began_at = now;
   adoption.offers[job.worker] = {job.call.steps, job.call.moves, job.call.base};
   const bool have_all_offered = std::all_of(workers_.begin(), workers_.end(), [&](int worker) {
     return adoption.offers.contains(worker) || !have_called_.contains(worker);
   });
   const auto chosen = adoption.offers.find(adoption.chosen);
-  const bool is_chosen_gone = chosen == adoption.offers.end() || chosen->second.values == kNoValues ||
+  const bool is_chosen_gone = chosen == adoption.offers.end() || chosen->second.values <= kNoMemory ||
                               now > adoption.chosen_at + kInstallDue;
   if (is_chosen_gone && have_all_offered) {
     const auto newest = std::max_element(adoption.offers.begin(), adoption.offers.end(),
@@ -78,6 +81,13 @@ Verdict Server::adopt_locked(Job& job, Entry& entry) {
     if (has_copy(entry, job) && (is_elastic || copy >= newest->second)) {
       wake_copy(job, entry, newest->second);
       return Verdict::kDone;
+    }
+    if (newest->second.values == kNoValues) {
+      const bool are_all_here = adoption.offers.size() == workers_.size();
+      if (!are_all_here && now < adoption.began_at + kOffersDue) return Verdict::kWait;
+      job.status = {Code::kPeerLost, "no worker has values of shard " + std::to_string(job.call.shard) +
+                                         ": its server was lost before any had come from there"};
+      return Verdict::kFailed;
     }
     adoption.chosen = newest->first;
     adoption.chosen_at = now;

@@ -105,8 +105,9 @@ inline size_t lane_of(const Call& call) {
 
 // Of kAdopt: what the worker can bring.
 inline constexpr uint64_t kNoValues = 0;     // nothing
-inline constexpr uint64_t kMixedValues = 1;  // an answer was arriving when the server was lost: parts are newer
-inline constexpr uint64_t kWholeValues = 2;
+inline constexpr uint64_t kNoMemory = 1;     // to carry what it has
+inline constexpr uint64_t kMixedValues = 2;  // an answer was arriving when the server was lost: parts are newer
+inline constexpr uint64_t kWholeValues = 3;
 
 // The numbers of a rule for a part of the vector. `end` counts elements of the whole vector, not of the shard.
 struct RangeNumbers {

@@ -12,7 +12,8 @@ namespace braid {
 bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   const CallKind kind = request.kind_;
   const bool has_no_body = kind == CallKind::kRest || kind == CallKind::kLook;
-  if (!is_push(kind) && kind != CallKind::kPull && !has_no_body) return false;
+  const bool is_first = kind == CallKind::kInstall;
+  if (!is_push(kind) && kind != CallKind::kPull && !has_no_body && !is_first) return false;
   if (!is_lost(request.places_[shard])) return false;
   if (homes_[shard].load() == request.places_[shard]) {
     begin_rescue(shard, request.calls_[shard].status, false);
@@ -20,8 +21,9 @@ bool ParameterService::tend_lost_part(size_t shard, ParameterRequest& request) {
   }
   ClientCall& call = request.calls_[shard];
   if (call.has_begun_to_arrive && request.newest_ == kept_.values) kept_.is_mixed[shard] = true;
-  // In rounds of all a push has a number, so the shard's next server knows whether it counts already.
-  if (is_push(call.call.kind) && setup_.server.mode == Mode::kSync) {
+  // In rounds of all a push has a number, so the shard's next server knows whether it counts already. Where values are
+  // installed already, others are ignored.
+  if (is_first || (is_push(call.call.kind) && setup_.server.mode == Mode::kSync)) {
     repeat(shard, request);
     return true;
   }

@@ -38,6 +38,11 @@ class Pair {
   void fail(const Status& why) { mailbox_.fail(why); }
   // Leaves in good order: all requests finish.
   void close() { mailbox_.close(); }
+  // The other end had no answer from this process for a while, took it for lost, and goes on without it.
+  bool was_given_up() const {
+    const Status why = mailbox_.failure();
+    return why.code() == Code::kPeerLost && why.rank() == end_;
+  }
   // The host and process of the other end: "node7 (pid 4711)".
   const std::string& place() const { return wires_.places[static_cast<size_t>(1 - end_)]; }
   // The other end as errors name it from now on.

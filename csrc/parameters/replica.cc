@@ -147,7 +147,7 @@ void Server::wake_copy(Job& job, Entry& entry, const Adoption::Offer& newest) {
   }
   const float* const turns = copy.numbers.data() + entry.shard.count() * static_cast<size_t>(1 + state_vectors_);
   Turn first;
-  std::memcpy(&first, turns, sizeof first);
+  std::memcpy(static_cast<void*>(&first), turns, sizeof first);
   entry.last = first.worker;
   entry.rounds = first.flags;
   forget_clocks(entry);

@@ -129,7 +129,7 @@ auto part(T* vector, const Extent& extent, size_t vectors = 1) {
 }  // namespace
 
 ParameterService::Request ParameterService::install(const float* values, Owner owner) {
-  return start(CallKind::kInstall, nullptr, std::move(owner), [&](size_t shard, ClientCall& call) {
+  return start(CallKind::kInstall, values, std::move(owner), [&](size_t shard, ClientCall& call) {
     call.body = std::as_bytes(part(values, extents_[shard]));
     call.call.base = 0;
   });

@@ -86,6 +86,10 @@ ParameterService::Newest ParameterService::newest_of(size_t shard) const {
   Newest newest{kept, versions_[shard], kept_.rounds[shard], kept_.is_mixed[shard]};
   for (const Request& request : open_) {
     const ClientCall& call = request->calls_[shard];
+    if (request->kind_ == CallKind::kInstall) {  // its values are the first ones, wherever they have come
+      if (newest.values == nullptr) newest.values = request->newest_ + begin;
+      continue;
+    }
     if (is_elastic() || request->newest_ == nullptr || request->is_parked_[shard] || !call.is_over()) continue;
     const float* const values = request->newest_ + begin;
     if (!call.status.ok()) {
@@ -109,7 +113,9 @@ void ParameterService::call_for(Rescue& rescue, int place, CallKind kind, HandOv
   call.call.base = kind == CallKind::kRestore ? rescue.version : newest.version;
   if (hand_over == HandOver::kShare) call.call.base = rescue.workers;
   call.call.steps = rescue.steps;
-  if (kind == CallKind::kAdopt) call.call.steps = rescue.lacks_memory ? kNoValues : newest.quality();
+  if (kind == CallKind::kAdopt) {
+    call.call.steps = rescue.lacks_memory && newest.values != nullptr ? kNoMemory : newest.quality();
+  }
   if (kind == CallKind::kInstall) call.call.steps = newest.rounds;
   call.call.moves = rescue.is_hand_over ? rescue.moves : moves_[shard] + 1;
   call.call.place = static_cast<uint32_t>(rescue.to);

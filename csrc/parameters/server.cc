@@ -61,6 +61,7 @@ Status Server::admit(int worker, const std::string& settings) {
                                " that are here: give it more with --memory"};
   }
   workers_.insert(worker);
+  given_up_by_.erase(worker);
   for (Entry& entry : entries_) entry.progress[worker] = progress_of_newcomer(entry);
   return {};
 }
@@ -79,6 +80,7 @@ void Server::dismiss(int worker, bool died, const std::string& loss) {
   const std::lock_guard lock(mutex_);
   sources_.erase(worker);
   if (workers_.erase(worker) == 0) return;
+  left_last_ = worker;
   have_called_.erase(worker);
   if (died) ++died_;
   if (!loss.empty()) lost_.push_back(loss);
@@ -97,6 +99,17 @@ void Server::dismiss(int worker, bool died, const std::string& loss) {
     wake_all_if_all_rest(entry);
   }
   settle_locked();
+}
+
+void Server::note_given_up(int worker) {
+  const std::lock_guard lock(mutex_);
+  if (!is_source(worker)) given_up_by_.insert(worker);
+}
+
+bool Server::is_given_up(int own) const {
+  const std::lock_guard lock(mutex_);
+  return given_up_by_.contains(left_last_) && closed_.ok() &&
+         std::all_of(workers_.begin(), workers_.end(), [own](int worker) { return worker == own; });
 }
 
 std::vector<int> Server::workers() const {

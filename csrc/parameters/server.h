@@ -65,6 +65,11 @@ class Server {
   Status admit(int worker, const std::string& settings);
   // The worker has left or died. It no longer counts for those who wait, and its own jobs fail. `loss`: for stats().
   void dismiss(int worker, bool died, const std::string& loss = "");
+  // The worker lives, and goes on without this server, which it has taken for lost. So this server knows no longer who
+  // is there, and takes over no shard.
+  void note_given_up(int worker);
+  // All workers but `own`, which lives in this process, are gone, and the last of them has given this server up.
+  bool is_given_up(int own) const;
   std::vector<int> workers() const;
   // The worker has the answer of admit().
   void has_heard(int worker);
@@ -166,6 +171,7 @@ class Server {
       auto operator<=>(const Offer&) const = default;
     };
     std::map<int, Offer> offers;  // by worker
+    Clock::time_point began_at;
     int chosen = -1;
     Clock::time_point chosen_at;
     // Of all that have offered.
@@ -288,6 +294,8 @@ class Server {
   std::set<int> workers_;  // those that live
   std::set<int> sources_;  // servers whose backup this one is: their numbers (source_number())
   bool has_backup_ = false;
+  std::set<int> given_up_by_;  // workers
+  int left_last_ = -1;         // a worker
   std::set<int> have_heard_;
   std::set<int> have_called_;  // of those that live: others may still be on their way to other servers
   bool is_leaving_ = false;

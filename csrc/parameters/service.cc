@@ -73,7 +73,8 @@ bool ParameterService::tend_locked(ParameterRequest& request) {
   if (is_open) return false;
   if (bad.ok()) note_versions(request);
   if (bad.ok()) learn_clock(request);
-  if (bad.ok() && request.newest_ != nullptr) {
+  const bool is_first = request.kind_ == CallKind::kInstall;
+  if (bad.ok() && request.newest_ != nullptr && !(is_first && kept_.values != nullptr)) {
     kept_.values = request.newest_;
     kept_.owner = request.owner_;
   }
@@ -92,7 +93,7 @@ void ParameterService::note_versions(ParameterRequest& request) {
   for (size_t shard = 0; shard < extents_.size(); ++shard) {
     const uint64_t version = is_asked(shard) ? request.calls_[shard].answer.shard_version : least;
     request.versions_[shard] = version;
-    if (request.newest_ == nullptr) continue;
+    if (request.newest_ == nullptr || request.kind_ == CallKind::kInstall) continue;
     versions_[shard] = version;
     kept_.rounds[shard] = request.calls_[shard].answer.steps;
     kept_.is_mixed[shard] = false;
@@ -126,13 +127,15 @@ bool ParameterService::poll_sessions() {
   }
   bool moved = false;
   for (const auto& session : sessions_) moved |= session->poll();
-  std::erase_if(sessions_, [](const auto& session) { return session->is_over(); });
-  return moved;
+  if (std::erase_if(sessions_, [](const auto& session) { return session->is_over(); }) == 0) return moved;
+  if (server_->is_given_up(is_worker_ ? setup_.member : -1)) {
+    fence("this process, or its network, stood still: the others took it for lost, and go on without it");
+  }
+  return true;
 }
 
-void ParameterService::fence(milliseconds stood_still) {
-  const Status why(Code::kAborted, "this process stood still for " + std::to_string(stood_still.count() / 1000) +
-                                       " s, and the others may have gone on without it; start it again");
+void ParameterService::fence(const std::string& reason) {
+  const Status why(Code::kAborted, reason + "; start it again");
   {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = why;
@@ -157,7 +160,10 @@ void ParameterService::poll_until_stopped() {
   while (!is_stopping()) {
     const auto now = Clock::now();
     const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
-    if (limit.count() > 0 && gap > limit && has_begun_.load(std::memory_order_acquire)) fence(gap);
+    if (limit.count() > 0 && gap > limit && has_begun_.load(std::memory_order_acquire)) {
+      fence("this process stood still for " + std::to_string(gap.count() / 1000) +
+            " s, and the others may have gone on without it");
+    }
     bool moved = poll_sessions();
     if (copier_) moved |= copier_->poll();
     const Deadline round_ends = server_ ? server_->end_late_rounds() : kNoDeadline;

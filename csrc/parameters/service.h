@@ -48,9 +48,10 @@ class ParameterService {
   const std::vector<Extent>& extents() const { return extents_; }  // by shard, in order
   int state_vectors() const { return state_vectors_; }
 
-  // Requests use the caller's memory until they are done. A `result`, and with the elastic rule an `update`, stays
-  // unchanged until a later request brings values, because a rescue may read it. `owner` keeps the memory for as long
-  // as the service may use it. It goes on any thread. Null: the caller sees to that until the service has ended.
+  // Requests use the caller's memory until they are done. `values` of install(), a `result`, and with the elastic rule
+  // an `update`, stay unchanged until a later request brings values, because a rescue may read them. `owner` keeps the
+  // memory for as long as the service may use it. It goes on any thread. Null: the caller sees to that until the
+  // service has ended.
   using Request = std::shared_ptr<ParameterRequest>;
   using Owner = std::shared_ptr<const void>;
   // The values of worker 0 become the servers'. On other workers the values are ignored.
@@ -160,8 +161,8 @@ class ParameterService {
   Deadline call_deadline() const { return deadline_after(setup_.options.timeout); }
 
   void poll_until_stopped();  // the first thread
-  // Ends all that this member does: the others may have gone on without it.
-  void fence(milliseconds stood_still);
+  // Ends all that this member does: the others go on without it, or may do so.
+  void fence(const std::string& why);
   bool poll_sessions();
   bool poll_clients();
   void note_lost(int place);

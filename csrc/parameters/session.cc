@@ -54,6 +54,7 @@ void Session::end(const Status& why) {
   for (CallLane& lane : lanes_) lane.give_buffer_back();
   const bool is_lost = !why.ok() && why.code() != Code::kAborted;
   const std::string loss = state_.name + " is lost: " + why.message();
+  if (state_.has_joined && state_.pair->was_given_up()) state_.server.note_given_up(state_.worker);
   if (state_.has_joined) state_.server.dismiss(state_.worker, !why.ok(), is_lost ? loss : "");
   if (!state_.has_joined) {
     state_.server.has_heard(state_.worker);  // a refused worker leaves when it has the reason

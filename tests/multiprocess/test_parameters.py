@@ -322,7 +322,9 @@ def test_a_snapshot_goes_to_another_number_of_shards(workers: int):
         np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
-def stopped(rank: Rank) -> str:
+def stopped(rank: Rank, victim_notices: bool) -> str:
+    if rank.rank == 2 and not victim_notices:
+        os.environ["BRAID_PEER_TIMEOUT"] = "1000"
     parameters = join(rank)
     values = parameters.start(np.zeros(ELEMENTS, np.float32))
     update = np.full(ELEMENTS, -1, np.float32)
@@ -356,8 +358,10 @@ def wait_for(rank: Rank, pattern: str):
     return eventually(lambda: list(rank.folder.glob(pattern)), pattern)
 
 
-def test_a_member_that_stood_still_is_told_and_trains_no_more():
-    results = run_ranks(stopped, 3, join=False, environment={"BRAID_PEER_TIMEOUT": str(round(limit(6)))})
+@pytest.mark.parametrize("victim_notices", [True, False])
+def test_a_member_that_stood_still_is_told_and_trains_no_more(victim_notices: bool):
+    environment = {"BRAID_PEER_TIMEOUT": str(round(limit(6)))}
+    results = run_ranks(stopped, 3, victim_notices, join=False, environment=environment)
     assert results[:2] == ["[0, 1, 0]", "[0, 1, 0]"]
     assert "stood still" in results[2]
 

@@ -87,8 +87,42 @@ TEST_F(Adoption, AWorkerThatLacksTheMemoryIsReplaced) {
   make(Mode::kAsync, 2);
   EXPECT_EQ(ask(0, 4), Verdict::kWait);
   EXPECT_EQ(ask(1, 9), Verdict::kSend);
-  EXPECT_EQ(ask(1, 9, kNoValues), Verdict::kWait) << "it cannot carry the shard after all";
+  EXPECT_EQ(ask(1, 9, kNoMemory), Verdict::kWait) << "it cannot carry the shard after all";
   EXPECT_EQ(ask(0, 4), Verdict::kSend);
+}
+
+// Its process stood still, and worker 1 told it so. It cannot know whether others have the shard by now.
+TEST_F(Adoption, OneThatWasGivenUpTakesNothing) {
+  make(Mode::kAsync, 2);
+  EXPECT_EQ(ask(0, 4), Verdict::kWait);
+  EXPECT_FALSE(server_->is_given_up(0));
+  server_->note_given_up(1);
+  server_->dismiss(1, true);
+  EXPECT_EQ(ask(0, 4), Verdict::kFailed);
+  EXPECT_TRUE(server_->is_given_up(0));
+  ASSERT_TRUE(server_->admit(1, "same").ok());
+  EXPECT_FALSE(server_->is_given_up(0)) << "it has come again";
+  EXPECT_EQ(ask(1, 9), Verdict::kSend);
+}
+
+// Others were content with this server.
+TEST_F(Adoption, OneThatWasGivenUpByOneWorkerServesTheOthersToTheEnd) {
+  make(Mode::kAsync, 3);
+  install(7);
+  server_->note_given_up(1);
+  server_->dismiss(1, true);
+  EXPECT_TRUE(call(2, CallKind::kPushPull, 1).done());
+  EXPECT_FALSE(server_->is_given_up(0)) << "worker 2 is there";
+  server_->dismiss(2, false);
+  EXPECT_FALSE(server_->is_given_up(0)) << "worker 2 has left in good order";
+}
+
+TEST_F(Adoption, WithoutAnyValuesFails) {
+  make(Mode::kAsync, 2);
+  EXPECT_EQ(ask(0, 0, kNoValues), Verdict::kWait);
+  EXPECT_EQ(ask(1, 0, kNoMemory), Verdict::kSend) << "it has values";
+  EXPECT_EQ(ask(1, 0, kNoValues), Verdict::kFailed);
+  EXPECT_EQ(ask(0, 0, kNoValues), Verdict::kFailed);
 }
 
 class Successor : public EveryWire {};
@@ -124,6 +158,56 @@ TEST_P(Successor, TakesOverWhileItsWorkerComputes) {
       EXPECT_EQ(service->stats().homes, (std::vector<int>{0, 1, 0}));
       has_gone_on = true;
     }
+    service->close(milliseconds(20'000), {});
+  });
+}
+
+// Member 2 dies when worker 0 has installed its values, and nobody has pulled any.
+TEST_P(Successor, BeginsWithTheInstalledValues) {
+  constexpr size_t kElements = 3000;
+  std::atomic<bool> has_died{false};
+  at_all_places(3, options(), [&](const Place& place) {
+    auto service = must_create(setup_of(place, kElements));
+    ASSERT_NE(service, nullptr);
+    std::vector<float> initial(kElements, 7.0f);
+    if (place.rank == 0) {
+      ASSERT_TRUE(outcome(*service, service->install(initial.data())).ok());
+    }
+    if (place.rank == 2) {
+      std::vector<float> values(kElements);
+      while (service->stats().server.versions.empty()) std::this_thread::yield();
+      service.reset();
+      has_died = true;
+      return;
+    }
+    while (!has_died.load()) std::this_thread::yield();
+    std::vector<float> values(kElements);
+    const Status pulled = outcome(*service, service->pull(values.data()));
+    ASSERT_TRUE(pulled.ok()) << pulled.message();
+    EXPECT_EQ(values, initial);
+    service->close(milliseconds(20'000), {});
+  });
+}
+
+// Member 0, which alone knows the values, dies when the others have yet to get any.
+TEST_P(Successor, WithoutAnyValuesEndsTheService) {
+  constexpr size_t kElements = 3000;
+  std::atomic<bool> has_died{false};
+  at_all_places(3, options(), [&](const Place& place) {
+    auto service = must_create(setup_of(place, kElements));
+    ASSERT_NE(service, nullptr);
+    if (place.rank == 0) {
+      const std::vector<float> initial(kElements, 7.0f);
+      ASSERT_TRUE(outcome(*service, service->install(initial.data())).ok());
+      service.reset();
+      has_died = true;
+      return;
+    }
+    while (!has_died.load()) std::this_thread::yield();
+    std::vector<float> values(kElements);
+    const Status pulled = outcome(*service, service->pull(values.data()));
+    EXPECT_EQ(pulled.code(), Code::kPeerLost) << pulled.message();
+    EXPECT_NE(pulled.message().find("no worker has values of shard 0"), std::string::npos) << pulled.message();
     service->close(milliseconds(20'000), {});
   });
 }

@@ -278,6 +278,7 @@ TEST_F(OwnerAndBackup, ACopyOfAnEarlierOwnerIsNotTaken) {
   send(copy);
   CopyCall adopt(*backup_, 0, CallKind::kAdopt, {});
   adopt.job.call.moves = 3;  // the shard has moved twice since
+  adopt.job.call.steps = kWholeValues;
   adopt.go();
   EXPECT_EQ(adopt.job.answer.verdict, Verdict::kSend);
 }
