@@ -30,6 +30,8 @@ FLAKY ?= 3
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Some containers forbid it: then each process of each rank would compile the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Builds use ccache where it is installed. It takes precompiled headers only when told to.
 ifneq ($(shell command -v ccache),)
 export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
@@ -42,7 +44,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc python \
   -type f -not -name '*.pyc' -not -path '*/__pycache__*')
 CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help setup adapter test check quick cpp-test cpp-test-and-builds pytest pytest-changed pytest-long timing integrations lint types stubs format demo bench asan tsan fuzz \
+.PHONY: help setup adapter test check quick cpp-test cpp-test-and-builds compiled-pytest pytest pytest-changed pytest-long timing integrations lint types stubs format demo bench asan tsan fuzz \
   conformance conformance-update clean distclean
 
 help:
@@ -50,27 +52,37 @@ help:
 	@echo '     demo | integrations | bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
 	@echo 'test: everything but what is long, eleven minutes; check: sanitizers, fuzzers and the long tests'
 
-setup: $(VENV)/.installed
+setup: $(VENV)/.set-up
 adapter: $(VENV)/.adapter
 
 # $(call stage,WHAT,HOW LONG): says what is done now, and how long that takes on two quiet cores.
 stage = @echo "=== $$(date +%T) $(1); about $(2)"
 
-# The venv with torch and all tools; made again when pyproject.toml changes.
-$(VENV)/.tools: pyproject.toml
+# torch is fetched while braid is built: the build must not need torch.
+$(VENV)/.set-up: $(VENV)/.build-tools $(SOURCES)
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.tools $(VENV)/.installed
+	@touch $@
+
+# The venv, with tools that build; made again when pyproject.toml changes.
+$(VENV)/.build-tools: pyproject.toml
 	@test -n "$(PYTHON)" || { echo 'braid needs Python 3.11 or newer (make PYTHON=/path/to/it setup)' >&2; exit 1; }
-	@echo "=== $$(date +%T) making .venv with torch and the tools; some minutes, once; needs a network"
+	@echo "=== $$(date +%T) making .venv; some minutes, once; needs a network"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet cmake ninja scikit-build-core pybind11
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.build-tools
+	@echo "=== $$(date +%T) fetching torch and all tools for .venv"
 	@$(BIN)/pip install --quiet '$(TORCH)'
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], \
 	  *tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' \
 	  > $(VENV)/requirements.txt
-	@$(BIN)/pip install --quiet '$(TORCH)' -r $(VENV)/requirements.txt cmake ninja scikit-build-core pybind11
+	@$(BIN)/pip install --quiet '$(TORCH)' -r $(VENV)/requirements.txt
 	@touch $@
 
-# The package itself, built in isolation: the build must not need torch, nor anything else of this venv. But pybind11 is
-# that of the venv: what is built later in the same folder still finds it. The tests are configured, and built by cpp-test.
-$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+# The package itself, built in isolation: the build must not need anything of this venv. But pybind11 is that of the
+# venv: what is built later in the same folder still finds it. The tests are configured, and built by cpp-test.
+$(VENV)/.installed: $(VENV)/.build-tools $(SOURCES)
 	@mkdir -p build
 	@echo "=== $$(date +%T) building braid; two to ten minutes, once, and again where C++ changes; output in build/setup.log"
 	@gtest=$$(tools/get_gtest.sh $(VENV)/opt 2> /dev/null) && tests=ON || tests=OFF; \
@@ -80,7 +92,7 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	@touch $@
 
 # Compiled here, so that no test waits for it; half a minute of two cores, and at once if the cache has it.
-$(VENV)/.adapter: $(VENV)/.installed
+$(VENV)/.adapter: $(VENV)/.set-up
 	$(BIN)/braid build
 	@touch $@
 
@@ -98,9 +110,13 @@ $(VENV)/.faults: $(VENV)/.device
 test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test-and-builds pytest
 
-# C++ tests leave room: meanwhile the Python tests' extensions are compiled.
+# C++ tests leave room: meanwhile the Python tests and their extensions are compiled.
 cpp-test-and-builds:
-	@$(MAKE) --no-print-directory --keep-going -j2 cpp-test $(VENV)/.device
+	@$(MAKE) --no-print-directory --keep-going -j2 cpp-test compiled-pytest
+
+# Once for all workers of pytest.
+compiled-pytest: $(VENV)/.device
+	@$(BIN)/python -m pytest --collect-only -qq > build/collected.log || { tail build/collected.log; exit 1; }
 
 # What takes longer: the C++ tests again under sanitizers, every fuzzer for a minute, and the long Python tests, which
 # `make test` leaves out. PART=2/3 runs a part, and the sanitizers on what the last commits changed.
@@ -118,11 +134,15 @@ pytest: adapter $(VENV)/.device
 	$(call stage,Python tests,six minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --flaky-most $(FLAKY) -m 'not long' $(ARGS)
 
-# What the last commits add or edit, four times more, without a second try: a new test that is flaky fails here.
+# What the last commits add or edit, four times more, without a second try: a new test that is flaky fails here. New long
+# tests run twice: of those that are edited, each run of `make check` has a part.
 pytest-changed: adapter $(VENV)/.device
 	@tests=$$($(BIN)/python tests/changed.py); test -n "$$tests" || exit 0; \
 	echo 'four times more:' $$tests; \
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --count 4 -m 'not long' $$tests || test $$? -eq 5
+	@tests=$$($(BIN)/python tests/changed.py --added); test -n "$$tests" || exit 0; \
+	echo 'twice, if long:' $$tests; \
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --count 2 -m long $$tests || test $$? -eq 5
 
 # How fast things are; on a quiet machine, one test after another. It gates nothing.
 timing: adapter

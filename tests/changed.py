@@ -3,8 +3,10 @@
 
 `python tests/changed.py` prints them as pytest takes them, one a line; nothing where there is no history. New
 tests are named before edited ones. Of very many it names the first: to run them all five times would take hours.
+`python tests/changed.py --added` prints the first of the new ones alone: those of them that are long run twice.
 """
 
+import argparse
 import ast
 import re
 import subprocess
@@ -16,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # A change is what was committed since then: longer than a change is worked on.
 CHANGE_S = 4 * 3600
 MOST = 30
+MOST_ADDED = 8
 _FILE = re.compile(r"^\+\+\+ b/(tests/.*/test_\w+\.py)$")
 _OTHER_FILE = re.compile(r"^\+\+\+ ")
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
@@ -51,11 +54,11 @@ def tests_at(source: str, lines: set[int]) -> Iterator[tuple[str, bool]]:
                 yield node.name, node.lineno in lines
 
 
-def changed_tests(root: Path) -> list[str]:
-    """Return the names of the tests that the change adds, then those that it edits, as "file::function"."""
+def changed_tests(root: Path) -> dict[str, bool]:
+    """Return whether the change adds a test, by "file::function"; those that it adds come first."""
     commits = recent_commits(root)
     if not commits:
-        return []
+        return {}
     command = ["git", "diff", "-U0", f"{commits[-1]}^", "HEAD", "--", "tests"]
     diff = subprocess.run(command, cwd=root, capture_output=True, text=True, errors="replace", check=False).stdout
     found = [
@@ -64,13 +67,20 @@ def changed_tests(root: Path) -> list[str]:
         if (root / file).exists()
         for name, is_new in tests_at((root / file).read_text(), lines)
     ]
-    return [name for _, name in sorted(found)]
+    return {name: not is_edited for is_edited, name in sorted(found)}
 
 
 def tests_to_repeat(root: Path) -> list[str]:
     """Return the first of changed_tests()."""
-    return changed_tests(root)[:MOST]
+    return list(changed_tests(root))[:MOST]
+
+
+def added_tests(root: Path) -> list[str]:
+    """Return the first of the tests that the change adds."""
+    return [name for name, is_added in changed_tests(root).items() if is_added][:MOST_ADDED]
 
 
 if __name__ == "__main__":
-    print("\n".join(tests_to_repeat(ROOT)))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--added", action="store_true", help="name new tests alone")
+    print("\n".join((added_tests if parser.parse_args().added else tests_to_repeat)(ROOT)))

@@ -85,7 +85,7 @@ def test_processes_forked_after_a_benchmark_hear_ctrl_c(tmp_path):
 # ---- what is measured
 
 
-@pytest.mark.parametrize("api", ["array", "torch"])
+@pytest.mark.parametrize("api", [pytest.param("array", marks=pytest.mark.long), "torch"])
 @pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3))])
 def test_every_collective(api, ranks) -> None:
     modules = ["torch", "torch.distributed"] if api == "torch" else []

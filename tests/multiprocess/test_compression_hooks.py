@@ -46,7 +46,7 @@ def train_each(rank: Rank, texts: list[str]) -> None:
         assert reached > exact - 0.05, text
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_trains_as_exact(size: int) -> None:
     run_ranks(train_each, size, ["int8", "auto,trial:0", "power_sgd:2,f*=int4"], wire="tcp", join=False)
 

@@ -317,21 +317,28 @@ def test_tests_that_a_change_edits_are_named() -> None:
         assert (ROOT / name.partition("::")[0]).exists()
 
 
-def test_a_change_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_new_tests_are_told_from_edited_ones_also_beside_bytes_that_are_no_text(tmp_path: Path) -> None:
     def git(*words: str, date: str) -> None:
         who = {f"GIT_{role}_{what}": "a@b" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         environment = {**os.environ, **who, "GIT_COMMITTER_DATE": date, "GIT_AUTHOR_DATE": date}
         subprocess.run(["git", *words], cwd=tmp_path, env=environment, capture_output=True, check=True)
 
     now = f"{int(time.time())} +0000"
+    tests = tmp_path / "tests" / "python"
+    tests.mkdir(parents=True)
+    (tests / "test_a.py").write_text("def test_old():\n    pass\n")
     git("init", date=now)
-    git("commit", "--allow-empty", "-m", "long ago", date="2000-01-01T00:00:00")
-    (tmp_path / "tests" / "python").mkdir(parents=True)
+    git("add", ".", date=now)
+    git("commit", "-m", "long ago", date="2000-01-01T00:00:00")
+    (tests / "test_a.py").write_text("def test_old():\n    assert True\n")
     (tmp_path / "tests" / "input").write_bytes(b"\xaa no text\n")
-    (tmp_path / "tests" / "python" / "test_b.py").write_text("def test_c():\n    pass\n")
+    (tests / "test_b.py").write_text("def test_new():\n    pass\n")
     git("add", ".", date=now)
     git("commit", "-m", "now", date=now)
-    assert changed.changed_tests(tmp_path) == ["tests/python/test_b.py::test_c"]
+    new, old = "tests/python/test_b.py::test_new", "tests/python/test_a.py::test_old"
+    assert changed.changed_tests(tmp_path) == {new: True, old: False}
+    assert changed.tests_to_repeat(tmp_path) == [new, old]
+    assert changed.added_tests(tmp_path) == [new]
 
 
 LOG = """

@@ -22,7 +22,8 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex number is two of these
 FLOAT8 = {"float8_e4m3fn": (3, 0x7E), "float8_e5m2": (2, 0x7B)}  # bits of the significand, the largest number
 MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-LONG_SIZES = (5, 6, 7, 8, 9)  # 2 and 4 are powers of two; 3 has odd parts and rests.
+# 2 is a power of two; 3 has odd parts and rests. C++ tests have all sizes.
+LONG_SIZES = (4, 5, 6, 7, 8, 9)
 PRIME = 1009
 LARGE = 50_021
 HUGE = 300_007
@@ -196,7 +197,7 @@ def run(text: str, inputs: list[list[np.ndarray]], outputs: list[list[np.ndarray
 
 
 def sized(*arguments: object, prime: bool = False) -> ParameterSet:
-    """Give a test these arguments, of which the last one is the number of ranks; `prime`: five ones at once."""
+    """Give a test these arguments, the last one the number of ranks; `prime`: five ones are not long."""
     ranks = arguments[-1]
     is_long = ranks in LONG_SIZES and not (prime and ranks == 5)
     return pytest.param(*arguments, marks=[pytest.mark.long] if is_long else [])
@@ -205,7 +206,7 @@ def sized(*arguments: object, prime: bool = False) -> ParameterSet:
 def every(collective: str, ranks: range = range(1, 10)) -> list[ParameterSet]:
     """Fewer sizes for what is made of other algorithms: the C++ tests have them all."""
     return [
-        sized(algorithm, n, prime=collective == "all_reduce" or n in few)
+        sized(algorithm, n, prime=n in few)
         for algorithm in _core.algorithms(collective)
         for few in [ranks[::4] if algorithm.startswith("hierarchical") else ()]
         for n in few or ranks
