@@ -28,14 +28,19 @@ Status ParameterService::reach_servers(const GiveUp& give_up) {
     missed = std::move(bad);
     return {};
   };
+  // With a quorum others wait for this worker no longer than their grace period. If it came only when all of them rest,
+  // its first round would wait for them (wake_all_if_all_rest()).
+  const bool joins_at_once = setup_.server.mode == Mode::kQuorum;
   for (int place = 0; place < first; ++place) {
-    if (Status bad = go_on_after(place, meet(place, store)); !bad.ok()) return bad;
+    Status bad = meet(place, store);
+    if (bad.ok() && joins_at_once) bad = join(place, give_up);
+    if (bad = go_on_after(place, bad); !bad.ok()) return bad;
   }
   while (setup_.is_late && may_grow(setup_) && read_entry(store, give_up).ok()) {
   }
   // Only now: from its join on, others may wait for this worker, which may have waited for servers that are gone.
   const int met = setup_.is_late ? static_cast<int>(places()) : first;
-  for (int place = 0; place < met; ++place) {
+  for (int place = joins_at_once ? first : 0; place < met; ++place) {
     if (Status bad = go_on_after(place, join(place, give_up)); !bad.ok()) return bad;
   }
   if (!mismatch.ok()) return mismatch;
