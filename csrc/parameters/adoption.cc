@@ -11,7 +11,7 @@ namespace {
 
 // How long the chosen worker may take to begin to install a shard. Then another one is chosen.
 constexpr milliseconds kInstallDue{10'000};
-// A worker that has not called may be on its way with values; after this time it is not.
+// If nobody has values, the others wait so long for a worker that has not called: it may come with some.
 constexpr milliseconds kOffersDue{10'000};
 
 }  // namespace

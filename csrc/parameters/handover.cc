@@ -139,7 +139,7 @@ void Server::note_move(Job& job, Entry& entry) {
 }
 
 // A server that leaves takes no shard, unless all leave and it must stay; or unless it has a copy already, which it
-// passes on.
+// passes on. One that was given up takes none: another server may have it by now.
 bool Server::may_take(const Job& job, const Entry& entry) const {
   if (is_sealed_ || !given_up_by_.empty()) return false;
   return !is_leaving_ || job.call.hand_over == HandOver::kKeep || entry.is_dormant;

@@ -121,7 +121,8 @@ def work_meanwhile(rank: Rank, seconds: float) -> None:
         assert comm.all_reduce(np.ones(LARGE, np.float32))[-1] == rank.size
 
 
-@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.long_over_tcp
 def test_a_rank_that_works_is_not_silent(wire: str) -> None:
     peer_timeout_s = round(limit(2))
     environment = {"BRAID_PEER_TIMEOUT": str(peer_timeout_s)}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -162,19 +163,19 @@ TEST_P(Successor, TakesOverWhileItsWorkerComputes) {
   });
 }
 
-// Member 2 dies when worker 0 has installed its values, and nobody has pulled any.
-TEST_P(Successor, BeginsWithTheInstalledValues) {
+// Of three members one dies when worker 0 has installed its values, and nobody has pulled any. Then the others pull.
+void pull_after_the_death_of(int member, const Options& options,
+                             const std::function<void(const Status&, const std::vector<float>&)>& check) {
   constexpr size_t kElements = 3000;
   std::atomic<bool> has_died{false};
-  at_all_places(3, options(), [&](const Place& place) {
+  at_all_places(3, options, [&](const Place& place) {
     auto service = must_create(setup_of(place, kElements));
     ASSERT_NE(service, nullptr);
-    std::vector<float> initial(kElements, 7.0f);
+    const std::vector<float> initial(kElements, 7.0f);
     if (place.rank == 0) {
       ASSERT_TRUE(outcome(*service, service->install(initial.data())).ok());
     }
-    if (place.rank == 2) {
-      std::vector<float> values(kElements);
+    if (place.rank == member) {
       while (service->stats().server.versions.empty()) std::this_thread::yield();
       service.reset();
       has_died = true;
@@ -183,32 +184,23 @@ TEST_P(Successor, BeginsWithTheInstalledValues) {
     while (!has_died.load()) std::this_thread::yield();
     std::vector<float> values(kElements);
     const Status pulled = outcome(*service, service->pull(values.data()));
-    ASSERT_TRUE(pulled.ok()) << pulled.message();
-    EXPECT_EQ(values, initial);
+    check(pulled, values);
     service->close(milliseconds(20'000), {});
   });
 }
 
-// Member 0, which alone knows the values, dies when the others have yet to get any.
+TEST_P(Successor, BeginsWithTheInstalledValues) {
+  pull_after_the_death_of(2, options(), [](const Status& pulled, const std::vector<float>& values) {
+    EXPECT_TRUE(pulled.ok()) << pulled.message();
+    EXPECT_EQ(values, std::vector<float>(values.size(), 7.0f));
+  });
+}
+
+// Worker 0 alone knew them.
 TEST_P(Successor, WithoutAnyValuesEndsTheService) {
-  constexpr size_t kElements = 3000;
-  std::atomic<bool> has_died{false};
-  at_all_places(3, options(), [&](const Place& place) {
-    auto service = must_create(setup_of(place, kElements));
-    ASSERT_NE(service, nullptr);
-    if (place.rank == 0) {
-      const std::vector<float> initial(kElements, 7.0f);
-      ASSERT_TRUE(outcome(*service, service->install(initial.data())).ok());
-      service.reset();
-      has_died = true;
-      return;
-    }
-    while (!has_died.load()) std::this_thread::yield();
-    std::vector<float> values(kElements);
-    const Status pulled = outcome(*service, service->pull(values.data()));
+  pull_after_the_death_of(0, options(), [](const Status& pulled, const std::vector<float>&) {
     EXPECT_EQ(pulled.code(), Code::kPeerLost) << pulled.message();
     EXPECT_NE(pulled.message().find("no worker has values of shard 0"), std::string::npos) << pulled.message();
-    service->close(milliseconds(20'000), {});
   });
 }
 

@@ -24,8 +24,8 @@ void must_come_true(const Condition& condition) {
   ASSERT_TRUE(condition());
 }
 
-// Once it has joined a server, the workers of most modes wait for it.
-TEST(LateWorker, JoinsNoServerBeforeItHasLookedForAll) {
+// How long the worker has still looked for a server that has ended, when it had joined one that lives.
+milliseconds looked_after_joining(Mode mode) {
   std::atomic<bool> has_begun{false};
   std::atomic<bool> has_moved{false};
   std::atomic<bool> is_over{false};
@@ -33,7 +33,8 @@ TEST(LateWorker, JoinsNoServerBeforeItHasLookedForAll) {
   Clock::time_point joined;
   Clock::time_point reached;
   at_all_places(4, options_for(wires()[0]), [&](const Place& place) {
-    ServiceSetup setup = setup_alone(place, kLateNumbers, 1, 2, Mode::kSsp);
+    ServiceSetup setup = setup_alone(place, kLateNumbers, 1, 2, mode);
+    setup.server.quorum = {.at_least = 1, .grace = milliseconds(10)};
     std::vector<float> values(kLateNumbers);
     if (place.rank == 3) {
       setup.member = 1;
@@ -73,8 +74,14 @@ TEST(LateWorker, JoinsNoServerBeforeItHasLookedForAll) {
     service->close(milliseconds(20'000), {});
   });
   EXPECT_GE(reached - began, kLooks) << "it has looked for the server that has ended";
-  EXPECT_LT(reached - joined, kLooks / 2);
+  return std::chrono::duration_cast<milliseconds>(reached - joined);
 }
+
+// Once it has joined a server, the workers of most modes wait for it.
+TEST(LateWorker, JoinsNoServerBeforeItHasLookedForAll) { EXPECT_LT(looked_after_joining(Mode::kSsp), kLooks / 2); }
+
+// Others wait for it no longer than the grace period. If all had settled before it joins, its first round would wait.
+TEST(LateWorker, JoinsAtOnceWithAQuorum) { EXPECT_GT(looked_after_joining(Mode::kQuorum), kLooks / 2); }
 
 }  // namespace
 }  // namespace braid::testing
