@@ -166,10 +166,18 @@ bool ParameterService::carries_another(const Rescue& rescue) const {
   });
 }
 
+// A mapped shard is read and changed by the caller's thread. It may still be writing what a rescue brings.
+bool ParameterService::is_being_written(size_t shard) const {
+  return std::any_of(open_.begin(), open_.end(), [shard](const Request& request) {
+    return request->newest_ != nullptr && !request->is_parked_[shard] && !request->calls_[shard].is_over();
+  });
+}
+
 bool ParameterService::move_rescue(size_t shard) {
   if (!rescues_[shard] || !failure_.ok()) return false;
   Rescue& rescue = *rescues_[shard];
   if (!rescue.call.is_over()) return false;
+  if (!rescue.is_hand_over && is_being_written(shard)) return false;
   if (!rescue.has_asked) {
     const auto now = Clock::now();
     if (now < rescue.ask_at) return false;

@@ -203,6 +203,7 @@ class ParameterService {
   void postpone(size_t shard, const Status& why);
   Status why_none_took(const Rescue& rescue) const;
   bool carries_another(const Rescue& rescue) const;
+  bool is_being_written(size_t shard) const;
   // The server at `to` does not take the shard.
   void note_refusal(Rescue& rescue);
   // Values of a shard that this worker has; null if it has none.

@@ -2,9 +2,13 @@
 // Relaxed consistency: workers of a host change a mapped shard by themselves.
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -167,6 +171,91 @@ TEST_P(Relaxed, WhatIsRestoredIsSeenByAll) {
         ++finished;
         wait_for(finished, 2);
       });
+}
+
+// Memory whose last page holds up the first thread that writes to it, until it is let go.
+class SlowMemory {
+ public:
+  explicit SlowMemory(size_t pages) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), bytes_(pages * page_) {
+    begin_ =
+        static_cast<std::byte*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_NE(begin_, MAP_FAILED);
+    struct sigaction action = {};
+    action.sa_sigaction = &SlowMemory::on_fault;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, &former_);
+    only_ = this;
+  }
+  ~SlowMemory() {
+    sigaction(SIGSEGV, &former_, nullptr);
+    munmap(begin_, bytes_);
+  }
+  float* numbers() { return reinterpret_cast<float*>(begin_); }
+  size_t count() const { return bytes_ / sizeof(float); }
+  void hold_up() { mprotect(last(), page_, PROT_READ); }
+  bool has_caught() const { return has_caught_; }
+  void let_go() { is_let_go_ = true; }
+
+ private:
+  std::byte* last() { return begin_ + bytes_ - page_; }
+  static void on_fault(int, siginfo_t* fault, void*) {
+    SlowMemory& memory = *only_;
+    const auto* const at = static_cast<const std::byte*>(fault->si_addr);
+    if (at < memory.last() || at >= memory.last() + memory.page_) {
+      sigaction(SIGSEGV, &memory.former_, nullptr);
+      return;
+    }
+    memory.has_caught_ = true;
+    const timespec moment{0, 1'000'000};
+    while (!memory.is_let_go_.load()) nanosleep(&moment, nullptr);
+    mprotect(memory.last(), memory.page_, PROT_READ | PROT_WRITE);
+  }
+
+  static inline SlowMemory* only_ = nullptr;
+  const size_t page_;
+  const size_t bytes_;
+  std::byte* begin_ = nullptr;
+  struct sigaction former_ = {};
+  std::atomic<bool> has_caught_{false};
+  std::atomic<bool> is_let_go_{false};
+};
+
+// A push by the worker's own thread has written half of its result when the server vanishes. The service must not
+// bring the successor that half.
+TEST(RelaxedRescue, WaitsForAPushUnderWay) {
+  constexpr milliseconds kLongEnough{300};
+  SlowMemory values(3);
+  const size_t count = values.count();
+  std::atomic<ParameterService*> pusher{nullptr};
+  at_all_places(2, options_for(wires()[0]), [&](const Place& place) {
+    ServiceSetup setup = relaxed_setup(place, count, "add");
+    setup.servers = {1, 0};
+    setup.shares = {1, 0};
+    auto service = must_create(std::move(setup));
+    ASSERT_NE(service, nullptr);
+    begun(*service, place, std::vector<float>(count, 7.0f));
+    if (place.rank == 1) {
+      while (!values.has_caught()) std::this_thread::yield();
+      service.reset();
+      const auto began = Clock::now();
+      const auto home = [&] { return pusher.load()->stats().homes[0]; };
+      while (home() == 0 && Clock::now() < began + kLongEnough) std::this_thread::sleep_for(milliseconds(1));
+      EXPECT_EQ(home(), 0) << "the successor was brought values while they were written";
+      values.let_go();
+      return;
+    }
+    pusher = service.get();
+    const std::vector<float> update(count, 1.0f);
+    const auto push = [&] {
+      return outcome(*service, service->push(update.data(), values.numbers(), table_of(count, 1), 1, nullptr));
+    };
+    ASSERT_TRUE(push().ok());
+    values.hold_up();
+    ASSERT_TRUE(push().ok());
+    ASSERT_TRUE(outcome(*service, service->pull(values.numbers())).ok());
+    EXPECT_EQ(std::count(values.numbers(), values.numbers() + count, 9.0f), static_cast<ptrdiff_t>(count));
+    service->close(milliseconds(20'000), {});
+  });
 }
 
 TEST_P(Relaxed, AVanishedMembersShardMoves) {
