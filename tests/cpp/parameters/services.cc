@@ -34,7 +34,8 @@ void on_all_members(int members, const Options& options, const std::function<Ser
     const auto service = must_create(setup(place));
     if (!service) return;
     body(place, *service);
-    service->close(limit(milliseconds(20'000)), {});
+    // One that only serves waits here for all the work of the others.
+    service->close(limit(milliseconds(60'000)), {});
   });
 }
 
