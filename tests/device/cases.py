@@ -136,9 +136,9 @@ def messages(rank: int, size: int, put: Put) -> list[Tensor]:
         each.wait()
     any_rank = values(put, 9, 6)
     if rank == 0:
-        dist.recv(any_rank)
+        dist.recv(any_rank, tag=3)  # a rank may be in the next case, and has sent a message of its batch
     if rank == 1:
-        dist.send(values(put, rank, 6), 0)
+        dist.send(values(put, rank, 6), 0, tag=3)
     return used(first, second, batch, any_rank)
 
 

@@ -79,8 +79,8 @@ def _device_module(extension: ModuleType) -> ModuleType:
 
     module = ModuleType(f"torch.{NAME}")
     for name in (
-        "set_delays", "set_rates", "hold", "lock_driver", "take_trace", "copies_done", "set_capturing",
-        "synchronize", "device_bytes", "pinned_bytes", "take_peak_pinned_bytes",
+        "set_delays", "set_rates", "hold", "hold_down", "let_down", "lock_driver", "take_trace", "copies_done",
+        "set_capturing", "synchronize", "device_bytes", "pinned_bytes", "take_peak_pinned_bytes",
     ):  # fmt: skip
         setattr(module, name, getattr(extension, name))
     found: dict[str, Any] = {

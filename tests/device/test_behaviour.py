@@ -131,6 +131,7 @@ def dies(rank: Rank) -> str:
     tensor = torch.ones(1000, device="sim")
     dist.all_reduce(tensor)
     sim.synchronize()
+    rank.meet("warm")
     if rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     work = dist.all_reduce(tensor, async_op=True)
@@ -160,8 +161,7 @@ def killed_in_the_middle(rank: Rank) -> tuple[str, float]:
     tensor = torch.ones(1 << 20, device="sim")
     dist.all_reduce(tensor)
     sim.synchronize()
-    rank.mark("warm")
-    rank.wait_for("warm", 1 - rank.rank)
+    rank.meet("warm")
     sim.take_trace()
     sim.set_rates(down=5e6, up=5e6)  # 0.8 s each way
     work = dist.all_reduce(tensor, async_op=True)

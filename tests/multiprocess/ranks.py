@@ -114,6 +114,15 @@ class Rank:
         """Wait until another rank has come to a place, without the group under test."""
         eventually((self.folder / f"{name}.{rank}").exists, f"rank {rank} at {name!r}", timeout_s)
 
+    def meet(self, name: str, ranks: Collection[int] = (), timeout_s: float = GROUP_TIMEOUT_S) -> None:
+        """Wait until these ranks (all unless given) have come to a place, without the group under test.
+
+        A rank may leave a collective, and die, while others are still in it: these then fail there.
+        """
+        self.mark(name)
+        for other in ranks or range(self.size):
+            self.wait_for(name, other, timeout_s)
+
 
 def error_of(call: Callable[[], object]) -> str:
     """Return the message of the DistBackendError that the call must raise."""

@@ -122,10 +122,11 @@ def test_uncaught_exception_is_told_to_the_others(wire: str, tmp_path: Path) -> 
             import torch.distributed as dist, torch, braid
             rank = int(sys.argv[1])
             dist.init_process_group("braid", store=dist.FileStore(sys.argv[2]), rank=rank, world_size=2)
-            dist.barrier()
             if rank == 1:
+                dist.recv(torch.ones(1), 0)  # a rank that still joins would hear of the error there
                 raise KeyError("lost")
             try:
+                dist.send(torch.ones(1), 1)
                 dist.all_reduce(torch.ones(4))
             except dist.DistBackendError as error:
                 print(error)

@@ -41,12 +41,6 @@ def begin(**options: Any) -> tuple[Point, SGD, bs.Gossip]:
     return model, optimizer, bs.Gossip(model, optimizer, timeout=LATE_S, **options)
 
 
-def meet(rank: Rank, name: str, ranks: list[int]) -> None:
-    rank.mark(name)
-    for other in ranks:
-        rank.wait_for(name, other, LATE_S)
-
-
 # ---- mass
 
 
@@ -57,7 +51,7 @@ def lose_one(rank: Rank, mode: str) -> Any:
         values = torch.zeros(ELEMENTS)
         values[rank.rank :: rank.size] = 1.0  # so that the mass tells whose it is
         strategy._local.install(values)
-        dist.barrier()
+        rank.meet("ready")
         engine = strategy._engine
         assert engine is not None
         if rank.rank == dies:
@@ -74,14 +68,14 @@ def lose_one(rank: Rank, mode: str) -> Any:
             assert time.monotonic() - begun < SOON_S
             time.sleep(5e-4)
         strategy.settle()
-        meet(rank, "rest", living)
+        rank.meet("rest", living, LATE_S)
         state, stats = strategy.state_dict(), strategy.stats()
         with strategy.centre():
             centre = strategy._prepared.together.tensors[0].clone()
         (row,) = (row for row in braid.stats() if row["group"].startswith("parameters"))
         assert row["parameters"]["exchanges"] == stats["exchanges"]
         assert row in braid.flight_record()["parameter_services"]
-        meet(rank, "looked", living)
+        rank.meet("looked", living, LATE_S)
         return state["values"].double().numpy() * state["weight"], stats, centre.numpy()
 
 
@@ -142,11 +136,11 @@ def train(rank: Rank, mode: str) -> Any:
             optimizer.step()
             slowest = max(slowest, time.monotonic() - begun)
         strategy.settle()
-        meet(rank, "trained", living)
+        rank.meet("trained", living, LATE_S)
         with strategy.centre():
             found = accuracy(model)
         stats = strategy.stats()
-        meet(rank, "looked", living)
+        rank.meet("looked", living, LATE_S)
     return [vector.numpy() for vector in vectors], found, slowest, stats
 
 

@@ -200,6 +200,7 @@ def test_ddp_is_that_of_plain_braid() -> None:
 def meets_a_death(rank: Rank) -> tuple[float, str]:
     """Rank 3 dies; rank 0 shares neither host nor place with it."""
     dist.all_reduce(torch.ones(10))
+    rank.meet("warm")
     if rank.rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()

@@ -76,10 +76,10 @@ def leave_meanwhile(rank: Rank) -> None:
 
 def die(rank: Rank) -> str:
     if rank.rank == 1:
-        dist.barrier()
+        rank.meet("waiting")
         signal.raise_signal(signal.SIGKILL)
     work = dist.irecv(torch.zeros(3))
-    dist.barrier()
+    rank.meet("waiting")
     begun = time.monotonic()
     text = error_of(work.wait)
     assert time.monotonic() - begun < SOON_S

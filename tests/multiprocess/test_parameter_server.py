@@ -341,7 +341,7 @@ def test_the_others_go_on_when_a_worker_dies(servers: list[int] | None, wire: st
 def lose_the_server(rank: Rank) -> str:
     model = net()
     with bs.ParameterServer(model, SGD, lr=0.01, servers=[2], timeout=60.0) as optimizer:
-        dist.barrier()
+        rank.meet("ready")
         if rank.rank == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         begun = time.monotonic()
@@ -436,9 +436,7 @@ def come_late(rank: Rank, by_address: bool) -> list[float]:
             rank.wait_for("trained", other)
         with optimizer.centre():
             found = values(model)
-        rank.mark("looked")
-        for other in range(rank.size):
-            rank.wait_for("looked", other)
+        rank.meet("looked")
     return found
 
 

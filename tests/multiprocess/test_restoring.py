@@ -96,13 +96,11 @@ def lose(rank: Rank, make: Make) -> None:
     take_steps(model, optimizer, rank.rank, range(4))
     strategy.settle()
     state = saved_by(strategy) if rank.rank == 0 else None
-    dist.barrier()
+    rank.meet("settled", timeout_s=RUN_S)
     if rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     load(strategy, state)
-    rank.mark("loaded")
-    for other in (0, 2):
-        rank.wait_for("loaded", other, SOON_S)
+    rank.meet("loaded", (0, 2), SOON_S)
     strategy.close()
 
 

@@ -4,6 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
+#include <cstddef>
+#include <limits>
 #include <string>
 
 namespace simulated {
@@ -14,6 +17,13 @@ struct Rates {
   double up = 0;
 };
 void set_rates(Rates rates);
+
+// Copies down from the `first` one of a trace wait until a copy up has ended, or the limit has passed.
+struct DownGate {
+  size_t first = std::numeric_limits<size_t>::max();
+  std::chrono::duration<double> limit{0};
+};
+void set_down_gate(DownGate gate);
 
 // Copies, and sleeps until the copy has taken as long as its direction's rate says.
 void copy_down(const at::Tensor& to, const at::Tensor& from);

@@ -23,6 +23,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def(
       "set_rates", [](double down, double up) { simulated::set_rates({down, up}); }, py::arg("down") = 0,
       py::arg("up") = 0);
+  m.def(
+      "hold_down",
+      [](size_t first, double limit_s) {
+        simulated::set_down_gate({first, std::chrono::duration<double>(limit_s)});
+      },
+      py::arg("first"), py::arg("limit_s"));
+  m.def("let_down", [] { simulated::set_down_gate({}); });
   m.def("lock_driver", &simulator::lock_driver, py::arg("on"));
   m.def("take_trace", &simulated::take_trace);
   m.def("copies_done", &simulated::copies_done);
