@@ -101,6 +101,7 @@ def lose(rank: Rank, dead: int) -> tuple[str, int, float]:
     goes_on = [other for group in GROUPS if dead not in group for other in group]
     try:
         with halos(model, optimizer, outer_momentum=0.0, outer_lr=1.0, fragment_sync_delay=2) as strategy:
+            rank.meet("begun", timeout_s=SOON_S)  # else nobody may be left who has the dead one's values
             for step in range(80):
                 if step == 20 and rank.rank == dead:
                     rank.mark("lost")

@@ -169,6 +169,7 @@ def survive(rank: Rank, options: dict[str, Any]) -> dict[str, Any]:
     # With less momentum the centre comes to 3 without going past it, in few rounds as in many.
     given = {"quorum": 2, "grace_s": 0.01, "timeout": 60.0, "outer_lr": 0.5, "outer_momentum": 0.5, **options}
     with bs.DiLoCo(model, optimizer, **given) as strategy:
+        rank.meet("begun", timeout_s=60.0)  # else nobody may be left who has the dead one's values
         for step in range(40):
             if rank.rank == 2 and step == 13:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -174,6 +174,7 @@ def survive(rank: Rank) -> dict[str, Any]:
     if rank.rank < late:
         rank.join(members=range(late))
         strategy = bs.DiLoCo(model, optimizer, **options)
+        rank.meet("begun", range(late), 60.0)  # else nobody may be left who has the dead one's values
     else:
         rank.wait_for("lost", 2, 60.0)
         rank.store = dist.FileStore(str(rank.folder / "store"))

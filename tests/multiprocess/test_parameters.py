@@ -81,6 +81,7 @@ def test_every_push_counts_once(size):
 def killed_in_the_middle(rank: Rank, victim: int) -> dict:
     parameters = join(rank)
     values = parameters.start(np.zeros(ELEMENTS, np.float32))
+    rank.meet("begun")  # else nobody may be left who has the dead one's values
     update = np.full(ELEMENTS, -1, np.float32)
     longest = 0.0
     for step in range(120):
@@ -114,6 +115,7 @@ def relaxed_and_killed(rank: Rank, victim: int) -> dict:
     """Add ones in mapped memory, past the death of a member; return what this server and worker saw."""
     with join(rank, rule="add", consistency="relaxed") as parameters:
         values = parameters.start(np.zeros(ELEMENTS, np.float32))
+        rank.meet("begun")  # else nobody may be left who has the dead one's values
         update = np.ones(ELEMENTS, np.float32)
         for step in range(120):
             if rank.rank == victim and step == 20:

@@ -130,6 +130,7 @@ def lose_one(rank: Rank, victim: int, backend: str, mode: str) -> Any:
     dist.barrier()
     try:
         with bs.Hybrid(model, SGD, lr=0.001, **options) as optimizer:
+            rank.meet("begun")  # else nobody may be left who has the dead one's values
             for step in range(60):
                 if rank.rank == victim and step == 20:
                     rank.mark("dies")
