@@ -119,7 +119,8 @@ def odd(rank: Rank, text: str) -> None:
             torch.testing.assert_close(mine[name], other[name], msg=f"{name} differs among ranks")
     low, high = from_all(mean_alone, rank)
     if "broadcast" not in text:
-        assert low < mine["mean"].mean() < high, "both workers' batches count, whoever comes last"
+        # Both workers' batches count, whoever comes last: with push-sum each keeps a weight of 1/64 of 2 at least.
+        assert low + 0.03 < mine["mean"].mean() < high - 0.03
     for name in ("frozen", "large", "table", "mask"):
         assert torch.equal(mine[name], getattr(first, name)), name
     torch.testing.assert_close(mine["expert"], expert)
