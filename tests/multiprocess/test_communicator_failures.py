@@ -18,6 +18,7 @@ from arrays import join
 from leftovers import nothing_left_behind
 from ranks import SOON_S, Rank, run_ranks
 from slowness import limit
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -139,7 +140,9 @@ def interrupt(rank: Rank) -> None:
         # What was interrupted went on, and nothing is out of step.
         assert comm.all_reduce(np.full(2, 1.0)).tolist() == [2, 2]
         if rank.rank == 0:
-            assert (x.tolist(), y.tolist()) == ([6] * 3, [7] * 3)
+            assert x.tolist() == [6] * 3
+            # A collective may end before a receive that began earlier.
+            eventually(lambda: y.tolist() == [7] * 3, lambda: f"[7, 7, 7], now {y.tolist()},")
 
 
 def fork_a_child(rank: Rank) -> None:
