@@ -46,12 +46,39 @@ def changed_lines(diff: str) -> dict[str, set[int]]:
 
 
 def tests_at(source: str, lines: set[int]) -> Iterator[tuple[str, bool]]:
-    """Yield the test functions of a file that have one of these lines, and whether they are new."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if lines & set(range(first, (node.end_lineno or first) + 1)):
-                yield node.name, node.lineno in lines
+    """Yield the test functions of a file that these lines concern, and whether they are new.
+
+    A line of another function, class or value concerns all tests that name it, directly or through others.
+    """
+    nodes = [node for node in ast.parse(source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    edited = {id(node) for node in nodes if lines & set(range(_first_line(node), (node.end_lineno or 0) + 1))}
+    concerned = {name for node in nodes if id(node) in edited for name in _defined(node)}
+    size = -1
+    while size < len(concerned):
+        size = len(concerned)
+        for node in nodes:
+            if _named(node) & concerned:
+                concerned |= _defined(node)
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.name in concerned:
+            yield node.name, node.lineno in lines
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """Return the names that a statement at the top of a file gives a meaning to."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+
+
+def _named(node: ast.stmt) -> set[str]:
+    """Return the names that a statement uses, those of a function's arguments too: they may be fixtures."""
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return names | {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
 
 
 def changed_tests(root: Path) -> dict[str, bool]:

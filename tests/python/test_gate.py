@@ -305,6 +305,34 @@ def helper(): ...
 def test_three():
     pass
 """
+USED = """\
+import helpers
+
+LIMIT = 3
+
+def inner(): ...
+
+@helpers.known
+def run_by_ranks():
+    inner()
+
+def prepared(): ...
+
+@pytest.mark.parametrize("function", [run_by_ranks])
+def test_helper(function):
+    function()
+
+def test_fixture(prepared): ...
+
+class Ranks:
+    call = inner
+
+@slow
+def test_limit():
+    assert Ranks(LIMIT)
+
+def test_alone(): ...
+"""
 
 
 def test_tests_that_a_change_edits_are_named() -> None:
@@ -315,6 +343,22 @@ def test_tests_that_a_change_edits_are_named() -> None:
     assert list(changed.tests_at(SOURCE, {3, 4, 5})) == [("test_one", True)]
     for name in changed.changed_tests(ROOT):
         assert (ROOT / name.partition("::")[0]).exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (1, []),
+        (3, ["test_limit"]),
+        (5, ["test_helper", "test_limit"]),
+        (8, ["test_helper"]),
+        (11, ["test_fixture"]),
+        (24, ["test_limit"]),
+    ],
+)
+def test_a_change_of_what_tests_use_names_these_tests(line: int, named: list[str]) -> None:
+    """The functions that ranks run are handed over by name: an edit of one must repeat its test."""
+    assert list(changed.tests_at(USED, {line})) == [(name, False) for name in named]
 
 
 def test_new_tests_are_told_from_edited_ones_also_beside_bytes_that_are_no_text(tmp_path: Path) -> None:
