@@ -4,6 +4,8 @@
 import platform
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -103,18 +105,37 @@ def put_back(future: "Future[Any]", part: Part, flat: Tensor, buffer: Tensor) ->
     if part.in_place:
         return future
 
-    def put(done: "Future[Any]") -> None:
+    def put(done: "Future[Any]") -> Tensor:
         done.value()  # raises the operation's error
         part.put(flat, buffer)
+        return buffer  # who waits for the future waits for the streams of its tensors alone
 
     return future.then(put)
 
 
 def together(futures: "list[Future[Any]]", buffer: Tensor) -> "Future[Tensor]":
-    """Return the future of the buffer. It is done when all parts are done."""
+    """Return the future of the buffer. It is done when all parts are done.
+
+    On a device, who waits for it waits for the streams of all parts. A future of collect_all() has no device, and
+    waits for none of them.
+    """
     if len(futures) == 1:
         return futures[0].then(lambda done: _after([done], buffer))
-    return torch.futures.collect_all(futures).then(lambda done: _after(done.value(), buffer))
+    if buffer.device.type == "cpu":
+        return torch.futures.collect_all(futures).then(lambda done: _after(done.value(), buffer))
+    all_came: Future[Tensor] = torch.futures.Future(devices=[buffer.device])
+    still_to_come = count(len(futures) - 1, -1)
+
+    def came(_: "Future[Any]") -> None:
+        if next(still_to_come) == 0:
+            for each in futures:
+                with suppress(Exception):  # which _after() raises
+                    each.wait()  # of this callback's stream, for those of the part
+            all_came.set_result(buffer)
+
+    for each in futures:
+        each.add_done_callback(came)
+    return all_came.then(lambda _: _after(futures, buffer))
 
 
 def _processor() -> str:
