@@ -108,7 +108,9 @@ class Rank:
 
     def mark(self, name: str) -> None:
         """Say that this rank has come to a place, for others to wait for."""
-        (self.folder / f"{name}.{self.rank}").touch()
+        hidden = self.folder / f".{name}.{self.rank}"
+        hidden.write_text(str(os.getpid()))
+        hidden.replace(self.folder / f"{name}.{self.rank}")
 
     def wait_for(self, name: str, rank: int, timeout_s: float = GROUP_TIMEOUT_S) -> None:
         """Wait until another rank has come to a place, without the group under test."""
@@ -122,6 +124,18 @@ class Rank:
         self.mark(name)
         for other in ranks or range(self.size):
             self.wait_for(name, other, timeout_s)
+
+    def wait_for_death(self, rank: int, name: str) -> None:
+        """Wait until a rank that was at this place is dead. One that is about to die may stand still for long."""
+        stat = Path("/proc") / (self.folder / f"{name}.{rank}").read_text() / "stat"
+
+        def is_dead() -> bool:
+            try:
+                return stat.read_text().rpartition(") ")[2][0] in "ZX"
+            except (FileNotFoundError, ProcessLookupError):
+                return True
+
+        eventually(is_dead, f"the death of rank {rank}")
 
 
 def error_of(call: Callable[[], object]) -> str:

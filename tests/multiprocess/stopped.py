@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ def stopped(rank: Rank, name: str, other: int | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # another thread has let it go on, and it has ended
+            os.kill(pid, signal.SIGCONT)
 
 
 def interrupted(call: Callable[[], Any], after_s: float = limit(0.3)) -> float:
@@ -51,8 +52,8 @@ def interrupted(call: Callable[[], Any], after_s: float = limit(0.3)) -> float:
         os.kill(os.getpid(), signal.SIGINT)
 
     timer = threading.Timer(after_s, press)
-    timer.start()
     try:
+        timer.start()
         call()
     except KeyboardInterrupt:
         late = time.monotonic() - sent[0]
@@ -73,7 +74,8 @@ def go_on_after(rank: Rank, number: int, seen: list[int], times: int) -> None:
             os.kill(os.getpid(), number)
             eventually(lambda count=count: len(seen) >= count, "the handler's turn")
         time.sleep(0.3)
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     threading.Thread(target=send, daemon=True).start()
 

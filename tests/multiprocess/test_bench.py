@@ -174,7 +174,7 @@ def test_the_others_go_on() -> None:
             case = measure(teams, workload("all_reduce", "float32", "sum", 64, 2, None, False), 2)
             assert list(case.measurements) == ["braid"]
             # The coordinator sees the process end, or the other rank tells of it first.
-            assert re.search(r"rank 1 (ended \(SIGKILL\)|\(pid \d+\) died)", case.refused["mortal"])
+            assert re.search(r"rank 1 (ended|\(pid \d+\) died)", case.refused["mortal"])
             assert not case.ratios
 
 
@@ -302,7 +302,7 @@ def test_wrong_arguments_get_one_line(arguments, line, capsys) -> None:
 def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
     mark = uuid.uuid4().hex
     process = command(
-        *("all_reduce", "--sizes", "8,16,32M", "--time", "3", "--against", "gloo", "--json", tmp_path / "r.json"),
+        *("all_reduce", "--sizes", "8,16,32M", "--time", "10", "--against", "gloo", "--json", tmp_path / "r.json"),
         mark=mark,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs are made to ignore it

@@ -16,6 +16,7 @@ def disagree_on_size(rank: Rank) -> None:
     assert "44" in text, text
     # Whoever hears of it before it has begun is told of the operation that failed.
     assert "all_reduce #1" in text or "operation 1" in text, text
+    rank.meet("told")  # else a rank could hear of the end of another first
 
 
 def disagree_on_operation(rank: Rank) -> None:
@@ -25,6 +26,7 @@ def disagree_on_operation(rank: Rank) -> None:
         text = error_of(lambda: dist.all_reduce(torch.ones(10)))
     assert "all_reduce" in text, text
     assert "broadcast" in text, text
+    rank.meet("told")  # else a rank could hear of the end of another first
 
 
 def disagree_on_dtype(rank: Rank) -> None:
@@ -32,6 +34,7 @@ def disagree_on_dtype(rank: Rank) -> None:
     text = error_of(lambda: dist.all_reduce(torch.ones(10, dtype=dtype)))
     assert "int32" in text, text
     assert "float32" in text, text
+    rank.meet("told")  # else a rank could hear of the end of another first
 
 
 def disagree_on_message_size(rank: Rank) -> None:

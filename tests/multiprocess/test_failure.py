@@ -77,6 +77,7 @@ def wait_with_a_limit(rank: Rank) -> None:
 
 def abort_for_all(rank: Rank) -> None:
     dist.barrier()
+    rank.meet("through")  # one rank may still be in the barrier
     if rank.rank == 1:
         rank.wait_for("waiting", 0)
         time.sleep(0.2)
@@ -92,6 +93,7 @@ def abort_for_all(rank: Rank) -> None:
 
 def leave_early(rank: Rank) -> None:
     dist.barrier()
+    rank.meet("through")
     if rank.rank == 1:
         dist.destroy_process_group()
         return

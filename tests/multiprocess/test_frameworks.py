@@ -94,7 +94,8 @@ def test_a_strategy(script: str, text: str, tmp_path: Path) -> None:
     assert first["saved"] > GOOD
     assert first["steps"] == (80 if script == "with_lightning" else 40)
     if script == "with_trainer":
-        assert first["validated"] == pytest.approx(first["best"]), "the best model was loaded at the end"
+        loaded = pytest.approx(first["best"], abs=1e-6 if is_still else 0.1)
+        assert first["validated"] == loaded, "the best model was loaded at the end"
     else:
         assert first["rate"] == pytest.approx(0.1 * 0.9**4)
 

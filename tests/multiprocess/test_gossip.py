@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 from torch.optim import SGD
+from waiting import eventually
 
 pytestmark = pytest.mark.multiprocess
 
@@ -122,6 +123,7 @@ def train(rank: Rank, mode: str) -> Any:
         for step, (images, labels) in enumerate(batches(rank.rank % beginners, beginners, epochs=6)):
             begun = time.monotonic()
             if rank.rank == dies and step == 12:
+                rank.mark("dies")
                 os.kill(os.getpid(), signal.SIGKILL)
             if step == 24:
                 vectors.append(parameters_to_vector(model.parameters()).detach())
@@ -137,10 +139,18 @@ def train(rank: Rank, mode: str) -> Any:
             slowest = max(slowest, time.monotonic() - begun)
         strategy.settle()
         rank.meet("trained", living, LATE_S)
+        rank.wait_for("dies", dies, LATE_S)
         with strategy.centre():
             found = accuracy(model)
-        stats = strategy.stats()
         rank.meet("looked", living, LATE_S)
+
+        def only_the_living() -> bool:
+            with strategy.centre():
+                return set(strategy.stats()["peers"]) <= set(living)
+
+        eventually(only_the_living, lambda: f"an end of the dead, of {strategy.stats()['peers']},")
+        stats = strategy.stats()
+        rank.meet("over", living, LATE_S)
     return [vector.numpy() for vector in vectors], found, slowest, stats
 
 

@@ -86,6 +86,7 @@ def monitor(rank: Rank) -> str:
     for _ in range(2):
         dist.monitored_barrier(group, timeout=timedelta(seconds=limit(10)))
     dist.monitored_barrier(group)
+    rank.meet("through")
     if 0 < rank.rank < 3:
         rank.wait_for("done", 0)
         return ""

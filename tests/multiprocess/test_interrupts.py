@@ -312,8 +312,8 @@ SCRIPT = """
         os.kill(os.getpid(), signal.SIGSTOP)
         os._exit(0)
     time.sleep(0.2)
-    print("waits", flush=True)
     try:
+        print("waits", flush=True)
         dist.all_reduce(torch.ones(3))
     except KeyboardInterrupt:
         print("interrupted", flush=True)

@@ -11,6 +11,7 @@ from braid.cli import main
 from braid.lab import unavailable
 from braid.lab.namespaces import children_of
 from slowness import limit
+from waiting import eventually
 
 pytestmark = [
     pytest.mark.multiprocess,
@@ -32,7 +33,7 @@ def test_the_command_passes_output_and_exit_codes_on(capfd: pytest.CaptureFixtur
         "braid: rank 1 on h1 ended with exit code 3",
     ]
     code = main(
-        ["lab", "--hosts", "2x1gbit", "--at", "0.1 h1 kill", "--at", "0 h0 rate 10mbit", "--", "sleep", "3"]
+        ["lab", "--hosts", "2x1gbit", "--at", "0.1 h1 kill", "--at", "0 h0 rate 10mbit", "--", "sleep", "12"]
     )
     error = capfd.readouterr().err
     assert code != 0
@@ -104,4 +105,4 @@ def test_an_interrupted_command_leaves_nothing() -> None:
     assert len(children) >= 5  # a switch, two hosts, two ranks
     owner.send_signal(signal.SIGINT)
     assert owner.wait(limit(30)) == 130
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    eventually(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()], "the end of its processes")

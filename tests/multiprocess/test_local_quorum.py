@@ -176,6 +176,7 @@ def survive(rank: Rank, options: dict[str, Any]) -> dict[str, Any]:
             time.sleep(0.03 if rank.rank == 3 else 0.001)
             take_steps(model, optimizer, 3, range(step, step + 1))  # all pull at 3
         rounds = strategy.stats()["rounds"]
+        rank.wait_for_death(2, "begun")
         strategy.settle()
         rank.mark("trained")
         for other in (0, 1, 3):

@@ -99,14 +99,13 @@ def follow_speed(rank: Rank) -> list[int]:
     optimizer = SGD(model.parameters(), lr=RATE)
     options = {"asynchronous": True, "follow_speed": True, "fragment_sync_delay": 1, "compression": "int8"}
     with bs.DiLoCo(model, optimizer, sync_every=20, **options) as strategy:
-        found = []
-        for step in range(40 if rank.rank else 60):
+        found, step = [], 0
+        # The fast one trains on until the slow one is done. Else a pause in its last round would be its speed.
+        while step < 40 if rank.rank else not (rank.folder / "done.1").exists():
             time.sleep(0.1 if rank.rank else 0.0005)
             take_steps(model, optimizer, rank.rank, range(step, step + 1))
             found.append(strategy.stats()["steps_per_round"])
-            if rank.rank == 0 and step == 59:
-                rank.mark("done")
-                rank.wait_for("done", 1, 60.0)
+            step += 1
         rank.mark("done")
         strategy.settle()
         assert torch.isfinite(model.weight).all()
@@ -116,7 +115,7 @@ def follow_speed(rank: Rank) -> list[int]:
 def test_steps_in_proportion_to_speed() -> None:
     fast, slow = run_ranks(follow_speed, 2, timeout_s=RUN_S)
     assert fast[0] == slow[0] == 20
-    assert slow[-1] < 10
+    assert min(slow) < 10
 
 
 # ---- rounds of a quorum

@@ -86,10 +86,9 @@ def killed_in_the_middle(rank: Rank, victim: int) -> dict:
     longest = 0.0
     for step in range(120):
         if rank.rank == victim and step == 20:
-            rank.mark("dies")
             os.kill(os.getpid(), signal.SIGKILL)
         if step == 30:
-            rank.wait_for("dies", victim)
+            rank.wait_for_death(victim, "begun")
         begun = time.monotonic()
         parameters.push_pull(update, values, rate=1.0).wait()
         longest = max(longest, time.monotonic() - begun)
@@ -119,10 +118,9 @@ def relaxed_and_killed(rank: Rank, victim: int) -> dict:
         update = np.ones(ELEMENTS, np.float32)
         for step in range(120):
             if rank.rank == victim and step == 20:
-                rank.mark("dies")
                 os.kill(os.getpid(), signal.SIGKILL)
             if step == 30:
-                rank.wait_for("dies", victim)
+                rank.wait_for_death(victim, "begun")
             parameters.push_pull(update, values).wait()
             assert (values == np.round(values)).all(), "no value is torn"
             assert values.min() >= 1

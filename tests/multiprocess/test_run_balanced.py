@@ -139,7 +139,8 @@ def test_without_a_sampler_it_says_so(tmp_path: Path) -> None:
 def test_loaders_by_turns_cannot_be_balanced(tmp_path: Path) -> None:
     done = run(BY_TURNS, tmp_path)
     assert done.returncode != 0
-    assert done.stderr.count("RuntimeError: two DataLoaders are read by turns") == 2, done.stderr
+    # The launcher ends the other rank for the first that fails, maybe before it has said so, too.
+    assert done.stderr.count("RuntimeError: two DataLoaders are read by turns") in (1, 2), done.stderr
 
 
 @pytest.mark.long

@@ -241,10 +241,10 @@ def test_braid_run_starts_them(tmp_path: Path) -> None:
 
 def test_a_wait_for_the_store_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(rendezvous, "_TOLD_AFTER_S", -1.0)  # at the first look
-    assert cli.main(["serve", "--rendezvous", "127.0.0.1:9", "--timeout", "1"]) == 1
+    assert cli.main(["serve", "--rendezvous", "127.0.0.1:9", "--timeout", "5"]) == 1
     first, last = capsys.readouterr().err.splitlines()
-    assert first == "braid: waiting for the job's store at 127.0.0.1:9 (Connection refused), for 1 s in all"
-    assert "nobody listens there after 1 s" in last
+    assert first == "braid: waiting for the job's store at 127.0.0.1:9 (Connection refused), for 5 s in all"
+    assert "nobody listens there after 5 s" in last
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,11 @@ def test_cards_carry_what_the_shares_say(tmp_path: Path, count: int) -> None:
         assert sent[host] == pytest.approx(vectors * NBYTES * done / PAYLOAD, rel=0.05), (host, shares)
 
 
+def still_in_a_step(steps: Steps, done: int) -> None:
+    if len(steps.told()) != done:
+        raise TimeoutError("the step has ended before anybody was killed in it")
+
+
 @pytest.mark.long
 @in_lab
 def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) -> None:
@@ -99,7 +104,7 @@ def test_a_killed_one_costs_a_step_some_time_and_nothing_else(tmp_path: Path) ->
                 steps.release()
                 time.sleep(0.15)
                 send_signal(server, signal.SIGKILL)
-                assert len(steps.told()) == done, "not in the middle of a step"
+                still_in_a_step(steps, done)
                 assert server.wait(limit(30)) == -signal.SIGKILL
             steps.more(1)
             assert has_gone_on_alone(steps)
@@ -129,7 +134,7 @@ def test_a_rank_that_dies_in_a_step_fails_the_others(tmp_path: Path, victim: int
                 send_signal(server, signal.SIGKILL)
                 steps.until(lambda: bool(steps.errors()))
                 time.sleep(0.2)
-            assert len(steps.told()) == done, "not in the middle of a step"
+            still_in_a_step(steps, done)
             died = time.monotonic()
             send_signal(steps.job.ranks[victim], signal.SIGKILL)
             codes = steps.fail()

@@ -35,13 +35,15 @@ def test_a_replica_dies_and_comes_back() -> None:
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout
-    assert "replica 1, step 10: dies" in said
+    died = re.search(r"replica 1, step (\d+): dies", said)
+    assert died, said
+    last = int(died[1])  # 10, or later where it came late
     for replica in (0, 2):  # they went on without the third
         found = [int(step) for step in re.findall(rf"replica {replica}, step (\d+): 2 replicas train", said)]
-        assert any(step > 10 for step in found), said
+        assert any(step > last for step in found), said
     again = [int(step) for step in re.findall(r"replica 1, step (\d+): 3 replicas train", said)]
     assert again, said
-    assert again[-1] > 10, said
+    assert again[-1] > last, said
     ends = re.findall(r"replica (\d) ends at step 150, parameters add up to (\S+)\n", said)
     assert sorted(replica for replica, _ in ends) == ["0", "1", "2"], said
     assert len({total for _, total in ends}) == 1, said

@@ -227,6 +227,7 @@ def refused(rank: Rank) -> None:
 def misspelt(rank: Rank) -> None:
     with pytest.raises(ValueError, match="there is no 'elastik'; did you mean elastic"):
         begin(rank, "elastik")
+    rank.meet("refused")
     dist.destroy_process_group()
 
 
@@ -237,6 +238,7 @@ def balanced(rank: Rank, port: int) -> None:
     install("local")
     with pytest.raises(ValueError, match=r"BRAID_BALANCE=1 and BRAID_STRATEGY=local: .*; unset one of the two"):
         rank.meet_at(port)  # of Gloo: groups on braid check all settings
+    rank.meet("refused")  # who ends while the other still connects lets its Gloo fail
     dist.destroy_process_group()
 
 
