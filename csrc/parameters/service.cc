@@ -270,8 +270,8 @@ ParameterService::~ParameterService() { close(milliseconds(0), {}); }
 ParameterService::Stats ParameterService::stats() const {
   Stats stats;
   if (server_) {
+    stats.workers = server_->workers();  // first: once none is left, the counts below are final
     stats.server = server_->stats();
-    stats.workers = server_->workers();
     if (copier_) stats.server.bytes += copier_->bytes();
   }
   for (size_t place = 0; place < places(); ++place) {
