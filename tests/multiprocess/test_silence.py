@@ -64,6 +64,8 @@ def miss_the_stopped(rank: Rank, timeout_s: float) -> None:
         else:
             rank.wait_for(name, VICTIM)
         began = time.monotonic()
+        if rank.rank != VICTIM:
+            rank.meet(f"{name} begins", (0, 2))  # else one could hear of it from the other, and too early
         with pytest.raises(braid.PeerLostError) as caught:
             try_to(comm, name, is_victim=rank.rank == VICTIM)
         took_s = time.monotonic() - began

@@ -149,6 +149,30 @@ def test_others_go_on(mode: str, cluster: Cluster) -> None:
         assert weights == 4
 
 
+def test_who_has_left_after_an_error_counts_for_nobody(cluster: Cluster) -> None:
+    """Its vector may still answer for a moment: then some would count it, and others not."""
+    over = threading.Barrier(3, timeout=WAIT_S)
+
+    def work(worker: int) -> Any:
+        model = linear()
+        with gossip(model, sync_every=1000) as strategy:
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, 100.0 * (worker + 1))
+            strategy._optimizer.step()
+            if worker == 2:
+                strategy._everyone.leave()
+            else:
+                strategy.settle(everyone=True)
+            found = model.weight.detach().clone()
+            over.wait()
+        return found
+
+    first, second, alone = must_work(cluster.run(work, 3))
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first, linear().weight - 0.15)
+    torch.testing.assert_close(alone, linear().weight - 0.3)
+
+
 def test_what_is_saved(cluster: Cluster) -> None:
     saved: dict[int, Any] = {}
     gate = threading.Barrier(3, timeout=WAIT_S)

@@ -34,6 +34,7 @@ class Everyone:
         """
         self._meeting, self._timeout_s, self._present = meeting, timeout_s, present
         self._meetings = 0
+        self.absent: set[int] = set()  # who began, but did not come to the last meeting: it has left, or is gone
         own = Process.own()
         meeting.store.set(_process(meeting.member), json.dumps([own.where, own.number]).encode())
 
@@ -74,8 +75,10 @@ class Everyone:
     def _meet(self) -> None:
         meeting, key = self._meeting, f"everyone/{self._meetings}"
         self._meetings += 1
+        self.absent = set()
         say(meeting, key)
-        wait_for_others(meeting, key, self._timeout_s, self._present, "come to settle(everyone=True)")
+        told = "come to settle(everyone=True)"
+        self.absent = wait_for_others(meeting, key, self._timeout_s, self._present, told)
         # The store may be worker 0's: it stays until the others need none.
         say(meeting, f"{key}/heard")
         if meeting.member == 0:
@@ -92,7 +95,7 @@ def say(meeting: Meeting, key: str) -> None:
         meeting.store.set(f"{key}/{meeting.member}", b"here")
 
 
-def wait_for_others(meeting: Meeting, key: str, timeout_s: float, present: Present, call: str) -> None:
+def wait_for_others(meeting: Meeting, key: str, timeout_s: float, present: Present, call: str) -> set[int]:
     """Wait until each other worker that began has come to `key`, has left, or is gone.
 
     Not every worker hears of a death: servers do, and who shares a host with the process. They tell the others.
@@ -104,10 +107,14 @@ def wait_for_others(meeting: Meeting, key: str, timeout_s: float, present: Prese
         present: returns those that have not died, as far as this worker knows.
         call: completes the error: "worker 2 did not".
 
+    Returns:
+        Those that have left or are gone, and did not come.
+
     Raises:
         AbsentError: a worker did not come in time.
         CommunicatorError: the store is gone.
     """
+    absent = set()
     for member in range(meeting.workers):
         until = time.monotonic() + timeout_s
         while member != meeting.member and not _has_come(meeting, key, member):
@@ -117,6 +124,9 @@ def wait_for_others(meeting: Meeting, key: str, timeout_s: float, present: Prese
                 break
             if time.monotonic() > until:
                 raise AbsentError(f"worker {member} did not {call} within {timeout_s:g} s", member)
+        if member != meeting.member and not _has(meeting, f"{key}/{member}", _AT_ONCE_S):
+            absent.add(member)
+    return absent
 
 
 def _left(member: int) -> str:

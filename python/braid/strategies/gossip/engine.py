@@ -4,7 +4,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import Tensor
@@ -107,9 +107,13 @@ class Engine:
             self.trace(self._options.mode, peer.owner, seen.versions)
         return seen
 
-    def mean(self) -> Tensor:
-        """Return the mean of the values of all workers that live, by weight; shape (elements,), float32."""
-        vectors = [*self._members.peers(), self._members.own]
+    def mean(self, absent: Collection[int] = ()) -> Tensor:
+        """Return the mean of the values of all workers that live, by weight; shape (elements,), float32.
+
+        Args:
+            absent: numbers of workers that do not count.
+        """
+        vectors = [*(peer for peer in self._members.peers() if peer.owner not in absent), self._members.own]
         return mean_of(self._members, vectors, self._local.packing.elements)
 
     def living(self) -> list[int]:

@@ -179,7 +179,8 @@ class Gossip(Attached):
             self._sync()
             if everyone:
                 means: list[Tensor] = []
-                self._everyone.take(lambda: means.append(engine.mean()))
+                # Who leaves after an error is absent for all, though its vector may still answer some of them.
+                self._everyone.take(lambda: means.append(engine.mean(self._everyone.absent)))
                 self._local.install(means[0])
                 self._everyone.wait()  # else who goes on could average with values of before
 
