@@ -37,7 +37,7 @@ def equals_the_cpu(rank: Rank, schedules: list[str], seeds: int) -> int:
     return compared
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_every_operation_has_the_bits_of_the_cpu(ranks: int) -> None:
     """All schedules, one seed."""
     from schedules import SCHEDULES

@@ -112,7 +112,10 @@ def test_a_misspelt_takeover_is_told_though_no_group_is_made(tmp_path: Path) -> 
     [
         ('"gloo"', {"BRAID_TAKEOVER": "glo"}, "BRAID_TAKEOVER=glo: there is no backend 'glo'; did you mean gloo?"),
         ('"braid"', {"BRAID_COMPRESSION": "int7"}, 'BRAID_COMPRESSION=int7: codec "int7": there is none'),
-        ('"briad"', {"BRAID_TAKEOVER": "gloo"}, 'there is no backend "briad"; did you mean "braid"?'),
+        pytest.param(
+            *('"briad"', {"BRAID_TAKEOVER": "gloo"}, 'there is no backend "briad"; did you mean "braid"?'),
+            marks=pytest.mark.long,
+        ),
         ('"gloo"', {"BRAID_TAKEOVER": "gloo"}, "are not set: start the script with braid run or torchrun"),
     ],
 )

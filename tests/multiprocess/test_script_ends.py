@@ -53,7 +53,7 @@ KINDS = (
     *("local", "local, servers", "diloco", "elastic_average", "elastic_average, servers"),
     *("gossip", "parameter_server", "hybrid"),
 )
-QUICK = [("local", "braid", "ends"), ("gossip", "braid", "fails")]
+QUICK = [("gossip", "braid", "fails")]
 
 
 def outcome(script: Path, *arguments: str, ranks: int = 2) -> list[tuple[int, str]]:

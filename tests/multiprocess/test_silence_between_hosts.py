@@ -69,7 +69,7 @@ def pair(lab: Lab, folder: Path, call: str, **variables: str) -> Iterator[list["
         job.close()
 
 
-@pytest.mark.parametrize("call", ["recv", "all_reduce"])
+@pytest.mark.parametrize("call", [pytest.param("recv", marks=pytest.mark.long), "all_reduce"])
 def test_a_cut_cable_is_named(tmp_path: Path, call: str) -> None:
     with (
         Lab("2x1gbit") as lab,

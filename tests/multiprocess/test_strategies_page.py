@@ -59,10 +59,8 @@ def test_the_script_as_the_page_has_it(tmp_path: Path) -> None:
     assert float(accuracy) > 0.9
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "DiLoCo" else pytest.param(name, marks=pytest.mark.long) for name in CALLS],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALLS)
 def test_the_page(name: str, tmp_path: Path) -> None:
     """Put the lines of each strategy into the page's script, as a reader does."""
     lines = [block for block in BLOCKS if block.startswith(CALLS[name])] or THEIR_LINE.findall(TEMPLATE)

@@ -57,6 +57,7 @@ def lose_the_store(rank: Rank, port: int, pid: int) -> None:
     assert time.monotonic() - started < SOON_S
 
 
+@pytest.mark.long_over_tcp
 def test_the_store_of_torch_dies(wire: str) -> None:
     port = free_port()
     with subprocess.Popen([sys.executable, "-c", STORE, str(port)], stdout=subprocess.PIPE, text=True) as store:

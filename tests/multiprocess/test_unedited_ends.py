@@ -335,7 +335,7 @@ FORK = "child = os.fork()\nif child == 0: sys.exit(0)\nassert os.waitpid(child, 
     [
         pytest.param("", marks=pytest.mark.long),
         pytest.param("sys.exit(0)", id="exit", marks=pytest.mark.long),
-        pytest.param(FORK, id="fork"),
+        pytest.param(FORK, id="fork", marks=pytest.mark.long),
     ],
 )
 def test_a_script_that_destroys_nothing(end: str, tmp_path: Path) -> None:

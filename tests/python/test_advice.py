@@ -230,7 +230,10 @@ def test_drift_is_that_of_a_simulation() -> None:
     assert simulated(4, 10, approach) == pytest.approx(drift_from_centre(10, 0.225), rel=0.05)
 
 
-@pytest.mark.parametrize(("count", "period"), [(2, 1), (2, 5), (4, 1), (4, 6), (6, 3), (8, 2)])
+@pytest.mark.parametrize(
+    ("count", "period"),
+    [(2, 1), (2, 5), (4, 6), *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((4, 1), (6, 3), (8, 2)))],
+)
 def test_drift_in_pairs_is_that_of_a_simulation(count: int, period: int) -> None:
     chance = np.random.default_rng(2)
 

@@ -63,8 +63,18 @@ def test_import_braid_alone_does_not_import_torch() -> None:
     ("environment", "error", "code", "says"),
     [
         ({"BRAID_STARTED_BY": "braid run"}, "KeyboardInterrupt", -signal.SIGINT, ""),
-        ({"BRAID_STARTED_BY": "braid run"}, "ValueError('x')", 1, "ValueError: x"),
-        ({"BRAID_STARTED_BY": "braid run", "BRAID_DEBUG": "1"}, "KeyboardInterrupt", -signal.SIGINT, "Traceback"),
+        pytest.param(
+            {"BRAID_STARTED_BY": "braid run"}, "ValueError('x')", 1, "ValueError: x", marks=pytest.mark.long
+        ),
+        pytest.param(
+            *(
+                {"BRAID_STARTED_BY": "braid run", "BRAID_DEBUG": "1"},
+                "KeyboardInterrupt",
+                -signal.SIGINT,
+                "Traceback",
+            ),
+            marks=pytest.mark.long,
+        ),
         ({}, "KeyboardInterrupt", -signal.SIGINT, "Traceback"),
     ],
 )

@@ -306,7 +306,11 @@ def test_run_leaves_the_scripts_arguments_alone(script: Path) -> None:
 
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-    ("action", "code", "line"), [("fail", 3, "ended with exit code 3"), ("die", 137, "was killed by SIGKILL")]
+    ("action", "code", "line"),
+    [
+        ("die", 137, "was killed by SIGKILL"),
+        pytest.param("fail", 3, "ended with exit code 3", marks=pytest.mark.long),
+    ],
 )
 def test_run_passes_the_exit_code_on(script: Path, action: str, code: int, line: str) -> None:
     launcher = start("--nproc=2", "--takeover", "", script, action)
@@ -331,7 +335,7 @@ def test_run_names_all_that_failed_the_first_in_time_first(script: Path) -> None
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_run_tells_of_a_node_that_does_not_come(script: Path, node: int, monkeypatch) -> None:
     monkeypatch.setenv("BRAID_STALL_NOTICE", "0.5")
     port = free_port()

@@ -41,7 +41,7 @@ def test_its_figures_are_those_of_the_bench_pages() -> None:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("page", ["README.md", "docs/two-machines.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/two-machines.md", marks=pytest.mark.long)])
 def test_its_code_runs(page: str) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -170,7 +170,7 @@ def test_what_stays_red(tmp_path: Path, most: str, variables: dict[str, str], co
     assert counted in last_line(done)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quarantine_does_not_gate_but_is_named(tmp_path: Path) -> None:
     entry = f'[[test]]\nname = "test_cases.py::test_wrong"\nreason = "a reason"\nsince = {date.today()}\n'
     write_cases(tmp_path)

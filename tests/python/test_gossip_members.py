@@ -87,7 +87,10 @@ def test_a_probability_leaves_exchanges_out() -> None:
 # ---- workers that leave and come
 
 
-@pytest.mark.parametrize("mode", ["symmetric", "push_sum", "dissemination", "pull"])
+@pytest.mark.parametrize(
+    "mode",
+    ["push_sum", "pull", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("symmetric", "dissemination"))],
+)
 def test_others_go_on(mode: str, cluster: Cluster) -> None:
     gates = [threading.Barrier(count, timeout=WAIT_S) for count in (4, 3, 4, 4)]
     begun: list[threading.Thread] = []
