@@ -105,7 +105,7 @@ def test_every_collective(api, ranks) -> None:
                 assert bool(found.algorithm) == (name not in ("send_recv", "ping_pong")), name
 
 
-@pytest.mark.parametrize("api", ["array", "torch"])
+@pytest.mark.parametrize("api", ["array", pytest.param("torch", marks=pytest.mark.long)])
 def test_dtypes_operators_and_placements(api) -> None:
     ops = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
     works = [("all_reduce", dtype, "sum", None) for dtype in ("float64", "float16", "int8", "bool", "complex64")]
@@ -253,10 +253,17 @@ def test_as_a_user(tmp_path) -> None:
         assert len(list(csv.DictReader(file))) == 4
     assert not folders_of(process)
 
-    process = command("all_reduce", "--sizes", "8,100K", "--time", "0.05", "--compare", tmp_path / "r.json")
+
+@pytest.mark.long
+def test_against_an_earlier_run_beside_load(tmp_path) -> None:
+    options = ("all_reduce", "--sizes", "8,100K", "--time", "0.05")
+    _, error = (process := command(*options, "--json", tmp_path / "r.json")).communicate(timeout=limit(200))
+    assert process.returncode == 0, error
+    process = command(*options, "--busy", "1", "--compare", tmp_path / "r.json")
     out, error = process.communicate(timeout=limit(200))
     assert process.returncode == 0, error
     assert "old p50" in out
+    assert "beside 1 busy process" in out
     assert "braid against gloo: " in out
 
 
@@ -273,6 +280,7 @@ def test_as_a_user(tmp_path) -> None:
         (["all_reduce", "--layout", "3,1"], "--layout"),
         (["all_reduce", "--time", "0"], "--time"),
         (["all_reduce", "--iters", "0"], "--iters"),
+        (["all_reduce", "--busy", "-1"], "--busy: expected 0 to 256, got -1"),
         (["all_reduce", "--sizes", "900G"], "GiB are available"),
         (["all_reduce", "--json", "/nowhere/r.json"], "--json: cannot write"),
         (["all_reduce", "--plot", "r.txt"], ".png"),
@@ -285,6 +293,7 @@ def test_as_a_user(tmp_path) -> None:
         (["ddp", "--model", "resnet51"], "--model: there is no 'resnet51', expected one of resnet50"),
         (["ddp", "--compute", "fast"], "--compute: expected measured, or"),
         (["ddp", "--batch", "0"], "--batch: expected more than 0"),
+        (["ddp", "--busy", "257"], "--busy: expected 0 to 256, got 257"),
         (["ddp", "--ranks", "10000"], "GiB are available"),
     ],
 )
@@ -303,6 +312,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(tmp_path, number) -> None:
     mark = uuid.uuid4().hex
     process = command(
         *("all_reduce", "--sizes", "8,16,32M", "--time", "10", "--against", "gloo", "--json", tmp_path / "r.json"),
+        *("--busy", "1"),
         mark=mark,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs are made to ignore it

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from braid import _machine
 from braid._bench.collectives import COLLECTIVES
+from braid._bench.machine.busy import check_busy
 from braid._bench.ranks.contestants import Setting, check_algorithm, parse_against, parse_layout
 from braid._bench.ranks.team import Place
 from braid._bench.results import Case, Report, ReportError
@@ -55,6 +56,7 @@ class Request:
     round_robin: bool = False
     servers: int = 0
     device: str = "cpu"
+    busy: int = 0
 
     def plan(self, command: list[str], places: tuple[Place, ...] = (), servers: tuple[Place, ...] = ()) -> Plan:
         """Return what is to be run, in a lab when there are places; UsageError when it makes no sense."""
@@ -66,6 +68,7 @@ class Request:
             raise UsageError(f"--time: expected more than 0 seconds, got {self.seconds:g}")
         if self.calls is not None and self.calls < 1:
             raise UsageError(f"--iters: expected at least 1, got {self.calls}")
+        check_busy(self.busy)
         setting = Setting(
             self.ranks,
             self.api,
@@ -91,12 +94,13 @@ class Request:
             "round_robin": self.round_robin,
             "servers": self.servers or "",
             "algorithm": self.algorithm,
+            "busy": self.busy or "",
         }
         if setting.device:
             settings["device"] = setting.device.partition("=")[0]
         against = parse_against(self.against)
         _check_memory(works, self.ranks, 1 + len(against))
-        return Plan(setting, against, works, Budget(self.seconds, self.calls), settings, command)
+        return Plan(setting, against, works, Budget(self.seconds, self.calls), settings, command, self.busy)
 
     def _device(self) -> str:
         if self.device == "cpu":

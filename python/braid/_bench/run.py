@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from braid._bench.machine import bandwidth, facts
+from braid._bench.machine.busy import busy_beside
 from braid._bench.machine.limit import limit_us
 from braid._bench.ranks.contestants import (
     Setting,
@@ -55,6 +56,7 @@ class Plan:
     budget: Budget
     settings: dict[str, Any]  # for the report
     command: list[str]
+    busy: int = 0  # processes that compute beside the ranks
 
 
 def run(plan: Plan, display: Display) -> Report:
@@ -87,13 +89,14 @@ def run(plan: Plan, display: Display) -> Report:
         report.machine["versions"] |= {name: about[name] for name in about if name in MPI_LIBRARIES}
         disturbance = facts.Disturbance()
         display.begin(report)
-        for work in plan.works:
-            case = _case(teams, work, plan, display)
-            # The limit is what host memory allows.
-            if not (plan.setting.hosts or plan.setting.places or plan.setting.device):
-                case.limit_us = limit_us(work.collective, work.bytes, ranks, work.in_place, rates, alone)
-            report.cases.append(case)
-            display.case(report, case)
+        with busy_beside(plan.busy):
+            for work in plan.works:
+                case = _case(teams, work, plan, display)
+                # The limit is what host memory allows.
+                if not (plan.setting.hosts or plan.setting.places or plan.setting.device):
+                    case.limit_us = limit_us(work.collective, work.bytes, ranks, work.in_place, rates, alone)
+                report.cases.append(case)
+                display.case(report, case)
         report.machine |= disturbance.so_far()
         _note_disturbance(report)
         if not teams[REFERENCE].failure and (lost := teams[REFERENCE].servers_lost()):

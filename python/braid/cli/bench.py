@@ -28,6 +28,14 @@ class Api(StrEnum):
     array = "array"
 
 
+Busy = Annotated[
+    int,
+    typer.Option(
+        help="Have so many processes compute beside the ranks, as other jobs of a shared machine do.", metavar="N"
+    ),
+]
+
+
 def collective(
     context: typer.Context,
     ranks: Annotated[int, typer.Option(help="Processes, all on this machine.")] = 2,
@@ -86,6 +94,7 @@ def collective(
         int,
         typer.Option(help="In a lab: the last hosts run a `braid aggregator` for braid's ranks, and no rank."),
     ] = 0,
+    busy: Busy = 0,
     json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw time and bandwidth: .png, .svg or .pdf.")] = None,
@@ -116,6 +125,7 @@ def collective(
         round_robin=round_robin,
         servers=servers,
         device=device,
+        busy=busy,
     )
     try:
         return execute(request, Outputs(json, csv, plot, compare), ["braid", *sys.argv[1:]], explain_only=explain)
@@ -149,13 +159,15 @@ def ddp(
     threads: Annotated[int, typer.Option(help="Of torch on each rank, for the matrix products.")] = 1,
     against: Annotated[str, typer.Option(help="gloo, ucc, none.", metavar="NAMES")] = "gloo",
     time: Annotated[float, typer.Option(help="Seconds, for all contestants together.")] = 30.0,
+    busy: Busy = 0,
     json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
 ) -> int:
     """Average a real model's gradients through DistributedDataParallel; show what of it steps have to wait for."""
     from braid._bench.ddp.command import DdpRequest, execute
 
     request = DdpRequest(
-        *(model, ranks, compute, batch, bucket_cap_mb, threads, against, time, json), ["braid", *sys.argv[1:]]
+        *(model, ranks, compute, batch, bucket_cap_mb, threads, against, time, busy, json),
+        ["braid", *sys.argv[1:]],
     )
     try:
         return execute(request)

@@ -13,6 +13,7 @@ from braid._bench.ddp.models import MODEL_NAMES, model
 from braid._bench.ddp.results import DdpReport, DdpSettings
 from braid._bench.ddp.text import lines
 from braid._bench.machine import facts
+from braid._bench.machine.busy import busy_beside, check_busy
 from braid._bench.ranks.contestants import IN_TORCH, Setting, parse_against, preload
 from braid._bench.ranks.team import Recipe, TeamError
 from braid._bench.ranks.teams import teams_for
@@ -38,6 +39,7 @@ class DdpRequest:
     threads: int
     against: str
     seconds: float
+    busy: int
     json: Path | None
     command: list[str]
 
@@ -54,10 +56,17 @@ class DdpRequest:
         ):
             if value is not None and value <= 0:
                 raise UsageError(f"{option}: expected more than 0, got {value:g}")
+        check_busy(self.busy)
         if self.json and (self.json.is_dir() or not os.access(self.json.parent, os.W_OK)):
             raise UsageError(f"--json: cannot write {self.json}")
         return DdpSettings(
-            self.model, self.ranks, self._compute_ms(), self.batch, self.bucket_cap_mb, self.threads
+            self.model,
+            self.ranks,
+            self._compute_ms(),
+            self.batch,
+            self.bucket_cap_mb,
+            self.threads,
+            self.busy,
         )
 
     def _compute_ms(self) -> float | None:
@@ -93,14 +102,15 @@ def execute(request: DdpRequest) -> int:
         if REFERENCE in failed:
             raise TeamError(f"braid's own ranks did not start: {failed[REFERENCE]}")
         disturbance = facts.Disturbance()
-        report = measure.measure(
-            teams,
-            settings,
-            rounds=measure.MOST_ROUNDS,
-            seconds=request.seconds,
-            on_turn=lambda name, done, planned: progress.say(f"{name}, round {done + 1}"),
-            team_error=TeamError,
-        )
+        with busy_beside(settings.busy):
+            report = measure.measure(
+                teams,
+                settings,
+                rounds=measure.MOST_ROUNDS,
+                seconds=request.seconds,
+                on_turn=lambda name, done, planned: progress.say(f"{name}, round {done + 1}"),
+                team_error=TeamError,
+            )
         report.machine = machine | disturbance.so_far()
     report.skipped |= skipped | failed
     report.command = request.command

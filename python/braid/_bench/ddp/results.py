@@ -61,6 +61,7 @@ class DdpSettings:
     batch: int | None = None  # samples of a step on one rank; None for the model's own number
     bucket_cap_mb: float | None = None  # MiB; None for torch's own choice
     threads: int = 1  # of torch, for the matrix products
+    busy: int = 0  # processes that compute beside the ranks
 
     def of_rank(self, backend: str) -> dict[str, Any]:
         """Return what DdpRank is made with, besides rank, size and folder."""

@@ -44,6 +44,8 @@ def _header(report: DdpReport) -> list[str]:
         else f"computing for {settings.compute_ms:g} ms (asleep, as if on an accelerator)"
     )
     first = f"ddp, {settings.model}, {settings.ranks} ranks, {compute}, {report.rounds} rounds"
+    if settings.busy:
+        first += f", beside {settings.busy} busy process{'es' * (settings.busy != 1)}"
     if not facts:
         return [first]
     buckets = facts["bucket_bytes"]

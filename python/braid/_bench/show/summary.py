@@ -26,6 +26,8 @@ def manner(report: Report) -> list[str]:
             parts.append("in place" if value else "out of place")
         elif name == "cold":
             parts.append("cold caches" if value else "hot caches")
+        elif name == "busy":
+            parts.append(f"beside {value} busy process{'es' if value > 1 else ''}")
         elif name == "servers":
             parts.append(f"{value} server{'s' if value > 1 else ''} for {REFERENCE}")
         elif name not in SUBJECT:
