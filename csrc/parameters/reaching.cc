@@ -98,7 +98,7 @@ Status ParameterService::join(int place, const GiveUp& give_up) {
     call.body = std::as_bytes(std::span(setup_.server.settings));
     call.deadline = deadline_after(options_for(place).timeout);
     client->start(call);
-    Waiter waiter(engine_->bell(), &engine_->neighbours());
+    Waiter waiter(engine_->bell());
     while (!call.is_over()) {
       client->poll() ? waiter.moved() : waiter.idle(Clock::now() + kLookUpEvery);
       if (give_up && give_up()) client->fail({Code::kAborted, "the wait was given up"});

@@ -156,7 +156,7 @@ void ParameterService::poll_until_stopped() {
   const milliseconds limit = setup_.options.peer_timeout * 3 / 4;
   auto looked_at = Clock::now();
   uint64_t waits_seen = 0;
-  Waiter waiter(engine_->bell(), &engine_->neighbours());
+  Waiter waiter(engine_->bell());
   while (!is_stopping()) {
     const auto now = Clock::now();
     const auto gap = std::chrono::duration_cast<milliseconds>(now - std::exchange(looked_at, now));
@@ -190,7 +190,7 @@ void ParameterService::poll_until_stopped() {
 
 Waited ParameterService::wait(const ParameterRequest& request, Deadline deadline, const GiveUp& give_up) {
   const Caller caller(*this);
-  Waiter waiter(engine_->bell(), &engine_->neighbours());
+  Waiter waiter(engine_->bell());
   Deadline look_up = Clock::now() + kLookUpEvery;
   while (!request.done()) {
     const bool moved = poll_clients();
