@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/doorbell.h"
-#include "transport/neighbours.h"
 
 namespace braid {
 
@@ -43,12 +42,11 @@ class Task {
 Task::Step take_turn(Task& task, bool before_sleep);
 
 // Carries one task in the calling thread until it is done or the deadline has passed. Returns true if it is done.
-bool carry(Task& task, DoorbellWord& bell, const Neighbours& neighbours, Deadline until = kNoDeadline);
+bool carry(Task& task, DoorbellWord& bell, Deadline until = kNoDeadline);
 
 class ProgressThread {
  public:
-  // Both outlive it.
-  ProgressThread(DoorbellWord& bell, const Neighbours& neighbours) : bell_(bell), neighbours_(neighbours) {}
+  explicit ProgressThread(DoorbellWord& bell) : bell_(bell) {}
   // Drops tasks that are not done. May run on the progress thread itself, when the end of the last task destroys
   // its engine.
   ~ProgressThread();
@@ -72,10 +70,9 @@ class ProgressThread {
     }
   };
   Status start_locked();
-  static void loop(const std::shared_ptr<State>& state, DoorbellWord& bell, const Neighbours& neighbours);
+  static void loop(const std::shared_ptr<State>& state, DoorbellWord& bell);
 
   DoorbellWord& bell_;
-  const Neighbours& neighbours_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
   pid_t pid_ = 0;  // the process that started the thread: a forked child has no such thread

@@ -10,13 +10,12 @@
 #include <ctime>
 
 #include "base/pause.h"
-#include "transport/neighbours.h"
 
 namespace braid {
 namespace {
 
-constexpr int kLookTurns = 16;  // reading the clock takes longer than a turn
-constexpr int kFirstLook = 8;   // for neighbours: a short wait ends before
+std::atomic<int64_t> awake_limit_ns{0};
+std::atomic<bool> is_crowded{false};
 
 long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation, value, timeout, nullptr, 0);
@@ -24,7 +23,10 @@ long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const tim
 
 }  // namespace
 
-uint32_t core_number() { return static_cast<uint32_t>(::sched_getcpu() + 1); }
+void set_waiting(int64_t awake_ns, bool crowded) {
+  awake_limit_ns = awake_ns;
+  is_crowded = crowded;
+}
 
 void ring(DoorbellWord& word) {
   // Sequentially consistent on both words: either the sleeper sees the new count, or we see the sleeper.
@@ -34,49 +36,19 @@ void ring(DoorbellWord& word) {
 
 void Waiter::idle(Deadline deadline, bool afar) {
   if (stage_ == Stage::kListed) return sleep(deadline);
-  if (!stays_awake(afar)) list();
-}
-
-// Lets a moment pass. False if it is time to sleep.
-bool Waiter::stays_awake(bool afar) {
-  const WaitRules rules = wait_rules();
+  const bool crowded = is_crowded.load(std::memory_order_relaxed);
+  const int64_t awake_ns = awake_limit_ns.load(std::memory_order_relaxed);
   const int turn = turns_++;
-  if (turn % kLookTurns == kFirstLook || turn == 0) {
-    const uint32_t core = core_number();
-    if (word_.core.load(std::memory_order_relaxed) != core) word_.core.store(core, std::memory_order_relaxed);
-    shares_core_ = turn != 0 && neighbours_ != nullptr && neighbours_->any_on(core);
+  const bool look = turn % (crowded ? 4 : 16) == 0;  // reading the clock takes longer than a turn
+  const auto now = look ? Clock::now() : Clock::time_point();
+  if (turn == 0) awake_until_ = now + std::chrono::nanoseconds(awake_ns);
+  if (!(afar && crowded) && (!look || now < awake_until_)) {
+    crowded ? static_cast<void>(::sched_yield()) : pause_briefly();
+    return;
   }
-  if (rules.mode == WaitMode::kSleep) return false;
-  const bool gives =
-      rules.mode == WaitMode::kYield || (rules.mode == WaitMode::kAuto && (rules.crowded || shares_core_));
-  if (!gives && turn % kLookTurns != 0) {
-    pause_briefly();
-    return true;
-  }
-  const auto now = Clock::now();
-  if (turn == 0) awake_until_ = now + rules.awake;
-  if (now >= awake_until_) return false;
-  if (!gives) {
-    pause_briefly();
-    return true;
-  }
-  if (rules.mode == WaitMode::kAuto && ((afar && rules.crowded) || yield_price().is_dear(now))) return false;
-  ::sched_yield();
-  yield_price().paid(now, Clock::now());
-  wait_counts().yields.fetch_add(1, std::memory_order_relaxed);
-  return true;
-}
-
-void Waiter::list() {
   word_.sleepers.fetch_add(1, std::memory_order_seq_cst);
   ticket_ = word_.rings.load(std::memory_order_seq_cst);
   stage_ = Stage::kListed;
-}
-
-void Waiter::end_of_wait() {
-  wait_counts().turns.fetch_add(static_cast<uint64_t>(turns_), std::memory_order_relaxed);
-  turns_ = 0;
-  shares_core_ = false;
 }
 
 void Waiter::sleep(Deadline deadline) {
@@ -87,7 +59,6 @@ void Waiter::sleep(Deadline deadline) {
     if (left > 0) timeout = {left / 1'000'000'000, left % 1'000'000'000};
     limit = &timeout;
   }
-  wait_counts().sleeps.fetch_add(1, std::memory_order_relaxed);
   futex(&word_.rings, FUTEX_WAIT, ticket_, limit);
   moved();
 }
