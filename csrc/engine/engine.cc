@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -21,6 +22,11 @@ std::string links_file(const Options& options) {
 
 }  // namespace
 
+WaitTotals waits_of_process() {
+  const WaitCounts& counts = wait_counts();
+  return {counts.turns.load(), counts.yields.load(), counts.sleeps.load()};
+}
+
 Result<std::shared_ptr<Engine>> Engine::create(const Options& options) {
   auto bell = ShmDoorbell::create();
   if (!bell.ok()) return bell.status();
@@ -33,7 +39,10 @@ EngineImpl::EngineImpl(std::unique_ptr<ShmDoorbell> bell, const Options& options
       deaths_(make_death_watch()),
       pool_(kKeptScratchBytes),
       links_(links_file(options)),
-      progress_(bell_->word()) {}
+      progress_(bell_->word(), bell_->neighbours()) {
+  const auto name = std::find(kWaitNames.begin(), kWaitNames.end(), options.wait);
+  if (name != kWaitNames.end()) set_wait_mode(static_cast<WaitMode>(name - kWaitNames.begin()));
+}
 
 Result<std::shared_ptr<TcpEndpoint>> EngineImpl::tcp() {
   const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 // long as any of its groups.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "base/status.h"
@@ -16,5 +17,13 @@ class Engine {
   static Result<std::shared_ptr<Engine>> create(const Options& options);
   virtual ~Engine() = default;
 };
+
+// What the waits of this process's threads have done.
+struct WaitTotals {
+  uint64_t turns = 0;   // polls in vain
+  uint64_t yields = 0;  // times that a thread gave its core to others, and stayed awake
+  uint64_t sleeps = 0;
+};
+WaitTotals waits_of_process();
 
 }  // namespace braid

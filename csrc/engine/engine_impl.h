@@ -23,6 +23,7 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   DoorbellWord& bell() { return bell_->word(); }
+  const Neighbours& neighbours() { return bell_->neighbours(); }
   ShmDoorbell& shm_bell() { return *bell_; }
   DeathWatch& deaths() { return *deaths_; }
   Pool& pool() { return pool_; }

@@ -19,8 +19,8 @@ Task::Step take_turn(Task& task, bool before_sleep) {
   return task.fail(thrown) ? Task::Step::kDone : Task::Step::kMoved;
 }
 
-bool carry(Task& task, DoorbellWord& bell, Deadline until) {
-  Waiter waiter(bell);
+bool carry(Task& task, DoorbellWord& bell, const Neighbours& neighbours, Deadline until) {
+  Waiter waiter(bell, &neighbours);
   for (unsigned turn = 1;; ++turn) {
     const Task::Step step = take_turn(task, waiter.before_sleep());
     if (step == Task::Step::kDone) return true;
@@ -75,16 +75,17 @@ Status ProgressThread::start_locked() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   Status started = caught("starting the progress thread", [&] {
-    thread_ = std::thread([state = state_, &bell = bell_] { loop(state, bell); });
+    thread_ =
+        std::thread([state = state_, &bell = bell_, &neighbours = neighbours_] { loop(state, bell, neighbours); });
     ::pthread_setname_np(thread_.native_handle(), "braid-progress");
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;
 }
 
-void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bell) {
+void ProgressThread::loop(const std::shared_ptr<State>& state, DoorbellWord& bell, const Neighbours& neighbours) {
   std::list<std::shared_ptr<Task>> tasks;
-  Waiter waiter(bell);
+  Waiter waiter(bell, &neighbours);
   while (!state->is_stopping()) {
     {
       std::unique_lock lock(state->mutex);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/doorbell.h"
+#include "transport/neighbours.h"
 
 namespace braid {
 
@@ -42,11 +43,12 @@ class Task {
 Task::Step take_turn(Task& task, bool before_sleep);
 
 // Carries one task in the calling thread until it is done or the deadline has passed. Returns true if it is done.
-bool carry(Task& task, DoorbellWord& bell, Deadline until = kNoDeadline);
+bool carry(Task& task, DoorbellWord& bell, const Neighbours& neighbours, Deadline until = kNoDeadline);
 
 class ProgressThread {
  public:
-  explicit ProgressThread(DoorbellWord& bell) : bell_(bell) {}
+  // Both outlive it.
+  ProgressThread(DoorbellWord& bell, const Neighbours& neighbours) : bell_(bell), neighbours_(neighbours) {}
   // Drops tasks that are not done. May run on the progress thread itself, when the end of the last task destroys
   // its engine.
   ~ProgressThread();
@@ -70,9 +72,10 @@ class ProgressThread {
     }
   };
   Status start_locked();
-  static void loop(const std::shared_ptr<State>& state, DoorbellWord& bell);
+  static void loop(const std::shared_ptr<State>& state, DoorbellWord& bell, const Neighbours& neighbours);
 
   DoorbellWord& bell_;
+  const Neighbours& neighbours_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
   pid_t pid_ = 0;  // the process that started the thread: a forked child has no such thread

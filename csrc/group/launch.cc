@@ -126,7 +126,7 @@ Result<std::shared_ptr<CollectiveTask>> Group::launch_unguarded(Operation operat
 
 void Group::carry_inline(const std::shared_ptr<CollectiveTask>& task, Clock::time_point now, milliseconds limit) {
   task->begin_at(now);
-  const bool done = carry(*task, member_.engine->bell(), deadline_after(limit, now));
+  const bool done = carry(*task, member_.engine->bell(), member_.engine->neighbours(), deadline_after(limit, now));
   bool queued = false;
   Status bad;
   {

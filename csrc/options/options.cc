@@ -93,6 +93,11 @@ Result<Options> options_from_env() {
   if (!notice.ok()) return notice.status();
   options.stall_notice = notice.value();
 
+  options.wait = env_string("BRAID_WAIT").value_or(options.wait);
+  if (std::find(kWaitNames.begin(), kWaitNames.end(), options.wait) == kWaitNames.end()) {
+    return Status(Code::kInvalidArgument, "BRAID_WAIT=" + options.wait + ": expected auto, spin, yield or sleep");
+  }
+
   std::string_view rest = options.transports;
   while (!rest.empty()) {
     const std::string_view wire = rest.substr(0, rest.find(','));

@@ -22,6 +22,9 @@ inline constexpr int kMostServers = 64;
 // The wires that BRAID_TRANSPORTS may name, in the order of preference.
 inline constexpr std::array<std::string_view, 2> kWireNames = {"shm", "tcp"};
 
+// How a process may wait, in the order of WaitMode (transport/waiting.h).
+inline constexpr std::array<std::string_view, 4> kWaitNames = {"auto", "spin", "yield", "sleep"};
+
 // Settings of one group. Settings marked (*) must be equal on all ranks; group creation checks this.
 struct Options {
   milliseconds timeout{30 * 60 * 1000};  // for an operation, and for the rendezvous
@@ -46,8 +49,9 @@ struct Options {
   int aggregators = 0;                // (*) how many of the group's last nodes are aggregators
   // A separate store in which aggregators register to join the group later. Null: none may join.
   std::shared_ptr<Store> servers;
-  int await_servers = -1;  // (*) aggregators that the first rank waits for at the start; -1: none may join
-  std::string also_equal;  // (*) further settings that the core does not read: "NAME=value", a tab after each
+  int await_servers = -1;     // (*) aggregators that the first rank waits for at the start; -1: none may join
+  std::string also_equal;     // (*) further settings that the core does not read: "NAME=value", a tab after each
+  std::string wait = "auto";  // one of kWaitNames, for the process
   milliseconds stall_notice{30000};  // a waiting operation is reported after this time; 0: never
   GiveUp give_up;                    // called only while the group forms, in the thread that forms it
 };
@@ -60,8 +64,8 @@ bool is_links_file(const std::string& links);
 
 // The defaults, changed by BRAID_ALGORITHM, BRAID_TRANSPORTS, BRAID_SINGLE_COPY, BRAID_INTERFACE, BRAID_PORTS,
 // BRAID_HOST, BRAID_LINKS, BRAID_TCP_CONNECTIONS, BRAID_PACING, BRAID_CHUNK_BYTES, BRAID_CREDIT_BYTES, BRAID_WINDOW,
-// BRAID_SERVERS, BRAID_PEER_TIMEOUT and BRAID_STALL_NOTICE; `reach` is MASTER_ADDR, `cache_dir` is BRAID_CACHE_DIR,
-// XDG_CACHE_HOME/braid or ~/.cache/braid.
+// BRAID_SERVERS, BRAID_PEER_TIMEOUT, BRAID_STALL_NOTICE and BRAID_WAIT; `reach` is MASTER_ADDR,
+// `cache_dir` is BRAID_CACHE_DIR, XDG_CACHE_HOME/braid or ~/.cache/braid.
 // kInvalidArgument names the variable with a wrong value. The caller fills in `stated`.
 Result<Options> options_from_env();
 

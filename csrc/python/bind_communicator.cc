@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -153,6 +154,14 @@ void bind_communicator(py::module_& m) {
   m.def("reduce_ops", &reduce_op_names,
         "Names of the reductions the core knows, in the order of their wire numbers.");
   m.def("stats", &stats_of_all, "Name, rank, size and counters of every group of this process.");
+  m.def(
+      "wait_counts",
+      [] {
+        const WaitTotals waits = waits_of_process();
+        return std::map<std::string, uint64_t>{
+            {"turns", waits.turns}, {"yields", waits.yields}, {"sleeps", waits.sleeps}};
+      },
+      "How often this process's waits polled in vain, gave their core away, and slept.");
   m.def(
       "leave_all_groups",
       [](const std::string& reason) {

@@ -129,6 +129,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("BRAID_TAKEOVER", "backends as `gloo,nccl,mpi,none`", "off", False, _backends),
         Setting("BRAID_TCP_CONNECTIONS", "a whole number from 1 to 16", "3", True),
         Setting("BRAID_TRANSPORTS", "some of `shm`, `tcp`, with commas between", "shm,tcp"),
+        Setting("BRAID_WAIT", "`auto`, `spin`, `yield` or `sleep`", "auto"),
         Setting("BRAID_WINDOW", "a whole number from 1 to 64", "4", True),
     )
 }

@@ -188,6 +188,7 @@ def test_bad_input_is_one_line_and_2(arguments: list[str], complaint: str, capsy
         ("BRAID_WINDOW", "abc", "BRAID_WINDOW=abc: expected a whole number from 1 to 64"),
         ("BRAID_ALGORITHM", "rign", 'BRAID_ALGORITHM: algorithm: no algorithm "rign"; there are '),
         ("BRAID_STRATEGY", "locl", "BRAID_STRATEGY=locl: there is no 'locl'; did you mean local?"),
+        ("BRAID_WAIT", "yeild", "BRAID_WAIT=yeild: expected auto, spin, yield or sleep"),
         ("BRAID_STALL_NOTICE", "soon", "BRAID_STALL_NOTICE=soon: expected seconds from 0.1 to "),
     ],
 )

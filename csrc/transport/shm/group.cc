@@ -70,7 +70,9 @@ ShmGroup::ShmGroup(Node rank, int ranks, ShmDoorbell& bell, DeathWatch& watch, c
 
 ShmGroup::~ShmGroup() {
   for (const auto& peer : peers_) {
-    if (peer && peer->watched) watch_.forget(*peer->watched);
+    if (!peer) continue;
+    if (peer->watched) watch_.forget(*peer->watched);
+    bell_.neighbours().remove(peer->bell->word());
   }
 }
 
@@ -103,6 +105,7 @@ Status ShmGroup::connect(Node node, const std::string& endpoint) {
   peer->link.peer = node;
   const Status status = connect_to(*peer, endpoint);
   if (status.ok()) {
+    if (peer->bell->handle() != bell_.handle()) bell_.neighbours().add(peer->bell->word());
     peers_[static_cast<size_t>(node)] = std::move(peer);
   } else if (peer->watched) {
     watch_.forget(*peer->watched);

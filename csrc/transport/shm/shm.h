@@ -22,6 +22,7 @@
 #include "transport/channel.h"
 #include "transport/death_watch.h"
 #include "transport/doorbell.h"
+#include "transport/neighbours.h"
 #include "transport/shm/board.h"
 #include "transport/shm/peer_memory.h"
 
@@ -43,6 +44,8 @@ class ShmDoorbell {
 
   DoorbellWord& word() const;
   std::atomic<uint32_t>& pulse() const;
+  // The processes that this one has connected to, on this host.
+  Neighbours& neighbours() { return neighbours_; }
   const std::string& handle() const { return segment_.handle(); }
   pid_t owner() const { return segment_.owner(); }
 
@@ -50,6 +53,7 @@ class ShmDoorbell {
   explicit ShmDoorbell(Segment segment) : segment_(std::move(segment)) {}
 
   Segment segment_;
+  Neighbours neighbours_;
 };
 
 // This rank's side of one group's shared memory on this host.

@@ -36,6 +36,9 @@ def stats() -> list[dict[str, Any]]:
         ``copied_down_bytes`` and ``copied_up_bytes`` count what torch's operations have copied from accelerators
         to the host, and back.
 
+        ``waits`` are of the whole process, the same in each dict: ``turns`` (polls in vain), ``yields`` (times
+        that a waiting thread gave its core to others), ``sleeps``.
+
         A parameter service has a dict with these keys, too, without operations. Its ``parameters`` are the
         counters of this member: ``versions`` (updates by shard), ``staleness`` (a histogram), ``sent_bytes``
         and ``received_bytes`` by server, ``wires``, ``homes`` (the server of each shard), ``lost_parts`` (parts
@@ -50,7 +53,7 @@ def stats() -> list[dict[str, Any]]:
 def _with_copied(row: dict[str, Any]) -> dict[str, Any]:
     adapter = sys.modules.get("braid._c10d")  # without it nothing was copied
     down, up = adapter.copied_bytes(row["group"]) if adapter else (0, 0)
-    return {**row, "copied_down_bytes": down, "copied_up_bytes": up}
+    return {**row, "copied_down_bytes": down, "copied_up_bytes": up, "waits": _core.wait_counts()}
 
 
 def flight_record() -> dict[str, Any]:
