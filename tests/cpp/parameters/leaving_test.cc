@@ -266,7 +266,9 @@ TEST(LeavingServers, MayVanishWhileTheyHandOver) {
             const Status done = outcome(*service, request);
             ASSERT_TRUE(done.ok()) << done.message() << "; time " << time;
             for (size_t shard = 0; shard < versions.size(); ++shard) {
-              ASSERT_GE(request->versions()[shard], versions[shard]) << "shard " << shard << ", time " << time;
+              ASSERT_GE(request->versions()[shard], versions[shard])
+                  << "shard " << shard << ", time " << time << ", mode " << static_cast<int>(mode) << ", update "
+                  << i << ", lost " << service->stats().lost_parts << ", home " << service->stats().homes[shard];
             }
             versions = request->versions();
             ++steps;
