@@ -57,6 +57,7 @@ def small_report() -> Report:
             "cpu": "Some CPU",
             "cores": 8,
             "usable_cores": 4,
+            "cpu_quota": 1.5,
             "memory_total_bytes": 16 << 30,
             "copy_gb_s": 9.87,
             "load_before": [0.5, 0.25, 0.125],
@@ -94,7 +95,7 @@ def test_header_says_what_who_and_where() -> None:
         "all_reduce, 4 ranks, float32, sum, api torch, in place, hot caches",
         "contestants: braid, gloo, openmpi",
         "skipped mpich: mpirun is not on PATH",
-        "machine: Some CPU, 4 of 8 cores, 16.0 GiB, copies 9.9 GB/s, load 0.50 0.25 0.12",
+        "machine: Some CPU, 4 of 8 cores, a quota of 1.5 cores, 16.0 GiB, copies 9.9 GB/s, load 0.50 0.25 0.12",
         "software: torch 2.12.0, commit abc123",
     ]
     titles, under = head[-2:]
@@ -304,7 +305,8 @@ def test_plot_says_what_is_drawn(tmp_path, monkeypatch) -> None:
     written = [text.text for text in drawn]
     assert "all_reduce, 4 ranks, float32, sum" in written
     assert "Some CPU, api torch, in place, hot caches" in written
-    assert "4 of 8 cores, 16.0 GiB, copies 9.9 GB/s, load 0.50 0.25 0.12, torch 2.12.0, commit abc123" in written
+    machine = "4 of 8 cores, a quota of 1.5 cores, 16.0 GiB, copies 9.9 GB/s, load 0.50 0.25 0.12"
+    assert f"{machine}, torch 2.12.0, commit abc123" in written
     assert {"braid", "gloo", "openmpi", "limit of the memory", "noisy", "wrong results"} <= set(written)
     assert {"16 B", "64 KiB", "1 MiB", "10 µs", "100 µs"} <= set(written)
     assert "mpich" not in written

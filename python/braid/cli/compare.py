@@ -22,6 +22,7 @@ from braid._compare import show, ways
 from braid._compare.contest import WARM_UP, Contest
 from braid._compare.places import Places
 from braid._compare.training import Training
+from braid._cpu_quota import cores_to_use
 from braid._torch.adapter import ensure_adapter
 from braid.cli.errors import CommandError, check_settings_of_ranks
 from braid.cli.lab_options import RanksPerHost
@@ -172,9 +173,9 @@ def _run(
     strategy: str,
     tell: Callable[[str], None],
 ) -> None:
-    ranks, cores = sum(counts), os.cpu_count() or 1
+    ranks, cores = sum(counts), cores_to_use()
     where = ",".join(map(str, specs)) or "this machine"
-    busy = f"{cores} cores, load {os.getloadavg()[0]:.1f}"
+    busy = f"{cores:g} cores, load {os.getloadavg()[0]:.1f}"
     if ranks > cores:
         busy += f"; {ranks} ranks share the cores"
     tell(f"{ranks} ranks on {where}; {busy}")
@@ -224,7 +225,7 @@ def _proposed(
     except MeasureError as error:
         tell(f"no strategy is proposed: {error}; --strategy TEXT tries one")
         return None
-    crowding = max(1.0, sum(counts) / (os.cpu_count() or 1))
+    crowding = max(1.0, sum(counts) / max(1.0, cores_to_use()))
     step_s = [
         alone.step_s * crowding / spec.cpu_share
         for spec, count in zip(specs, counts, strict=True)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from braid import _core, _machine
+from braid._cpu_quota import cpu_quota
 from braid._torch import paths
 from braid._torch.adapter import (
     AdapterError,
@@ -55,6 +56,7 @@ def collect() -> dict[str, Any]:
             "features": _machine.cpu_features(),
             "cores": os.cpu_count(),
             "usable_cores": len(os.sched_getaffinity(0)),
+            "cpu_quota": cpu_quota(),
             "memory_bytes": _machine.memory_bytes(),
             "kernel": platform.release(),
         },
@@ -112,7 +114,8 @@ def _print(facts: dict[str, Any]) -> None:
     table.add_row("torch", torch["version"] or "not usable")
     table.add_row("adapter", _adapter_line(torch))
     table.add_row("compiler", escape(torch["compiler"] or "none found"))
-    table.add_row("processor", f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores")
+    quota = "" if machine["cpu_quota"] is None else f", a quota of {machine['cpu_quota']:g} cores"
+    table.add_row("processor", f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores{quota}")
     table.add_row("features", " ".join(machine["features"]) or "none that matter here")
     if facts["instruction_set"]:
         table.add_row("sums run on", facts["instruction_set"])

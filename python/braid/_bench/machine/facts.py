@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from braid import _core, _machine
+from braid._cpu_quota import cpu_quota
 
 _CPU = Path("/sys/devices/system/cpu/cpu0")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -18,7 +19,7 @@ def facts() -> dict[str, Any]:
     """Gather what a reader needs to judge the numbers, or to measure them again. Plain data, None for unknown.
 
     Returns:
-        ``cpu``, ``features``, ``cores``, ``usable_cores``, ``cpu_quota`` (cores that the control group allows),
+        ``cpu``, ``features``, ``cores``, ``usable_cores``, ``cpu_quota`` (cores that control groups allow),
         ``hypervisor`` (whether it is a virtual machine), ``caches`` (bytes of L1d, L2, L3 as the first core has
         them, where told), ``governor``, ``memory_total_bytes``, ``kernel``, ``load_before`` (of one minute),
         ``versions`` (of what is installed of braid, python, torch, numpy, mpi4py), ``build`` (type, compiler and
@@ -30,7 +31,7 @@ def facts() -> dict[str, Any]:
         "features": _machine.cpu_features(),
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
-        "cpu_quota": _cpu_quota(),
+        "cpu_quota": cpu_quota(),
         "hypervisor": _machine.is_virtual(),
         "caches": _caches(),
         "governor": _text(_CPU / "cpufreq/scaling_governor"),
@@ -97,11 +98,6 @@ def _caches() -> dict[str, int]:
             digits = size.rstrip("KMG")
             found[name] = int(digits) * _UNITS.get(size[len(digits) :], 1)
     return found
-
-
-def _cpu_quota() -> float | None:
-    quota, _, period = (_text(Path("/sys/fs/cgroup/cpu.max")) or "").partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
 def _versions() -> dict[str, str]:

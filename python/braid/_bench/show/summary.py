@@ -41,6 +41,8 @@ def hardware(machine: dict[str, Any]) -> list[str]:
     cores, usable = machine.get("cores"), machine.get("usable_cores")
     if cores is not None or usable is not None:
         parts.append(f"{usable} of {cores} cores" if None not in (cores, usable) else f"{usable or cores} cores")
+    if machine.get("cpu_quota") is not None:
+        parts.append(f"a quota of {machine['cpu_quota']:g} cores")
     if (total := machine.get("memory_total_bytes")) is not None:
         parts.append(f"{total / 2**30:.1f} GiB")
     for what, rate in (("copies", machine.get("copy_gb_s")), ("adds", machine.get("add_gb_s"))):

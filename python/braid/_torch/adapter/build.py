@@ -8,6 +8,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from braid._cpu_quota import cores_to_use
 from braid._notices import tell
 from braid._torch.adapter.cache import ADAPTER_NAME, REMEDY, CacheEntry, cache_dir
 from braid._torch.adapter.errors import AdapterError
@@ -157,7 +158,7 @@ def _link_flags(torch: TorchInstall, package: PackageFiles) -> list[str]:
 
 
 def _parallel_jobs(sources: int) -> int:
-    return max(1, min(sources, len(os.sched_getaffinity(0)), _available_memory() // _BYTES_PER_COMPILER))
+    return max(1, min(sources, int(cores_to_use()), _available_memory() // _BYTES_PER_COMPILER))
 
 
 def _available_memory() -> int:
