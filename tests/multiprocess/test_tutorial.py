@@ -44,10 +44,8 @@ def ms_a_step(said: str) -> float:
     return float(re.findall(r"(\d+) ms a step", said)[-1])
 
 
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Run all commands in one folder, one after the other, as a reader does."""
-    folder = tmp_path_factory.mktemp("tutorial")
+def run_all(folder: Path) -> dict[str, str]:
+    """Run all commands in one folder, one after the other, as a reader does. Return their output by command."""
     (script,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (folder / "train.py").write_text(script)
     place = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -68,18 +66,16 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+# One test, since the commands take four minutes: two would run them twice, on two workers.
+@pytest.mark.timing
 @pytest.mark.timeout(900)
-def test_every_command_says_what_the_page_shows(outputs: dict[str, str]) -> None:
+def test_every_command_says_what_the_page_shows(tmp_path: Path) -> None:
+    outputs = run_all(tmp_path)
     assert len(COMMANDS) == 10
     for command, shown in COMMANDS:
         said = {key(line) for line in outputs[command].splitlines()}
         missing = [line for line in shown.splitlines() if is_compared(line) and key(line) not in said]
         assert not missing, (command, missing, outputs[command])
-
-
-@pytest.mark.timing
-@pytest.mark.timeout(900)
-def test_the_gains_are_those_that_the_page_tells_of(outputs: dict[str, str]) -> None:
     gloo, braid, int8, local = (
         ms_a_step(said)
         for command, said in outputs.items()
