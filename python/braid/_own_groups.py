@@ -39,6 +39,19 @@ def count(group: Any, purpose: str) -> int:
     return _counted[key] - 1
 
 
+def backend_of(group: Any) -> str:
+    """Return the backend to make another group like this one with: one name where that serves the same devices.
+
+    torch warns at the end of a group that was made with "cpu:braid" if it knows a backend since before braid's.
+    """
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import Backend, BackendConfig
+
+    config: str = dist.get_backend_config(group)
+    name = config.rpartition(":")[2]
+    return name if str(BackendConfig(Backend(name))) == config else config
+
+
 def new_group(
     group: Any, purpose: str, *, ranks: Sequence[int] | None = None, timeout: timedelta | None = None
 ) -> Any:
@@ -60,7 +73,7 @@ def new_group(
         return dist.new_group(
             members,
             timeout=timeout,
-            backend=dist.get_backend_config(group),
+            backend=backend_of(group),
             use_local_synchronization=True,
             group_desc=f"braid {purpose}",
         )

@@ -9,6 +9,7 @@ import braid.strategies as bs
 import pytest
 import torch
 import torch.distributed as dist
+from braid._own_groups import backend_of
 from ranks import Rank, run_ranks
 from slowness import limit
 from torch import nn
@@ -110,3 +111,18 @@ def job_after_job(rank: Rank) -> None:
 
 def test_a_later_job_has_other_ranks_in_a_group_of_the_same_name() -> None:
     run_ranks(job_after_job, 2, join=False)
+
+
+def backends(rank: Rank) -> None:
+    rank.store = dist.FileStore(str(rank.folder / "store"))
+    for given, expected in (("braid", "braid"), ("gloo", "gloo"), ("cpu:gloo", "cpu:gloo")):
+        store = dist.PrefixStore(given, rank.store)
+        dist.init_process_group(given, store=store, rank=rank.rank, world_size=rank.size)
+        assert backend_of(dist.group.WORLD) == expected
+        again = dist.new_group(backend=backend_of(dist.group.WORLD))
+        assert dist.get_backend_config(again) == dist.get_backend_config()
+        dist.destroy_process_group()
+
+
+def test_groups_like_a_given_one_have_its_backend() -> None:
+    run_ranks(backends, 1, join=False)

@@ -4,8 +4,9 @@
 import pytest
 import torch
 import torch.distributed as dist
+from odd_model import Odd
 from ranks import Rank, run_ranks
-from test_model_state import STEPS, Odd
+from test_model_state import STEPS
 from test_unedited import begin
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel

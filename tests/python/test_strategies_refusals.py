@@ -26,6 +26,12 @@ def linear(**options: Any) -> nn.Module:
     return nn.Linear(3, 2, **options)
 
 
+def with_buffer(dtype: torch.dtype) -> nn.Module:
+    model = linear()
+    model.register_buffer("past", torch.zeros(2, dtype=dtype))
+    return model
+
+
 def stepped() -> tuple[nn.Module, torch.optim.Optimizer]:
     model = linear()
     optimizer = Adam(model.parameters())
@@ -56,6 +62,10 @@ def with_groups(option: str, first: object, second: object, kind: type, **number
     ("make", "why"),
     [
         (lambda: server(linear(dtype=torch.float64)), r"^weight is float64: strategies keep float32"),
+        (
+            lambda: server(with_buffer(torch.float64)),
+            r'^past is float64: .* only; let DistributedDataParallel ignore it, or say buffers="local"$',
+        ),
         (lambda: server(linear(dtype=torch.complex64)), r"^weight is complex64: "),
         (lambda: server(linear(device="meta")), r"^weight is on meta: this strategy works on the CPU only"),
         (lambda: server(linear().requires_grad_(False)), "nothing to train"),

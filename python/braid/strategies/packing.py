@@ -29,6 +29,8 @@ class Entry:
             owner: the module that has this buffer; None for a parameter, which is always the same tensor.
         """
         self.name, self.group, self._tensor, self._owner = name, group, tensor, owner
+        # What a script can do where a strategy cannot share it.
+        self.remedy = "" if owner is None else 'let DistributedDataParallel ignore it, or say buffers="local"'
         self._kind = (tensor.shape, tensor.dtype, tensor.device)
 
     @property
@@ -45,7 +47,7 @@ class Entry:
             now = _kind_of(found) if isinstance(found, Tensor) else f"{type(found).__name__}"
             raise RuntimeError(
                 f"buffer {self.name} was {_kind_of(self._tensor)} when the strategy began, and is {now} now: keep "
-                'its shape and dtype, let DistributedDataParallel ignore it, or say buffers="local"'
+                f"its shape and dtype, {self.remedy}"
             )
         return found
 
@@ -110,6 +112,7 @@ def _check(entry: Entry) -> None:
         dtype = str(tensor.dtype).removeprefix("torch.")
         raise ValueError(
             f"{entry.name} is {dtype}: strategies keep float32, and take float32, float16 and bfloat16 only"
+            + (f"; {entry.remedy}" if entry.remedy else "")
         )
     if type(tensor).__name__ == "DTensor":
         raise ValueError(f"{entry.name} is a DTensor: a strategy needs whole parameters, without FSDP")

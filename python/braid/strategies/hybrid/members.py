@@ -82,7 +82,7 @@ class _TorchMembers:
                 self._group = _own_groups.new_group(whole, "hybrid", ranks=self.ranks, timeout=timeout)
             return
         # NCCL splits its communicator for a new group, for which it wants all ranks of the job.
-        backend = None if process_group is None else dist.get_backend_config(process_group)
+        backend = None if process_group is None else _own_groups.backend_of(process_group)
         for members in groups:
             if len(members) > 1:
                 given = [dist.get_global_rank(whole, rank) for rank in members]
