@@ -13,6 +13,7 @@ namespace {
 
 constexpr milliseconds kShortestPause{1};
 constexpr milliseconds kLongestPause{20};
+constexpr milliseconds kFarewell{5'000};
 
 std::string key_of(const std::string& prefix, const std::string& what, Node of) {
   return prefix + what + "/" + std::to_string(of);
@@ -89,8 +90,22 @@ Result<EndpointSet> exchange_endpoints(Store& store, const std::string& prefix, 
     }
     std::this_thread::sleep_for(pause);
   }
-  if (Status bad = check_settings(seen.endpoints, rank); !bad.ok()) return bad;
+  if (Status bad = check_settings(seen.endpoints, rank); !bad.ok()) {
+    return end_together(store, prefix, rank, ranks, std::move(bad));
+  }
   return seen;
+}
+
+Status end_together(Store& store, const std::string& prefix, Node rank, int ranks, Status reason) {
+  if (rank != 0) {
+    (void)store.set(key_of(prefix, "heard", rank), "1");
+    return reason;
+  }
+  const Deadline deadline = deadline_after(kFarewell);
+  for (Node node = 1; node < ranks; ++node) {
+    if (!await(store, prefix, "heard", node, deadline).ok()) break;
+  }
+  return reason;
 }
 
 }  // namespace braid

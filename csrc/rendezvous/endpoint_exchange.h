@@ -27,6 +27,10 @@ Result<EndpointSet> exchange_endpoints(Store& store, const std::string& prefix, 
                                        const RankEndpoint& mine, Deadline deadline,
                                        const std::function<Status(const std::vector<RankEndpoint>&)>& prepare);
 
+// For a reason not to form the group that all ranks find in the same set of endpoints. Rank 0 may hold the store, which
+// ends with it. So it waits until the others have the set as well, for 5 s at most. Returns the reason.
+Status end_together(Store& store, const std::string& prefix, Node rank, int ranks, Status reason);
+
 // Waits for the value that rank `of` writes under `what`. kTimeout says that the rank has not come.
 Result<std::string> await(Store& store, const std::string& prefix, const std::string& what, Node of,
                           Deadline deadline);

@@ -196,10 +196,10 @@ Status run_rendezvous(EngineImpl& engine, Store& store, Node rank, int ranks, co
     wires.places.push_back(endpoint.place);
   }
   auto rates = stated_rates(options, endpoints);
-  if (!rates.ok()) return rates.status();
+  if (!rates.ok()) return end_together(store, m.prefix, rank, ranks, rates.status());
   wires.rates = std::move(rates).value();
   auto memory = memory_of(endpoints);
-  if (!memory.ok()) return memory.status();
+  if (!memory.ok()) return end_together(store, m.prefix, rank, ranks, memory.status());
   wires.memory = std::move(memory).value();
   expect_neighbours(engine, endpoints, rank, wires);
 
