@@ -88,7 +88,8 @@ def test_a_strategy(script: str, text: str, tmp_path: Path) -> None:
         assert first["best"] > GOOD
         assert first["steps"] == 80
         return
-    is_still = text.startswith(("local:sync_every=5", "diloco"))
+    # With a quorum the parameters are still, but others' BatchNorm statistics may come: nobody waits for them.
+    is_still = text.startswith(("local:sync_every=5", "diloco")) and "quorum" not in text
     assert first["saved"] == pytest.approx(first["best"], abs=1e-6 if is_still else 0.1)
     assert first["sum"] == second["sum"], "both read the same file"
     assert first["saved"] > GOOD
