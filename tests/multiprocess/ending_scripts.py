@@ -28,7 +28,6 @@ import torch.distributed as dist  # noqa: E402
 from braid._torch.adapter import load_adapter  # noqa: E402
 from odd_model import Odd  # noqa: E402
 from ports import free_port  # noqa: E402
-from ranks import PRELOADED  # noqa: E402
 from slowness import limit  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -165,8 +164,7 @@ def fork_ranks(cells: list[Cell], folder: Path) -> tuple[Cell, int, Path] | None
 
 
 if __name__ == "__main__":
-    for name in PRELOADED:
-        importlib.import_module(name)
+    importlib.import_module("torch._dynamo")  # DistributedDataParallel imports it
     load_adapter()
     gc.freeze()
     mine = fork_ranks([Cell(*words) for words in json.loads(Path(sys.argv[1]).read_text())], Path(sys.argv[2]))

@@ -44,8 +44,10 @@ def ms_a_step(said: str) -> float:
     return float(re.findall(r"(\d+) ms a step", said)[-1])
 
 
-def run_all(folder: Path) -> dict[str, str]:
-    """Run all commands in one folder, one after the other, as a reader does. Return their output by command."""
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Run all commands in one folder, one after the other, as a reader does."""
+    folder = tmp_path_factory.mktemp("tutorial")
     (script,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (folder / "train.py").write_text(script)
     place = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -69,8 +71,7 @@ def run_all(folder: Path) -> dict[str, str]:
 # One test, since the commands take four minutes: two would run them twice, on two workers.
 @pytest.mark.timing
 @pytest.mark.timeout(900)
-def test_every_command_says_what_the_page_shows(tmp_path: Path) -> None:
-    outputs = run_all(tmp_path)
+def test_every_command_says_what_the_page_shows(outputs: dict[str, str]) -> None:
     assert len(COMMANDS) == 10
     for command, shown in COMMANDS:
         said = {key(line) for line in outputs[command].splitlines()}
