@@ -50,7 +50,7 @@ CXX_FILES = $(shell find csrc tests/cpp tests/simulator tests/fuzz -name '*.h' -
 help:
 	@echo 'make setup | quick | test | check | cpp-test | pytest | pytest-changed | pytest-long | timing | lint | types | stubs | format'
 	@echo '     demo | integrations | bench | asan | tsan | fuzz | conformance | conformance-update | clean | distclean'
-	@echo 'test: everything but what is long, eleven minutes; check: sanitizers, fuzzers and the long tests'
+	@echo 'test: everything but what is long, eleven to fourteen minutes; check: sanitizers, fuzzers and the long tests'
 
 setup: $(VENV)/.set-up
 adapter: $(VENV)/.adapter
@@ -106,7 +106,7 @@ $(VENV)/.faults: $(VENV)/.device
 	CXX="$${CXX:-g++} -DBRAID_TEST_MUTATIONS" $(BIN)/braid build
 	@touch $@
 
-# What a change needs, in some eleven minutes. Goes on after a failure; pytest's summary comes last.
+# What a change needs, in eleven to fourteen minutes. Goes on after a failure; pytest's summary comes last.
 test: setup
 	@$(MAKE) --no-print-directory --keep-going -j1 lint types cpp-test-and-builds pytest
 

@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ ENDINGS = {
     "exits": 3,
     "has forked": 0,
 }
+# Rank 0, which has the store, ends while rank 1 still is in its training.
+RANK_0_FIRST = "rank 0 first"
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,6 @@ class Cell:
     strategy: str
     model: str
     ending: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.strategy} | {self.model} | {self.ending}".replace("/", "-")
 
 
 def odd(rank: int) -> Odd:
@@ -120,6 +119,9 @@ def run(cell: Cell, rank: int, folder: Path) -> None:
         if child == 0:
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0, "the child failed"
+    if cell.ending == RANK_0_FIRST and rank == 1:
+        select.select([os.pidfd_open(int(os.environ["RANK_0"]))], [], [])
+        threading.Event().wait(0.5)  # time for a thread that asks the store
     if cell.ending in ("destroys in a function", "destroys twice"):
         dist.destroy_process_group()
     if cell.ending == "destroys twice":
@@ -155,6 +157,7 @@ def fork_ranks(cells: list[Cell], folder: Path) -> tuple[Cell, int, Path] | None
                 os.environ.update(
                     MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(RANKS)
                 )
+                os.environ["RANK_0"] = str(processes[0])
                 if cell.model != "strategy":
                     os.environ["BRAID_STRATEGY"] = cell.strategy
                 return cell, rank, here

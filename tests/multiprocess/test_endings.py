@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ending_scripts import ENDINGS, MODELS, RANKS, STEPS, Cell, odd, tensors_of
+from ending_scripts import ENDINGS, MODELS, RANK_0_FIRST, RANKS, STEPS, Cell, odd, tensors_of
 from slowness import limit
 from torch import Tensor
 from torch.optim import SGD
@@ -43,10 +43,8 @@ STRATEGIES = (
     "gossip",
     "gossip:mode=push_sum",
 )
-# What torch says where rank 0, which has the store, ends first while a thread of another rank asks the store.
-STORE_IS_GONE = re.compile(
-    r"^\[W.*TCPStore\.cpp.*\n(?:Exception raised.*\n|frame #.*\n|<omitting.*\n)*", re.MULTILINE
-)
+# Of these, workers need not wait for each other at the end.
+AT_OWN_SPEED = ("parameter_server:mode=async", "hybrid:groups=0/1", "elastic:sync_every=2", "gossip")
 SETTLED = [name for name, code in ENDINGS.items() if code == 0]
 
 
@@ -73,12 +71,12 @@ def plain() -> dict[str, Tensor]:
 def faults(cell: Cell, folder: Path, alone: dict[str, Tensor]) -> Iterator[str]:
     """Say all that is wrong with a script's end."""
     codes = json.loads((folder / "codes").read_text())
-    if codes != [ENDINGS[cell.ending]] * RANKS:
+    if codes != [ENDINGS.get(cell.ending, 0)] * RANKS:
         yield f"exit codes {codes}"
     states = []
     for rank in range(RANKS):
         said = (folder / f"{rank}.log").read_text()
-        lines = STORE_IS_GONE.sub("", re.sub(r"^\[rank\d\]: ?", "", said, flags=re.MULTILINE)).splitlines()
+        lines = re.sub(r"^\[rank\d\]: ?", "", said, flags=re.MULTILINE).splitlines()
         others = [line for line in lines if line and not line.startswith(("braid: ", "braid 0"))]
         if cell.ending == "raises":
             if said.count("Traceback") != 1 or others[-1:] != ["ValueError: on purpose"]:
@@ -92,7 +90,9 @@ def faults(cell: Cell, folder: Path, alone: dict[str, Tensor]) -> Iterator[str]:
     for name, value in alone.items():
         try:
             torch.testing.assert_close(first[name], second[name])
-            if cell.strategy in AS_ALONE and name.endswith("weight"):
+            # Parameter servers average buffers one worker after the other, so these lag.
+            is_exact = name.endswith("weight") or not cell.strategy.startswith("parameter_server")
+            if cell.strategy in AS_ALONE and is_exact:
                 torch.testing.assert_close(first[name], value)
         except (AssertionError, KeyError) as error:
             yield f"{name}: {error!r}"
@@ -122,6 +122,10 @@ def test_every_ending_of_every_strategy(tmp_path: Path, part: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(3))
-@pytest.mark.parametrize("turn", [1])
+@pytest.mark.parametrize("turn", [1, 2, 3, 4])
 def test_every_ending_with_other_models(tmp_path: Path, turn: int, part: int) -> None:
     check(scripts(part, turn), tmp_path)
+
+
+def test_rank_0_ends_first(tmp_path: Path) -> None:
+    check([Cell(strategy, "strategy", RANK_0_FIRST) for strategy in AT_OWN_SPEED], tmp_path)

@@ -82,9 +82,10 @@ class SharedVector:
         if meeting.member == 0 and servers[-1] >= FIRST_ALONE:
             # Servers without a rank take their settings from here.
             meeting.store.set(f"serve/{part}", pack(common))
+        door, self._shut_door = meeting.doors.open(self, meeting.store.apart())
         self._core = _core.ParameterService(
             meeting.store.apart(),
-            meeting.store.apart(),  # for servers: late workers come through it
+            door,  # for servers: late workers come through it
             self.name,
             member=meeting.member,
             who=meeting.who,
@@ -205,6 +206,7 @@ class SharedVector:
         """
         _services.forget(self)
         self._core.close(self._closing_s if wait else 0.0, why)
+        self._shut_door()
 
     def abandon(self) -> None:
         """Leave at once."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from braid import _own_groups
@@ -12,6 +13,7 @@ from braid._advice.network import Network
 from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
 from braid._attempts import word_of_attempt
 from braid._errors import CommunicatorError, CommunicatorTimeoutError
+from braid.strategies.doors import Doors, is_shut
 
 _FOLDER = "braid/strategies"
 _LONGEST_CAUSE = 200
@@ -53,6 +55,11 @@ class Meeting:
     job: Job | None = None
     rate: float | None = None
     who: str = ""
+
+    @cached_property
+    def doors(self) -> Doors:
+        """What asks the store for late members."""
+        return Doors(self.store, self.member, self.workers)
 
     @property
     def is_late(self) -> bool:
@@ -153,7 +160,7 @@ def join(where: Any, name: str | None, timeout_s: float) -> Meeting:
         A meeting with the number of earlier late members as `member`, see Meeting.after().
 
     Raises:
-        CommunicatorError: there is no such store.
+        CommunicatorError: there is no such store, or worker 0 of the strategy has left.
         ValueError: `where` has another form.
         TimeoutError: no strategy of that name has begun.
     """
@@ -164,8 +171,11 @@ def join(where: Any, name: str | None, timeout_s: float) -> Meeting:
         token = base.get(name, timeout_s).decode()
     except TimeoutError:
         raise TimeoutError(f"no strategy named {name!r} has begun here: there is nothing to join") from None
+    store = Below(base, token)
+    if is_shut(store):
+        raise CommunicatorError(f"worker 0 of strategy {name!r} has left: nobody can join any more", 0)
     late = raw.add(f"{_FOLDER}/{token}/late", 1)
-    return Meeting(Below(base, token), late - 1, 0, name)
+    return Meeting(store, late - 1, 0, name)
 
 
 def _job_store(where: str, timeout_s: float) -> Any:

@@ -36,7 +36,7 @@ class Members:
         self.me, self.workers = meeting.member, meeting.workers
         self._meeting, self._connect = meeting, connect
         self._lock = threading.Lock()
-        self._store = meeting.store.apart()
+        self._store, self._shut_door = meeting.doors.open(self, meeting.store.apart())
         self._peers: dict[int, WorkerVector] = {}
         self._gone: set[int] = set()
         self._have_come: set[int] = set()  # workers that have ever been connected with this one's server
@@ -116,9 +116,10 @@ class Members:
         for vector in vectors:
             vector.close()
         self.own.close()
+        self._shut_door()
 
     def _look_for_late(self) -> None:
-        store = self._meeting.store.apart()
+        store = self._store.apart()
         told: set[int] = set()
         while not self._stopping.is_set():
             self._news.wait(_LOOK_S)
