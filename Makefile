@@ -181,12 +181,13 @@ fuzz: setup
 	$(call stage,fuzzers,$(if $(PART),three,nine) minutes)
 	$(BIN)/python tests/fuzz/run.py $(IN_PART) $(ARGS)
 
-# Frameworks as they are, in a venv of their own that also sees all of .venv: Lightning, Trainer, ignite, torchft.
+# Frameworks as they are, in a venv of their own that also sees all of .venv.
 $(INTEGRATIONS)/.installed: $(VENV)/.tools
 	$(BIN)/python -m venv $(INTEGRATIONS)
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  > $$($(INTEGRATIONS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/of_braid.pth
-	$(INTEGRATIONS)/bin/pip install --quiet '$(TORCH)' accelerate lightning pytorch-ignite transformers torchft-nightly
+	$(INTEGRATIONS)/bin/pip install --quiet '$(TORCH)' accelerate lightning pytorch-ignite transformers torchft-nightly \
+	  'ray[train]' deepspeed mmengine trl
 	@touch $@
 
 integrations: adapter $(INTEGRATIONS)/.installed

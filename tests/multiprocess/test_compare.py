@@ -2,6 +2,7 @@
 """``braid compare``: whole runs, with scripts that name no backend, Gloo or braid."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], backen
     assert all(len(row["blocks"]) == 10 and row["blocks"][0]["steps"] == 4 for row in found.values())
     # Only braid knows an algorithm, so the script's "braid" was Gloo in the other job.
     assert [bool(found[name]["algorithm"]) for name in ("Gloo", "braid")] == [False, True]
+    assert re.search(r"^10 rounds of 2 steps in each way take some [\d.]+ s$", out, re.MULTILINE), out
     assert "braid: " in out
     assert " times as fast as Gloo (" in out
 

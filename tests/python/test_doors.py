@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from braid._array.rendezvous.stores import KeyValueStore
+import torch.distributed as dist
+from braid import CommunicatorError
+from braid._array.rendezvous.stores import Below, KeyValueStore, UserStore
 from braid.strategies import doors as under_test
 from braid.strategies.doors import Doors, is_shut
+from braid.strategies.store import join
 from fake_service import FakeStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -177,3 +180,15 @@ def test_a_store_that_is_gone_is_no_error() -> None:
     store.has_ended = True
     leave[1]()
     leave[0]()
+
+
+def test_nobody_joins_after_worker_0_has_left() -> None:
+    raw, owner = dist.HashStore(), Owner()
+    folder = Below(UserStore(raw), "braid/strategies")
+    folder.set("mine", b"token")
+    store = Below(folder, "token")
+    leave = Doors(store, 0, 1).open(owner, store)[1]
+    assert [join(raw, "mine", 1.0).member for _ in range(2)] == [0, 1]
+    leave()
+    with pytest.raises(CommunicatorError, match="worker 0 of strategy 'mine' has left: nobody can join"):
+        join(raw, "mine", 1.0)

@@ -73,6 +73,14 @@ class Contest:
         result.begun_s = [steps[-1].seconds if steps else 0.0 for steps in training.steps]
         return training
 
+    def expected_s(self, steps: int) -> float:
+        """Return how long `steps` steps of each way will take, by its first ones."""
+        return sum(
+            one.first_step_s * one.training.way.period * -(-steps // one.training.way.period)
+            for one in self._contestants
+            if not one.result.failure and all(len(of_rank) > 2 for of_rank in one.training.steps)
+        )
+
     def rounds(self, rounds: int, steps: int) -> None:
         """Train in turns: `rounds` blocks of each way, with `steps` steps of each rank, or whole periods.
 

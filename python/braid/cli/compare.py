@@ -192,7 +192,10 @@ def _run(
         chosen = _proposed(text, first, specs, counts, command, tell)
     if chosen:
         contest.start(chosen)
-    contest.rounds(_ROUNDS, -(-steps // _ROUNDS))
+    each = -(-steps // _ROUNDS)
+    if expected_s := _ROUNDS * contest.expected_s(each):
+        tell(f"{_ROUNDS} rounds of {each} steps in each way take some {units.number(expected_s, 2)} s")
+    contest.rounds(_ROUNDS, each)
 
 
 def _why(text: str, gradient_bytes: int) -> str:
